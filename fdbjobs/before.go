@@ -8,7 +8,8 @@ import (
 // DueBefore counts the jobs of the same owner that became due before a job that waits to be taken, up to limit. more reports
 // whether there are others. A job that no process has yet moved to the owner's rows comes after all of these. DueBefore
 // returns zero and false for a job that does not exist, or does not wait to be taken.
-func (q *Queue) DueBefore(tx kv.ReadTransaction, id string, limit int) (n int, more bool, err error) {
+func (x Index) DueBefore(tx kv.ReadTransaction, id string, limit int) (n int, more bool, err error) {
+	q := x.queue
 	row, err := awaitRow(q.readRow(tx, id))
 	if err != nil || row == nil || row.status != Pending || row.scheduled > q.layer.now().Unix() {
 		return 0, false, err

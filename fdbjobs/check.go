@@ -103,7 +103,7 @@ func (c *checker) visit(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	}
 	if c.queue == nil || c.queue.name != name {
 		c.queue = &Queue{layer: c.layer, name: name, keys: newKeyspace(c.layer.space, name)}
-		c.queue.share = newFairShare(c.layer.db, c.layer.space, name, c.queue.keys.counts)
+		c.queue.share = newFair(c.queue)
 	}
 	k.queue = c.queue
 	return kind.check(c, k)
@@ -516,35 +516,27 @@ func (c *checker) watched(k keyed) (func() error, error) {
 	return nil, nil
 }
 
-// Peek starts reading whether a job exists, and its state, for a check of what belongs to the job. It does not fail if
-// the job's rows are faulty: state is nil if it cannot be read.
-func (q *Queue) Peek(tx kv.ReadTransaction, id string) func() (exists bool, state []byte, err error) {
-	row, state := q.readRow(tx, id), tx.Get(q.keys.state.Pack(id))
-	return func() (bool, []byte, error) {
-		value, err := row.Await()
+// Peek starts reading a job without its args, for a check of what belongs to it. The function that it returns returns
+// nil if the job does not exist. It does not fail if the job's rows are faulty: the job then has no Status, or no State.
+func (a Admin) Peek(tx kv.ReadTransaction, id string) func() (*Job, error) {
+	read, state := a.queue.readRow(tx, id), tx.Get(a.queue.keys.state.Pack(id))
+	return func() (*Job, error) {
+		value, err := read.Await()
 		if err != nil || value == nil {
-			return false, nil, err
+			return nil, err
 		}
 		text, err := state.Await()
-		return true, text, err
-	}
-}
-
-// PartOf starts reading the part of a job. The function that it returns waits for it. The status is empty if the job
-// does not exist.
-func (q *Queue) PartOf(tx kv.ReadTransaction, id string) func() (Part, error) {
-	read := q.readRow(tx, id)
-	return func() (Part, error) {
-		row, err := awaitRow(read)
-		if err != nil || row == nil {
-			return Part{}, err
+		r, bad := parseRow(value)
+		if bad != nil {
+			return &Job{ID: id, State: text}, err
 		}
-		return row.part(), nil
+		return r.job(id, text), err
 	}
 }
 
-// States returns the range of the states of all jobs.
-func (q *Queue) States() kv.KeyRange { return rows.Range(q.keys.state) }
-
-// IDOf returns the id of the job that a key of [Queue.States] belongs to.
-func (q *Queue) IDOf(key []byte) (string, error) { return rows.LastString(q.keys.state, key) }
+// States returns the range of the states of all jobs, and a function that returns the id of the job that a key in it
+// belongs to.
+func (a Admin) States() (states kv.KeyRange, idOf func(key []byte) (string, error)) {
+	s := a.queue.keys.state
+	return rows.Range(s), func(key []byte) (string, error) { return rows.LastString(s, key) }
+}

@@ -154,9 +154,9 @@ type Yielding struct{ ID, Owner string }
 
 // Yield returns the ids of up to n jobs that go first when there is less room. Each is a job of the owner with the
 // highest usage per weight after the previous ones have gone. The jobs of one owner go in the given order.
-func (q *Queue) Yield(tx kv.ReadTransaction, jobs []Yielding, n int) ([]string, error) {
+func (f *Fair) Yield(tx kv.ReadTransaction, jobs []Yielding, n int) ([]string, error) {
 	owners := yielders(jobs)
-	unit, err := q.share.price(tx, q.share.readRollup(tx), owners, true)
+	unit, err := f.price(tx, f.readRollup(tx), owners, true)
 	if err != nil {
 		return nil, err
 	}

@@ -22,24 +22,24 @@ func TestCorrupt(t *testing.T) {
 		"add":    func(b *bundle, tx kv.Transaction) error { return b.jobs.Add(tx, fdbjobs.Spec{ID: "j"}) },
 		"remove": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Remove(tx, "j"); return err },
 		"list": func(b *bundle, tx kv.Transaction) error {
-			_, err := b.jobs.List(tx, fdbjobs.Position{}, 1, fdbjobs.Parts(fdbjobs.Pending)...)
+			_, err := b.jobs.Index().List(tx, fdbjobs.Position{}, 1, fdbjobs.Parts(fdbjobs.Pending)...)
 			return err
 		},
 		"list owned": func(b *bundle, tx kv.Transaction) error {
-			_, err := b.jobs.ListOwned(tx, "o", "", 1, fdbjobs.Parts(fdbjobs.Pending)...)
+			_, err := b.jobs.Index().Of("o").List(tx, fdbjobs.Position{}, 1, fdbjobs.Parts(fdbjobs.Pending)...)
 			return err
 		},
 		"skip": func(b *bundle, tx kv.Transaction) error {
-			_, err := b.jobs.SkipOwned(tx, "o", "", 1, fdbjobs.Parts(fdbjobs.Pending)...)
+			_, err := b.jobs.Index().Of("o").Skip(tx, fdbjobs.Position{}, 1, nil, fdbjobs.Parts(fdbjobs.Pending)...)
 			return err
 		},
 		"count": func(b *bundle, tx kv.Transaction) error {
-			_, err := b.jobs.Count(tx, fdbjobs.Parts(fdbjobs.Pending)...)
+			_, err := b.jobs.Index().Count(tx, fdbjobs.Parts(fdbjobs.Pending)...)
 			return err
 		},
-		"owners": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Owners(tx, "", 1); return err },
+		"owners": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Fair().Owners(tx, "", 1); return err },
 		"rollup": func(b *bundle, _ kv.Transaction) error {
-			_, err := b.jobs.RollUp(context.Background(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5})
+			_, err := b.jobs.Fair().RollUp(context.Background(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5})
 			return err
 		},
 		"expired": func(b *bundle, _ kv.Transaction) error {

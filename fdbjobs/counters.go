@@ -43,8 +43,8 @@ func (k *keyspace) parseCounter(pair kv.KeyValue) (c counter, err error) {
 // ownerCount is a pending read of an owner's counters of a status.
 type ownerCount struct{ counters kv.RangeResult }
 
-func readOwnerCount(tx kv.ReadTransaction, counts tuple.Subspace, owner string, status Status) ownerCount {
-	return ownerCount{tx.GetRange(rows.Range(counts.Sub(string(status), owner)), kv.RangeOptions{})}
+func (q *Queue) readOwnerCount(tx kv.ReadTransaction, owner string, status Status) ownerCount {
+	return ownerCount{tx.GetRange(rows.Range(q.keys.counts.Sub(string(status), owner)), kv.RangeOptions{})}
 }
 
 // await returns the sum of the counters.
@@ -189,17 +189,17 @@ func statusesOf(parts []Part) (statuses []Status) {
 	return statuses
 }
 
-// Counts is what [Queue.Counts] counts.
+// Counts is what [Index.Counts] counts.
 type Counts struct {
 	Jobs   map[Part]int64   // by part
 	Owners map[string]int64 // owners of jobs, by the label of the jobs
 }
 
-// Counts counts the jobs with some statuses, and their owners. It reads a counter for each part of each owner that has
-// jobs in it.
-func (q *Queue) Counts(tx kv.ReadTransaction, statuses ...Status) (Counts, error) {
+// Counts counts the jobs of all owners with some statuses, and their owners. It reads a counter for each part of each
+// owner that has jobs in it.
+func (x Index) Counts(tx kv.ReadTransaction, statuses ...Status) (Counts, error) {
 	c := Counts{map[Part]int64{}, map[string]int64{}}
-	for t, err := range q.tallies(tx, "", statuses, anyPart) {
+	for t, err := range x.queue.tallies(tx, "", statuses, anyPart) {
 		if err != nil {
 			return Counts{}, err
 		}
@@ -213,27 +213,25 @@ func (q *Queue) Counts(tx kv.ReadTransaction, statuses ...Status) (Counts, error
 	return c, nil
 }
 
-// Count returns the number of jobs in some parts. It reads what [Queue.Counts] reads.
-func (q *Queue) Count(tx kv.ReadTransaction, parts ...Part) (n int64, err error) {
-	counts, err := q.Counts(tx, statusesOf(parts)...)
-	for _, part := range parts {
-		n += counts.Jobs[part]
+// Count returns the number of jobs in some parts. It reads what [Index.Counts] reads, or the counters of one owner.
+func (x Index) Count(tx kv.ReadTransaction, parts ...Part) (n int64, err error) {
+	if x.owner == nil {
+		counts, err := x.Counts(tx, statusesOf(parts)...)
+		for _, part := range parts {
+			n += counts.Jobs[part]
+		}
+		return n, err
 	}
-	return n, err
-}
-
-// CountOwned returns the number of an owner's jobs in some parts.
-func (q *Queue) CountOwned(tx kv.ReadTransaction, owner string, parts ...Part) (total int64, err error) {
 	reads := make([]kv.Future[[]byte], len(parts))
 	for i, part := range parts {
-		reads[i] = tx.Get(q.keys.counterOf(&row{owner: owner, status: part.Status, label: part.Label, tag: part.Tag}))
+		reads[i] = tx.Get(x.queue.keys.counterOf(&row{owner: *x.owner, status: part.Status, label: part.Label, tag: part.Tag}))
 	}
 	for _, read := range reads {
-		n, err := rows.AwaitInt(read)
+		counted, err := rows.AwaitInt(read)
 		if err != nil {
 			return 0, fmt.Errorf("reading a counter of jobs: %w", err)
 		}
-		total += n
+		n += counted
 	}
-	return total, nil
+	return n, nil
 }

@@ -28,7 +28,7 @@
 // was stopped for a while, or on a machine that was suspended, the timer that ends the context is late: [Held.Check]
 // looks at the clock.
 //
-// A process with a store that no other process can open need not wait: [Queue.RequeueAll] queues at once what the
+// A process with a store that no other process can open need not wait: [Admin.RequeueAll] queues at once what the
 // process before it held.
 //
 // The store repeats a commit whose result is unknown, and each call here recognises its own earlier commit: accept by
@@ -44,7 +44,7 @@
 // # Clocks
 //
 // The clocks of processes may differ. A job's timeout is measured by its holder and by the activity monitor, each by
-// its own clock, and so is the interval of [Queue.RollUp]. If a holder's monotonic clock and its clock of the time of
+// its own clock, and so is the interval of [Fair.RollUp]. If a holder's monotonic clock and its clock of the time of
 // day disagree, the one that has advanced further counts: the first stands still while a machine is suspended.
 //
 // The times of delayed and expiry are written by one process and compared by another. So a job may be taken, or be
@@ -103,7 +103,7 @@
 //   - a row in ready, active, expiry or owned agrees with the job's own row;
 //   - the counts agree with the rows of owned, and none is 0;
 //
-// and by fairShare:
+// and by [Fair]:
 //
 //   - every owner with rows in ready has a key in waiting;
 //   - every owner with running or ready jobs has a row in owners, and each row in
@@ -119,11 +119,11 @@
 // to its owner's rows in ready, which are in order of arrival. Processes that take jobs move different ones.
 //
 // The owner with the lowest usage per weight is served next, and owners with the same usage take turns. The caller
-// defines usage: [Queue.Charge] adds to it, and [Queue.RollUp] decays it. Without charges, all owners take turns. A
+// defines usage: [Fair.Charge] adds to it, and [Fair.RollUp] decays it. Without charges, all owners take turns. A
 // charge is an addition that conflicts with nothing. It becomes part of the owner's rank within a second of the owner's
 // next claim, or with the roll-up. A claim adds the later charges of the owners that it looks at.
 //
-// An owner with the weight 0 is paused ([Queue.SetWeight]). It has no rank, so claims do not meet it. A claim that has
+// An owner with the weight 0 is paused ([Fair.SetWeight]). It has no rank, so claims do not meet it. A claim that has
 // met it before reads its weight with a conflict, so none of its jobs are taken after it was paused. Its other weight
 // wakes all claimers.
 //
@@ -134,7 +134,7 @@
 //
 // A holder without room can take jobs in exchange for some that it holds ([AcceptOptions].Yielding), in the transaction
 // that takes the new ones. The owner with the highest usage gives up a job, as long as its usage is higher than that of
-// the owner that is served. [Queue.Yield] says which jobs go first when a holder is to hold fewer.
+// the owner that is served. [Fair.Yield] says which jobs go first when a holder is to hold fewer.
 //
 // A claim reads, chooses, and then writes (claim.go, take.go, choose.go). It reads a small window at the head of an
 // owner's ready rows without conflicts, and conflicts only on what it takes. If only one process takes jobs, it takes the longest waiting first. If several do, each prefers some of the
@@ -156,5 +156,5 @@
 //
 // Nothing here reads all jobs. Lists read pages of owners' indexes, and know from the counters which owners to visit.
 // Counts of all owners read the counters of the owners that have jobs with a status. Expired, overdue and due jobs are
-// each read from the head of their own range. [Queue.RollUp] and the monitors visit owners that have jobs.
+// each read from the head of their own range. [Fair.RollUp] and the monitors visit owners that have jobs.
 package fdbjobs

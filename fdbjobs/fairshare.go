@@ -9,12 +9,12 @@ import (
 	"settee/pkg/tuple"
 )
 
-// fairShare divides running time among the owners of one queue. It has its own keys. The queue uses these functions:
+// Fair divides running time among the owners of a queue. It has its own keys. The queue uses these functions:
 //
 //   - line.enlist when a job becomes ready, enter when a job is taken that was never ready,
 //     leave when the owner has no ready jobs, forget when the owner has no jobs left;
 //   - order and price in each run of a claim, to read what choose (choose.go) decides from;
-//   - charge to add usage, and fold to make it part of the rank.
+//   - fold to make charges part of the rank.
 //
 // Keys, below the layer's prefix:
 //
@@ -24,27 +24,28 @@ import (
 //	(charges, queue, owner)             -> int64    usage that is not yet in (owners)
 //	(weights, queue, owner)             -> weight   of owners whose weight is not 1; of paused ones it is 0
 //	(rollup,  queue)                    -> (generation, time, coefficient, running) of the last roll-up
-type fairShare struct {
-	db                                          kv.Database
+type Fair struct {
+	queue                                       *Queue
 	standings, waiting, ranks, charges, weights tuple.Subspace
 	rollup                                      []byte
-	// counts has the counters of jobs by status and owner. The queue writes it.
-	counts tuple.Subspace
-	seen   sighting
+	seen                                        sighting
 }
 
-func newFairShare(db kv.Database, root tuple.Subspace, queue string, counts tuple.Subspace) *fairShare {
-	return &fairShare{
-		db:        db,
-		standings: root.Sub(tagOwners, queue),
-		waiting:   root.Sub(tagWaiting, queue),
-		ranks:     root.Sub(tagRanks, queue),
-		charges:   root.Sub(tagCharges, queue),
-		weights:   root.Sub(tagWeights, queue),
-		rollup:    root.Pack(tagRollup, queue),
-		counts:    counts,
+func newFair(q *Queue) *Fair {
+	root := q.layer.space
+	return &Fair{
+		queue:     q,
+		standings: root.Sub(tagOwners, q.name),
+		waiting:   root.Sub(tagWaiting, q.name),
+		ranks:     root.Sub(tagRanks, q.name),
+		charges:   root.Sub(tagCharges, q.name),
+		weights:   root.Sub(tagWeights, q.name),
+		rollup:    root.Pack(tagRollup, q.name),
 	}
 }
+
+// Fair returns the fair share of the queue.
+func (q *Queue) Fair() *Fair { return q.share }
 
 // DefaultWeight is the weight of an owner without one of its own.
 const DefaultWeight = 1.0
@@ -61,32 +62,32 @@ const (
 // SetWeight sets an owner's weight. It is kept when the owner has no jobs. DefaultWeight removes the stored weight. An
 // owner with the weight 0 is paused: its jobs are not taken until it has another weight. It then begins as an owner
 // without jobs does. The errors are ErrInvalid and ErrTooLarge.
-func (q *Queue) SetWeight(tx kv.Transaction, owner string, weight float64) error {
+func (f *Fair) SetWeight(tx kv.Transaction, owner string, weight float64) error {
 	switch {
 	case len(owner) > MaxNameSize:
 		return fmt.Errorf("%w: the owner: %d bytes, at most %d", ErrTooLarge, len(owner), MaxNameSize)
 	case !(weight >= 0) || math.IsInf(weight, 1):
 		return fmt.Errorf("%w: the weight of the owner %q is %v, not 0 or a positive number", ErrInvalid, owner, weight)
 	}
-	_, paused, err := awaitWeight(tx.Get(q.share.weights.Pack(owner)))
+	_, paused, err := awaitWeight(tx.Get(f.weights.Pack(owner)))
 	if err != nil {
 		return err
 	}
 	if weight == DefaultWeight {
-		tx.Clear(q.share.weights.Pack(owner))
+		tx.Clear(f.weights.Pack(owner))
 	} else {
-		tx.Set(q.share.weights.Pack(owner), tuple.Tuple{weight}.Pack())
+		tx.Set(f.weights.Pack(owner), tuple.Tuple{weight}.Pack())
 	}
 	if !paused || weight == 0 {
-		return q.share.fold(tx, []string{owner})
+		return f.fold(tx, []string{owner})
 	}
-	tx.Add(q.keys.watchReady, 1)
-	return q.share.resume(tx, owner)
+	tx.Add(f.queue.keys.watchReady, 1)
+	return f.resume(tx, owner)
 }
 
 // Weight returns an owner's weight.
-func (q *Queue) Weight(tx kv.ReadTransaction, owner string) (float64, error) {
-	weight, paused, err := awaitWeight(tx.Get(q.share.weights.Pack(owner)))
+func (f *Fair) Weight(tx kv.ReadTransaction, owner string) (float64, error) {
+	weight, paused, err := awaitWeight(tx.Get(f.weights.Pack(owner)))
 	if paused {
 		weight = 0
 	}
@@ -94,13 +95,13 @@ func (q *Queue) Weight(tx kv.ReadTransaction, owner string) (float64, error) {
 }
 
 // Weights returns the weights by owner that are not [DefaultWeight].
-func (q *Queue) Weights(tx kv.ReadTransaction) (map[string]float64, error) {
+func (f *Fair) Weights(tx kv.ReadTransaction) (map[string]float64, error) {
 	weights := map[string]float64{}
-	for pair, err := range tx.GetRange(rows.Range(q.share.weights), kv.RangeOptions{}).All() {
+	for pair, err := range tx.GetRange(rows.Range(f.weights), kv.RangeOptions{}).All() {
 		if err != nil {
 			return nil, err
 		}
-		owner, err := rows.LastString(q.share.weights, pair.Key)
+		owner, err := rows.LastString(f.weights, pair.Key)
 		if err != nil {
 			return nil, err
 		}
@@ -114,11 +115,7 @@ func (q *Queue) Weights(tx kv.ReadTransaction) (map[string]float64, error) {
 // Charge adds to an owner's usage, in a unit that is the same for all owners. It belongs in a transaction that updates
 // or ends a job of the owner (also of [Held.Update]), because only an owner with jobs has a usage. Charges conflict
 // with nothing. A repeated transaction may charge twice.
-func (q *Queue) Charge(tx kv.Transaction, owner string, amount int64) {
-	q.share.charge(tx, owner, amount)
-}
-
-func (f *fairShare) charge(tx kv.Transaction, owner string, amount int64) {
+func (f *Fair) Charge(tx kv.Transaction, owner string, amount int64) {
 	tx.Add(f.charges.Pack(owner), amount)
 }
 
@@ -128,12 +125,12 @@ func (f *fairShare) charge(tx kv.Transaction, owner string, amount int64) {
 // enters or leaves the line. So transactions that add jobs of one owner do not conflict, and neither do changes of
 // its usage.
 type line struct {
-	share *fairShare
+	share *Fair
 	tx    kv.Transaction
 	reads map[string]kv.Future[[]byte] // nil: the owner is in line
 }
 
-func (f *fairShare) line(tx kv.Transaction) *line {
+func (f *Fair) line(tx kv.Transaction) *line {
 	return &line{share: f, tx: tx, reads: map[string]kv.Future[[]byte]{}}
 }
 
@@ -166,14 +163,14 @@ func (l *line) enlist(owner string) error {
 
 // enter gives a standing to the owner of a job that is taken without having been ready. An existing standing does not
 // change.
-func (f *fairShare) enter(tx kv.Transaction, owner string) error { return f.admit(tx, owner, rankIdle) }
+func (f *Fair) enter(tx kv.Transaction, owner string) error { return f.admit(tx, owner, rankIdle) }
 
 // admit gives an owner a standing and a rank. An existing owner moves to rankWaiting, and is not changed for rankIdle.
-func (f *fairShare) admit(tx kv.Transaction, owner string, part int64) error {
+func (f *Fair) admit(tx kv.Transaction, owner string, part int64) error {
 	// The transaction conflicts only on the owner's own rows. All other reads may be slightly out of date.
 	now := tx.Snapshot()
 	reading, rolled := f.readUsage(tx, now, owner), f.readRollup(now)
-	pending := readOwnerCount(now, f.counts, owner, Pending)
+	pending := f.queue.readOwnerCount(now, owner, Pending)
 	lowest := f.lowestUsage(now)
 
 	u, err := reading.await()
@@ -215,7 +212,7 @@ func (f *fairShare) admit(tx kv.Transaction, owner string, part int64) error {
 }
 
 // resume gives a rank to an owner that was paused, if it has jobs.
-func (f *fairShare) resume(tx kv.Transaction, owner string) error {
+func (f *Fair) resume(tx kv.Transaction, owner string) error {
 	waits, err := tx.Get(f.waiting.Pack(owner)).Await()
 	if err != nil {
 		return err
@@ -235,7 +232,7 @@ const lowestOf = 8
 
 // lowestUsage starts reading the lowest usage per weight among all owners except one, without what counts for running
 // jobs.
-func (f *fairShare) lowestUsage(tx kv.ReadTransaction) func(except string, r rollup) (float64, error) {
+func (f *Fair) lowestUsage(tx kv.ReadTransaction) func(except string, r rollup) (float64, error) {
 	var parts []kv.RangeResult
 	for _, part := range []int64{rankIdle, rankWaiting} {
 		parts = append(parts, tx.GetRange(rows.Range(f.ranks.Sub(part)), kv.RangeOptions{Limit: lowestOf}))
@@ -272,7 +269,7 @@ func (f *fairShare) lowestUsage(tx kv.ReadTransaction) func(except string, r rol
 }
 
 // parseRank parses a key of ranks.
-func (f *fairShare) parseRank(key []byte) (rank float64, owner string, err error) {
+func (f *Fair) parseRank(key []byte) (rank float64, owner string, err error) {
 	e, err := f.ranks.Unpack(key)
 	if err == nil && (len(e) != 3 || !rows.As(e[1], &rank) || !rows.As(e[2], &owner)) {
 		err = tuple.ErrMalformed
@@ -285,7 +282,7 @@ func (f *fairShare) parseRank(key []byte) (rank float64, owner string, err error
 
 // leave starts reading an owner without ready jobs. The function that it returns takes the owner out of the line. An
 // owner whose job becomes ready meanwhile conflicts with that, or enters again.
-func (f *fairShare) leave(tx kv.Transaction, owner string) func() error {
+func (f *Fair) leave(tx kv.Transaction, owner string) func() error {
 	reading, weight := tx.Get(f.standings.Pack(owner)), tx.Get(f.weights.Pack(owner))
 	return func() error {
 		s, known, err := awaitStanding(reading)
@@ -307,7 +304,7 @@ func (f *fairShare) leave(tx kv.Transaction, owner string) func() error {
 
 // forget removes the rows of an owner without pending or running jobs, except its weight, and reports whether it had
 // any.
-func (f *fairShare) forget(tx kv.Transaction, owner string) (known bool, err error) {
+func (f *Fair) forget(tx kv.Transaction, owner string) (known bool, err error) {
 	s, known, err := awaitStanding(tx.Get(f.standings.Pack(owner)))
 	if err != nil || !known {
 		return false, err
@@ -323,7 +320,7 @@ func (f *fairShare) forget(tx kv.Transaction, owner string) (known bool, err err
 
 // owners returns the names and stored standings of at most limit owners, from the first name that is greater than
 // after.
-func (f *fairShare) owners(tx kv.ReadTransaction, after string, limit int) (names []string, standings [][]byte, err error) {
+func (f *Fair) owners(tx kv.ReadTransaction, after string, limit int) (names []string, standings [][]byte, err error) {
 	r := rows.Range(f.standings)
 	if after != "" {
 		r.Begin = kv.KeyAfter(f.standings.Pack(after))
@@ -341,7 +338,7 @@ func (f *fairShare) owners(tx kv.ReadTransaction, after string, limit int) (name
 
 // fold moves the charges of owners into their usage, and updates their ranks. It does not conflict with charges: it
 // subtracts what it moves.
-func (f *fairShare) fold(tx kv.Transaction, owners []string) error {
+func (f *Fair) fold(tx kv.Transaction, owners []string) error {
 	rolled := f.readRollup(tx.Snapshot())
 	waits, reads := make([]kv.Future[[]byte], len(owners)), make([]usageRead, len(owners))
 	for i, owner := range owners {
@@ -367,7 +364,7 @@ func (f *fairShare) fold(tx kv.Transaction, owners []string) error {
 		next := standing{usage: max(u.usage(r), 0), generation: r.generation}
 		next.rank = (next.usage + float64(r.running*u.running)) / u.weight
 		if u.charged != 0 {
-			f.charge(tx, owner, -u.charged)
+			f.Charge(tx, owner, -u.charged)
 		}
 		part := rankIdle
 		if waits != nil {

@@ -7,7 +7,7 @@ import (
 
 // order reads the line of owners: by rank, and within the lowest rank from any owner on.
 type order struct {
-	share *fairShare
+	share *Fair
 	tx    kv.ReadTransaction
 	parts []linePart // that are left
 }
@@ -43,7 +43,7 @@ func (p *linePart) await() error {
 
 // order starts reading n owners of the line. If the owner last, which was served last with the rank at, has the lowest
 // rank, the owners after it come first.
-func (f *fairShare) order(tx kv.ReadTransaction, last string, at float64, n int) *order {
+func (f *Fair) order(tx kv.ReadTransaction, last string, at float64, n int) *order {
 	line := f.ranks.Sub(rankWaiting)
 	all := rows.Range(line)
 	o := &order{share: f, tx: tx, parts: []linePart{{left: all}}}
@@ -108,7 +108,7 @@ func (o *order) next(n int) (owners []*party, err error) {
 // price sets the usage of owners whose names and ranks are known, and returns what a running job counts. If running jobs
 // count, or if exact is set, it reads all that an owner's usage consists of: a rank contains the running jobs at the time
 // when it was written, and lags behind roll-ups. Otherwise it reads only the charges since then.
-func (f *fairShare) price(tx kv.ReadTransaction, rolled kv.Future[[]byte], owners []*party, exact bool) (unit float64, err error) {
+func (f *Fair) price(tx kv.ReadTransaction, rolled kv.Future[[]byte], owners []*party, exact bool) (unit float64, err error) {
 	r, err := awaitRollup(rolled)
 	if err != nil {
 		return 0, err
@@ -121,7 +121,7 @@ func (f *fairShare) price(tx kv.ReadTransaction, rolled kv.Future[[]byte], owner
 	return float64(r.running), err
 }
 
-func (f *fairShare) priceAll(tx kv.ReadTransaction, owners []*party, r rollup) error {
+func (f *Fair) priceAll(tx kv.ReadTransaction, owners []*party, r rollup) error {
 	reads := make([]usageRead, len(owners))
 	for i, p := range owners {
 		reads[i] = f.readUsage(tx, tx, p.owner)
@@ -137,7 +137,7 @@ func (f *fairShare) priceAll(tx kv.ReadTransaction, owners []*party, r rollup) e
 }
 
 // priceCharges adds the later charges to the owners' ranks.
-func (f *fairShare) priceCharges(tx kv.ReadTransaction, owners []*party) error {
+func (f *Fair) priceCharges(tx kv.ReadTransaction, owners []*party) error {
 	charges, weights := make([]kv.Future[[]byte], len(owners)), make([]kv.Future[[]byte], len(owners))
 	for i, p := range owners {
 		charges[i], weights[i] = tx.Get(f.charges.Pack(p.owner)), tx.Get(f.weights.Pack(p.owner))

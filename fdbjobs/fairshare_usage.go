@@ -77,42 +77,42 @@ func (s *sighting) made(generation int64, at time.Time) {
 // RollUp decays the usage of all owners, if this process has seen no roll-up of any process for an interval, and
 // reports whether it did. Each process that takes jobs calls it at least once per interval. An error leaves some owners
 // for the next roll-up, which makes up for it. Before the first roll-up nothing decays, and running jobs do not count.
-func (q *Queue) RollUp(ctx context.Context, u Usage) (bool, error) {
+func (f *Fair) RollUp(ctx context.Context, u Usage) (bool, error) {
 	if !(u.Coeff >= 0 && u.Coeff <= 1) {
 		return false, fmt.Errorf("%w: the coefficient %v is not from 0 to 1", ErrInvalid, u.Coeff)
 	}
 	if u.Running < 0 {
 		return false, fmt.Errorf("%w: a running job counts %d, which is negative", ErrInvalid, u.Running)
 	}
-	began, at := time.Now(), q.layer.now().Unix()
+	began, at := time.Now(), f.queue.layer.now().Unix()
 	var mine int64 // the generation that an earlier run of the function wrote
-	due, err := kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) (bool, error) {
-		r, err := awaitRollup(q.share.readRollup(tx))
+	due, err := kv.TransactValue(ctx, f.queue.layer.db, func(tx kv.Transaction) (bool, error) {
+		r, err := awaitRollup(f.readRollup(tx))
 		if err != nil {
 			return false, err
 		}
 		if mine != 0 && r.generation == mine && r.at == at {
 			return true, nil
 		}
-		if !q.share.seen.due(r.generation, began, u.Interval) {
+		if !f.seen.due(r.generation, began, u.Interval) {
 			return false, nil
 		}
 		mine = r.generation + 1
-		tx.Set(q.share.rollup, tuple.Tuple{mine, at, u.Coeff, u.Running}.Pack())
+		tx.Set(f.rollup, tuple.Tuple{mine, at, u.Coeff, u.Running}.Pack())
 		return true, nil
 	})
 	if err != nil || !due {
 		return false, err
 	}
-	q.share.seen.made(mine, began)
-	return true, q.share.foldAll(ctx)
+	f.seen.made(mine, began)
+	return true, f.foldAll(ctx)
 }
 
 // foldAll folds the charges of all owners with a standing, in batches of one transaction each.
-func (f *fairShare) foldAll(ctx context.Context) error {
+func (f *Fair) foldAll(ctx context.Context) error {
 	after := ""
 	for {
-		last, err := kv.TransactValue(ctx, f.db, func(tx kv.Transaction) (string, error) {
+		last, err := kv.TransactValue(ctx, f.queue.layer.db, func(tx kv.Transaction) (string, error) {
 			owners, _, err := f.owners(tx.Snapshot(), after, ownersAtATime)
 			if err != nil {
 				return "", err
@@ -188,10 +188,10 @@ type usageRead struct {
 
 // readUsage starts reading an owner's usage. It reads the standing and weight, which change together with the rank,
 // through own, and the rest through rest.
-func (f *fairShare) readUsage(own, rest kv.ReadTransaction, owner string) usageRead {
+func (f *Fair) readUsage(own, rest kv.ReadTransaction, owner string) usageRead {
 	return usageRead{
 		standing: own.Get(f.standings.Pack(owner)), weight: own.Get(f.weights.Pack(owner)),
-		charges: rest.Get(f.charges.Pack(owner)), running: readOwnerCount(rest, f.counts, owner, Running).await,
+		charges: rest.Get(f.charges.Pack(owner)), running: f.queue.readOwnerCount(rest, owner, Running).await,
 	}
 }
 
@@ -206,7 +206,7 @@ type ownerUsage struct {
 }
 
 // readCharged is readUsage with a known standing, and without running jobs.
-func (f *fairShare) readCharged(tx kv.ReadTransaction, owner string, standing []byte) usageRead {
+func (f *Fair) readCharged(tx kv.ReadTransaction, owner string, standing []byte) usageRead {
 	return usageRead{
 		standing: known(standing), weight: tx.Get(f.weights.Pack(owner)),
 		charges: tx.Get(f.charges.Pack(owner)), running: func() (int64, error) { return 0, nil },
@@ -240,7 +240,7 @@ func (o ownerUsage) perWeight(r rollup) float64 {
 	return (o.usage(r) + float64(r.running*o.running)) / o.weight
 }
 
-func (f *fairShare) readRollup(tx kv.ReadTransaction) kv.Future[[]byte] { return tx.Get(f.rollup) }
+func (f *Fair) readRollup(tx kv.ReadTransaction) kv.Future[[]byte] { return tx.Get(f.rollup) }
 
 func awaitStanding(f kv.Future[[]byte]) (s standing, known bool, err error) {
 	value, err := f.Await()

@@ -226,7 +226,7 @@ func (h *Held) finish(ctx context.Context, expires *int64, state json.RawMessage
 	}}, state)
 }
 
-// FinishFor is Finish, and allows [Queue.RemoveExpired] to remove the job after the time keep, in whole seconds.
+// FinishFor is Finish, and allows [Admin.RemoveExpired] to remove the job after the time keep, in whole seconds.
 func (h *Held) FinishFor(ctx context.Context, keep time.Duration, state json.RawMessage, also func(kv.Transaction) error) error {
 	expires := h.queue.layer.now().Add(keep).Unix()
 	return h.finish(ctx, &expires, state, also)

@@ -94,7 +94,7 @@ func (l *Layer) Queue(name string) *Queue {
 		return q
 	}
 	q := &Queue{layer: l, name: name, keys: newKeyspace(l.space, name)}
-	q.share = newFairShare(l.db, l.space, name, q.keys.counts)
+	q.share = newFair(q)
 	q.claimer = newClaimer(q)
 	q.writer = newSharedWriter(q)
 	l.queues[name] = q
@@ -145,7 +145,7 @@ type Queue struct {
 	layer *Layer
 	name  string
 	keys  keyspace
-	share *fairShare
+	share *Fair
 
 	bounds  bounds
 	claimer *claimer
@@ -154,3 +154,9 @@ type Queue struct {
 
 // Name returns the queue's name.
 func (q *Queue) Name() string { return q.name }
+
+// Admin is what the keepers of a store need: it removes many jobs, and looks at all.
+type Admin struct{ queue *Queue }
+
+// Admin returns the administration of the queue.
+func (q *Queue) Admin() Admin { return Admin{q} }

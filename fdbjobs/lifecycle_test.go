@@ -358,7 +358,7 @@ func TestList(t *testing.T) {
 		list := func(after string, limit int, statuses ...fdbjobs.Status) []string {
 			ids := []string{}
 			b.transact(t, func(tx kv.Transaction) error {
-				jobs, err := b.jobs.List(tx, fdbjobs.Position{ID: after}, limit, fdbjobs.Parts(statuses...)...)
+				jobs, err := b.jobs.Index().List(tx, fdbjobs.Position{ID: after}, limit, fdbjobs.Parts(statuses...)...)
 				ids = ids[:0]
 				for _, job := range jobs {
 					ids = append(ids, job.ID)
@@ -369,8 +369,9 @@ func TestList(t *testing.T) {
 			return ids
 		}
 		skip := func(after string, n int, statuses ...fdbjobs.Status) (id string) {
-			b.transact(t, func(tx kv.Transaction) (err error) {
-				id, err = b.jobs.SkipOwned(tx, "", after, n, fdbjobs.Parts(statuses...)...)
+			b.transact(t, func(tx kv.Transaction) error {
+				at, err := b.jobs.Index().Of("").Skip(tx, fdbjobs.Position{ID: after}, n, nil, fdbjobs.Parts(statuses...)...)
+				id = at.ID
 				return err
 			})
 			return id
@@ -497,7 +498,7 @@ func TestAddEnded(t *testing.T) {
 		held := b.acceptBy(t, fdbjobs.AcceptOptions{Wait: -1})
 		assert.Empty(t, held)
 		b.transact(t, func(tx kv.Transaction) error {
-			listed, err := b.jobs.List(tx, fdbjobs.Position{}, 10, fdbjobs.Finished.In("", "done"))
+			listed, err := b.jobs.Index().List(tx, fdbjobs.Position{}, 10, fdbjobs.Finished.In("", "done"))
 			require.NoError(t, err)
 			require.Len(t, listed, 1)
 			assert.JSONEq(t, `{"s":1}`, string(listed[0].State))

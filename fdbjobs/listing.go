@@ -97,11 +97,27 @@ type Position struct{ Owner, ID string }
 // AfterOwner returns the place after all jobs of an owner.
 func AfterOwner(owner string) Position { return Position{Owner: owner + "\x00"} }
 
+// Index lists and counts the jobs of a queue, or of one of its owners: see [Index.Of].
+type Index struct {
+	queue *Queue
+	owner *string // nil: all
+}
+
+// Index returns the index of all jobs of the queue.
+func (q *Queue) Index() Index { return Index{queue: q} }
+
+// Of returns the index of the jobs of one owner. In its lists only the ID of a [Position] counts.
+func (x Index) Of(owner string) Index { return Index{x.queue, &owner} }
+
 // List reads the jobs in some parts, by owner and id: at most limit jobs, from the first after a position. It reads the
 // counters of the owners from there that have jobs with the parts' statuses, and does not read args: see [Spec].Listed.
-func (q *Queue) List(tx kv.ReadTransaction, after Position, limit int, parts ...Part) ([]*Job, error) {
+func (x Index) List(tx kv.ReadTransaction, after Position, limit int, parts ...Part) ([]*Job, error) {
 	if limit <= 0 {
 		return nil, nil
+	}
+	q := x.queue
+	if x.owner != nil {
+		return q.list(tx, limit, q.readIDs(tx, *x.owner, after.ID, limit, parts))
 	}
 	var reads []idRead
 	left := limit // without those of after.Owner, of which any number may come before after
@@ -119,11 +135,6 @@ func (q *Queue) List(tx kv.ReadTransaction, after Position, limit int, parts ...
 		}
 	}
 	return q.list(tx, limit, reads...)
-}
-
-// ListOwned is List for the jobs of one owner, from the first id that is greater than after.
-func (q *Queue) ListOwned(tx kv.ReadTransaction, owner, after string, limit int, parts ...Part) ([]*Job, error) {
-	return q.list(tx, limit, q.readIDs(tx, owner, after, limit, parts))
 }
 
 // list reads the jobs whose ids are read, at most limit.
@@ -157,10 +168,10 @@ func (q *Queue) readListed(tx kv.ReadTransaction, id string) jobRead {
 }
 
 // ListIDs reads the jobs with some ids as List does, nil for an id that no job has.
-func (q *Queue) ListIDs(tx kv.ReadTransaction, ids ...string) ([]*Job, error) {
+func (x Index) ListIDs(tx kv.ReadTransaction, ids ...string) ([]*Job, error) {
 	reads, jobs := make([]jobRead, len(ids)), make([]*Job, len(ids))
 	for i, id := range ids {
-		reads[i] = q.readListed(tx, id)
+		reads[i] = x.queue.readListed(tx, id)
 	}
 	for i, read := range reads {
 		var err error
@@ -172,51 +183,49 @@ func (q *Queue) ListIDs(tx kv.ReadTransaction, ids ...string) ([]*Job, error) {
 }
 
 // Skip returns the position of the nth job, from 1, of those that List would list after a position and whose owners are
-// not in without. If there are fewer, it returns the end of the list. It reads counters as List does, and at most n keys
-// of the index of the last owner.
-func (q *Queue) Skip(tx kv.ReadTransaction, after Position, n int, without []string, parts ...Part) (Position, error) {
+// not in without. If there are fewer, it returns the end of the list: of the list of one owner, its last job, or after
+// itself if there is none. It reads counters as List does, and at most n keys of the index of the last owner.
+func (x Index) Skip(tx kv.ReadTransaction, after Position, n int, without []string, parts ...Part) (Position, error) {
 	if n <= 0 {
 		return after, nil
 	}
+	q := x.queue
+	within := func(owner string, parts []Part) (found int, err error) {
+		ids, err := q.readIDs(tx, owner, after.ID, n, parts).await()
+		if len(ids) > 0 {
+			after.ID = ids[len(ids)-1]
+		}
+		return len(ids), err
+	}
+	if x.owner != nil {
+		_, err := within(*x.owner, parts)
+		return after, err
+	}
 	for t, err := range q.talliesOf(tx, after.Owner, parts) {
-		switch {
-		case err != nil:
+		if err != nil {
 			return after, err
-		case slices.Contains(without, t.owner):
+		}
+		if slices.Contains(without, t.owner) {
 			continue
-		case t.owner != after.Owner:
-			after = Position{Owner: t.owner}
-			if t.n <= int64(n) {
-				n -= int(t.n)
-				after = AfterOwner(t.owner)
-				break
+		}
+		if t.owner != after.Owner && t.n <= int64(n) {
+			after = AfterOwner(t.owner)
+			n -= int(t.n)
+		} else {
+			if t.owner != after.Owner {
+				after = Position{Owner: t.owner}
 			}
-			fallthrough
-		default:
-			ids, err := q.readIDs(tx, t.owner, after.ID, n, t.parts).await()
+			found, err := within(t.owner, t.parts)
 			if err != nil {
 				return after, err
 			}
-			if len(ids) > 0 {
-				after.ID = ids[len(ids)-1]
-			}
-			n -= len(ids)
+			n -= found
 		}
 		if n == 0 {
 			break
 		}
 	}
 	return after, nil
-}
-
-// SkipOwned is Skip for the jobs of one owner. It returns the id of the last job if there are fewer, and after itself if
-// there are none.
-func (q *Queue) SkipOwned(tx kv.ReadTransaction, owner, after string, n int, parts ...Part) (string, error) {
-	found, err := q.readIDs(tx, owner, after, n, parts).await()
-	if err != nil || len(found) == 0 {
-		return after, err
-	}
-	return found[len(found)-1], nil
 }
 
 // idRead is a pending read of an owner's ids.

@@ -91,12 +91,12 @@ func TestListOwners(t *testing.T) {
 				end = counted[min(max(limit, 1), len(counted))-1]
 			}
 			b.transact(t, func(tx kv.Transaction) error {
-				n, err := b.jobs.Count(tx, in...)
+				n, err := b.jobs.Index().Count(tx, in...)
 				if err != nil {
 					return err
 				}
 				assert.Equal(t, total, n)
-				jobs, err := b.jobs.List(tx, after, limit, in...)
+				jobs, err := b.jobs.Index().List(tx, after, limit, in...)
 				if err != nil {
 					return err
 				}
@@ -107,7 +107,7 @@ func TestListOwners(t *testing.T) {
 				require.Equal(t, append([]fdbjobs.Position{}, want[:min(limit, len(want))]...), got)
 
 				// What follows the position is what follows the job there.
-				place, err := b.jobs.Skip(tx, after, limit, without, in...)
+				place, err := b.jobs.Index().Skip(tx, after, limit, without, in...)
 				if err != nil {
 					return err
 				}
@@ -115,11 +115,11 @@ func TestListOwners(t *testing.T) {
 					assert.Equal(t, after, place)
 					return nil
 				}
-				next, err := b.jobs.List(tx, place, 10, in...)
+				next, err := b.jobs.Index().List(tx, place, 10, in...)
 				if err != nil {
 					return err
 				}
-				following, err := b.jobs.List(tx, end, 10, in...)
+				following, err := b.jobs.Index().List(tx, end, 10, in...)
 				if err != nil {
 					return err
 				}

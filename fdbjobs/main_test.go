@@ -101,7 +101,7 @@ func (b *bundle) get(t *testing.T, id string) *fdbjobs.Job {
 func (b *bundle) count(t *testing.T, statuses ...fdbjobs.Status) int64 {
 	t.Helper()
 	n, err := kv.TransactValue(t.Context(), b.db, func(tx kv.Transaction) (int64, error) {
-		return b.jobs.Count(tx, fdbjobs.Parts(statuses...)...)
+		return b.jobs.Index().Count(tx, fdbjobs.Parts(statuses...)...)
 	})
 	require.NoError(t, err)
 	return n
@@ -111,7 +111,7 @@ func (b *bundle) count(t *testing.T, statuses ...fdbjobs.Status) int64 {
 func removeExpired(ctx context.Context, db kv.Database, queue *fdbjobs.Queue) (removed int, more bool, err error) {
 	const atOnce = 100
 	jobs, err := kv.TransactValue(ctx, db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
-		return queue.RemoveExpired(tx, atOnce)
+		return queue.Admin().RemoveExpired(tx, atOnce)
 	})
 	return len(jobs), len(jobs) == atOnce, err
 }

@@ -333,7 +333,8 @@ func (q *Queue) requeueActive(tx kv.Transaction, pairs []kv.KeyValue) (moved []s
 // RequeueAll takes all running jobs from their holders and queues them again. It is for a process that has just opened
 // a store that no other process can have open ([kv.Exclusive]): the holders were in a process that has died. It must be
 // called before the process accepts jobs. It returns the number of jobs.
-func (q *Queue) RequeueAll(ctx context.Context) (n int, err error) {
+func (a Admin) RequeueAll(ctx context.Context) (n int, err error) {
+	q := a.queue
 	for active := rows.Range(q.keys.active); active.Begin != nil; {
 		var next []byte
 		moved, err := kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) ([]string, error) {

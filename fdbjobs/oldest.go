@@ -7,10 +7,11 @@ import (
 	"settee/pkg/kv/rows"
 )
 
-// OldestDue returns the time for which the due job that waits longest is scheduled, or the zero time if no job is due.
+// OldestDue returns the time for which the due job of all owners that waits longest is scheduled, or the zero time if no job is due.
 // Of the jobs that are ready it reads the first one of each of the 100 owners that are served next. It does not count
 // those of paused owners.
-func (q *Queue) OldestDue(tx kv.ReadTransaction) (time.Time, error) {
+func (x Index) OldestDue(tx kv.ReadTransaction) (time.Time, error) {
+	q := x.queue
 	now := q.layer.now().Unix()
 	delayed := tx.GetRange(
 		kv.KeyRange{Begin: rows.Range(q.keys.delayed).Begin, End: q.keys.delayed.Pack(now + 1)}, kv.RangeOptions{Limit: 1})

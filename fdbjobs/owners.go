@@ -21,20 +21,20 @@ type Owner struct {
 
 // Owners lists the owners with pending or running jobs by name: at most limit owners, from the first name that is
 // greater than after. It may include owners that have just lost their last job.
-func (q *Queue) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, error) {
+func (f *Fair) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, error) {
 	if limit <= 0 {
 		return nil, nil
 	}
-	rolled := q.share.readRollup(tx)
-	names, standings, err := q.share.owners(tx, after, limit)
+	rolled := f.readRollup(tx)
+	names, standings, err := f.owners(tx, after, limit)
 	if err != nil {
 		return nil, err
 	}
 	usages, counts := make([]usageRead, len(names)), make([][]kv.RangeResult, len(names))
 	for i, name := range names {
-		usages[i] = q.share.readCharged(tx, name, standings[i])
+		usages[i] = f.readCharged(tx, name, standings[i])
 		for _, status := range []Status{Pending, Running, Finished} {
-			counts[i] = append(counts[i], tx.GetRange(rows.Range(q.keys.counts.Sub(string(status), name)), kv.RangeOptions{}))
+			counts[i] = append(counts[i], tx.GetRange(rows.Range(f.queue.keys.counts.Sub(string(status), name)), kv.RangeOptions{}))
 		}
 	}
 	r, err := awaitRollup(rolled)
@@ -50,7 +50,7 @@ func (q *Queue) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner,
 		if owners[i] = (Owner{Name: name, Weight: u.weight, Usage: u.usage(r)}); u.paused {
 			owners[i].Weight = 0
 		}
-		if err := q.count(&owners[i], counts[i]); err != nil {
+		if err := f.count(&owners[i], counts[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -58,7 +58,7 @@ func (q *Queue) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner,
 }
 
 // count sets the counts of o from its counters.
-func (q *Queue) count(o *Owner, counters []kv.RangeResult) error {
+func (f *Fair) count(o *Owner, counters []kv.RangeResult) error {
 	o.Tagged = map[Part]int64{}
 	into := map[Status]*int64{Pending: &o.Pending, Running: &o.Running, Finished: &o.Finished}
 	for _, read := range counters {
@@ -66,7 +66,7 @@ func (q *Queue) count(o *Owner, counters []kv.RangeResult) error {
 			if err != nil {
 				return err
 			}
-			c, err := q.keys.parseCounter(pair)
+			c, err := f.queue.keys.parseCounter(pair)
 			if err != nil {
 				return err
 			}
@@ -110,7 +110,7 @@ func (q *Queue) settle(tx kv.Transaction, owners []string) error {
 	reads := make([][]ownerCount, len(owners))
 	for i, owner := range owners {
 		for _, status := range live {
-			reads[i] = append(reads[i], readOwnerCount(tx.Snapshot(), q.keys.counts, owner, status))
+			reads[i] = append(reads[i], q.readOwnerCount(tx.Snapshot(), owner, status))
 		}
 	}
 	for i, owner := range owners {

@@ -20,7 +20,7 @@ import (
 func (b *bundle) owners(t *testing.T) map[string]fdbjobs.Owner {
 	t.Helper()
 	owners, err := kv.TransactValue(t.Context(), b.db, func(tx kv.Transaction) ([]fdbjobs.Owner, error) {
-		return b.jobs.Owners(tx, "", 10_000)
+		return b.jobs.Fair().Owners(tx, "", 10_000)
 	})
 	require.NoError(t, err)
 	found := map[string]fdbjobs.Owner{}
@@ -32,7 +32,7 @@ func (b *bundle) owners(t *testing.T) map[string]fdbjobs.Owner {
 
 func (b *bundle) weigh(t *testing.T, owner string, weight float64) {
 	t.Helper()
-	b.transact(t, func(tx kv.Transaction) error { return b.jobs.SetWeight(tx, owner, weight) })
+	b.transact(t, func(tx kv.Transaction) error { return b.jobs.Fair().SetWeight(tx, owner, weight) })
 }
 
 // addMany adds n jobs of an owner.
@@ -55,7 +55,7 @@ func (b *bundle) serve(t *testing.T, n, atOnce int, charge int64) map[string]int
 			served[h.Job().Owner]++
 			done++
 			require.NoError(t, h.Finish(t.Context(), nil, func(tx kv.Transaction) error {
-				b.jobs.Charge(tx, h.Job().Owner, charge)
+				b.jobs.Fair().Charge(tx, h.Job().Owner, charge)
 				return nil
 			}))
 		}
@@ -101,7 +101,7 @@ func TestRunningCounts(t *testing.T) {
 		for _, owner := range []string{"one", "two"} {
 			b.addMany(t, owner, 100)
 		}
-		_, err := b.jobs.RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5, Running: 100})
+		_, err := b.jobs.Fair().RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5, Running: 100})
 		require.NoError(t, err)
 		running := map[string]int{}
 		for range 60 { // no time passes
@@ -142,10 +142,10 @@ func TestRollUp(t *testing.T) {
 		}
 		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o"})
 		charge := func(n int64) {
-			b.transact(t, func(tx kv.Transaction) error { b.jobs.Charge(tx, "o", n); return nil })
+			b.transact(t, func(tx kv.Transaction) error { b.jobs.Fair().Charge(tx, "o", n); return nil })
 		}
 		rollUp := func(b *bundle) bool {
-			rolled, err := b.jobs.RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5})
+			rolled, err := b.jobs.Fair().RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5})
 			require.NoError(t, err)
 			return rolled
 		}
@@ -164,9 +164,9 @@ func TestRollUp(t *testing.T) {
 			assert.True(t, rollUp(b))
 		}
 		assert.InDelta(t, 75, usage(), 0)
-		_, err := b.jobs.RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 1.5})
+		_, err := b.jobs.Fair().RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 1.5})
 		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
-		_, err = b.jobs.RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: math.NaN()})
+		_, err = b.jobs.Fair().RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: math.NaN()})
 		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
 	})
 }
@@ -187,7 +187,7 @@ func TestRollUpWithDifferentClocks(t *testing.T) {
 					for range n * int(time.Minute/interval) {
 						for _, b := range nodes {
 							after(interval / time.Duration(len(nodes)))
-							did, err := b.jobs.RollUp(t.Context(), fdbjobs.Usage{Interval: interval, Coeff: 0.5})
+							did, err := b.jobs.Fair().RollUp(t.Context(), fdbjobs.Usage{Interval: interval, Coeff: 0.5})
 							require.NoError(t, err)
 							if did {
 								rolled++
@@ -218,7 +218,7 @@ func TestBehindManyEmptyOwners(t *testing.T) {
 			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint("owner ", i)})
 		}
 		b.add(t, fdbjobs.Spec{ID: "last", Owner: "z"})
-		b.transact(t, func(tx kv.Transaction) error { b.jobs.Charge(tx, "z", 1000); return nil })
+		b.transact(t, func(tx kv.Transaction) error { b.jobs.Fair().Charge(tx, "z", 1000); return nil })
 		b.weigh(t, "z", 1) // folds the charge
 		for taken := 0; taken < owners; {
 			held := b.acceptBy(t, fdbjobs.AcceptOptions{Count: min(64, owners-taken)})
@@ -238,9 +238,9 @@ func TestRollUpOfUnknownResult(t *testing.T) {
 		b := newBundle(t, enginetest.UnknownOnce(db))
 		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o", Token: "t"})
 		plain := newBundle(t, db)
-		plain.transact(t, func(tx kv.Transaction) error { plain.jobs.Charge(tx, "o", 1000); return nil })
+		plain.transact(t, func(tx kv.Transaction) error { plain.jobs.Fair().Charge(tx, "o", 1000); return nil })
 		for i := range 3 {
-			rolled, err := b.jobs.RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5})
+			rolled, err := b.jobs.Fair().RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5})
 			require.NoError(t, err)
 			assert.True(t, rolled)
 			assert.InDelta(t, 1000*math.Pow(0.5, float64(i)), b.owners(t)["o"].Usage, 0)
@@ -253,7 +253,7 @@ func TestWeights(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		for _, weight := range []float64{-1, math.NaN(), math.Inf(1)} {
-			err := db.Transact(t.Context(), func(tx kv.Transaction) error { return b.jobs.SetWeight(tx, "o", weight) })
+			err := db.Transact(t.Context(), func(tx kv.Transaction) error { return b.jobs.Fair().SetWeight(tx, "o", weight) })
 			require.ErrorIs(t, err, fdbjobs.ErrInvalid)
 			require.ErrorContains(t, err, "weight")
 		}
@@ -261,8 +261,8 @@ func TestWeights(t *testing.T) {
 		b.weigh(t, "heavy", 10)
 		b.add(t, fdbjobs.Spec{ID: "1", Owner: "heavy"}, fdbjobs.Spec{ID: "2", Owner: "light"})
 		b.transact(t, func(tx kv.Transaction) error {
-			b.jobs.Charge(tx, "heavy", 50)
-			b.jobs.Charge(tx, "light", 10)
+			b.jobs.Fair().Charge(tx, "heavy", 50)
+			b.jobs.Fair().Charge(tx, "light", 10)
 			return nil
 		})
 		assert.InDelta(t, 10, b.owners(t)["heavy"].Weight, 0)
@@ -278,7 +278,7 @@ func TestWeights(t *testing.T) {
 		assert.Equal(t, []string{"light", "heavy"}, line())
 		b.weigh(t, "light", fdbjobs.DefaultWeight)
 		weights, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) (map[string]float64, error) {
-			return b.jobs.Weights(tx)
+			return b.jobs.Fair().Weights(tx)
 		})
 		require.NoError(t, err)
 		assert.Equal(t, map[string]float64{"heavy": 2}, weights, "the default is not stored")
@@ -306,7 +306,7 @@ func TestPausedOwners(t *testing.T) {
 			assert.Empty(t, b.acceptBy(t, opts), "%+v", opts)
 		}
 		require.NoError(t, run.Resubmit(t.Context(), time.Now(), nil, func(tx kv.Transaction) error {
-			b.jobs.Charge(tx, "old", 1000)
+			b.jobs.Fair().Charge(tx, "old", 1000)
 			return nil
 		}))
 		assert.Empty(t, b.take(t, 10))
@@ -372,7 +372,7 @@ func TestOwnersLeave(t *testing.T) {
 			held := b.acceptBy(t, fdbjobs.AcceptOptions{Count: 64})
 			for _, h := range held {
 				require.NoError(t, h.FinishFor(t.Context(), time.Minute, nil, func(tx kv.Transaction) error {
-					b.jobs.Charge(tx, h.Job().Owner, 5)
+					b.jobs.Fair().Charge(tx, h.Job().Owner, 5)
 					return nil
 				}))
 			}
@@ -505,11 +505,11 @@ func TestCounts(t *testing.T) {
 			total := int64(0)
 			var ids []string
 			for _, owner := range []string{"owner 0", "owner 1", "no owner"} {
-				n, err := b.jobs.CountOwned(tx, owner, fdbjobs.Parts(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
+				n, err := b.jobs.Index().Of(owner).Count(tx, fdbjobs.Parts(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
 				require.NoError(t, err)
 				total += n
 				for after := ""; ; {
-					page, err := b.jobs.ListOwned(tx, owner, after, 2, fdbjobs.Parts(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
+					page, err := b.jobs.Index().Of(owner).List(tx, fdbjobs.Position{ID: after}, 2, fdbjobs.Parts(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
 					require.NoError(t, err)
 					for _, job := range page {
 						assert.Equal(t, owner, job.Owner)
@@ -662,7 +662,7 @@ func TestJobWithAnotherOwnerIsTakenOnce(t *testing.T) {
 			return ids
 		}
 		require.Equal(t, []string{"a1"}, accept(1))
-		b.transact(t, func(tx kv.Transaction) error { b.jobs.Charge(tx, "a", 100); return nil })
+		b.transact(t, func(tx kv.Transaction) error { b.jobs.Fair().Charge(tx, "a", 100); return nil })
 		after(2 * time.Second)
 		require.Equal(t, []string{"b1"}, accept(1)) // the owners after b come next
 		require.True(t, b.remove(t, "moved"))

@@ -21,7 +21,7 @@ func TestParts(t *testing.T) {
 		ids := func(parts ...fdbjobs.Part) string {
 			var found []string
 			b.transact(t, func(tx kv.Transaction) error {
-				jobs, err := b.jobs.List(tx, fdbjobs.Position{}, 100, parts...)
+				jobs, err := b.jobs.Index().List(tx, fdbjobs.Position{}, 100, parts...)
 				if err != nil {
 					return err
 				}
@@ -31,15 +31,15 @@ func TestParts(t *testing.T) {
 					assert.Contains(t, parts, job.Status.In(job.Label, job.Tag))
 					assert.Nil(t, job.Args)
 				}
-				n, err := b.jobs.Count(tx, parts...)
+				n, err := b.jobs.Index().Count(tx, parts...)
 				assert.EqualValues(t, len(found), n)
-				owned, err2 := b.jobs.ListOwned(tx, "o", "", 100, parts...)
+				owned, err2 := b.jobs.Index().Of("o").List(tx, fdbjobs.Position{}, 100, parts...)
 				require.NoError(t, err2)
 				assert.Len(t, owned, len(found))
-				last, err2 := b.jobs.SkipOwned(tx, "o", "", 100, parts...)
+				last, err2 := b.jobs.Index().Of("o").Skip(tx, fdbjobs.Position{}, 100, nil, parts...)
 				require.NoError(t, err2)
 				if len(found) > 0 {
-					assert.Equal(t, found[len(found)-1], last)
+					assert.Equal(t, found[len(found)-1], last.ID)
 				}
 				return err
 			})
@@ -78,7 +78,7 @@ func TestParts(t *testing.T) {
 
 		listed := func() (text string) {
 			b.transact(t, func(tx kv.Transaction) error {
-				jobs, err := b.jobs.List(tx, fdbjobs.Position{}, 1, fdbjobs.Pending.In("red", ""))
+				jobs, err := b.jobs.Index().List(tx, fdbjobs.Position{}, 1, fdbjobs.Pending.In("red", ""))
 				if err == nil && len(jobs) == 1 {
 					text = string(jobs[0].Listed)
 				}

@@ -28,12 +28,12 @@ func (q *Queue) Remove(tx kv.Transaction, id string) (bool, error) {
 //
 // The order is descending because ids often grow, and claims begin with the oldest jobs: the two ends of a queue do not
 // conflict.
-func (q *Queue) RemoveOwned(tx kv.Transaction, owner, before string, limit int, parts ...Part) ([]*Job, error) {
-	found, err := q.lastOwned(tx.Snapshot(), owner, before, limit, parts)
+func (a Admin) RemoveOwned(tx kv.Transaction, owner, before string, limit int, parts ...Part) ([]*Job, error) {
+	found, err := a.queue.lastOwned(tx.Snapshot(), owner, before, limit, parts)
 	if err != nil {
 		return nil, err
 	}
-	return q.removeMany(tx, found, func(_ int, r *row) bool {
+	return a.queue.removeMany(tx, found, func(_ int, r *row) bool {
 		return r.owner == owner && slices.Contains(parts, r.part())
 	})
 }
@@ -59,8 +59,9 @@ func (q *Queue) lastOwned(tx kv.ReadTransaction, owner, before string, limit int
 }
 
 // RemoveExpired removes up to limit finished jobs that have expired ([Held.FinishFor]), and returns them as
-// [Queue.RemoveOwned] does.
-func (q *Queue) RemoveExpired(tx kv.Transaction, limit int) ([]*Job, error) {
+// [Admin.RemoveOwned] does.
+func (a Admin) RemoveExpired(tx kv.Transaction, limit int) ([]*Job, error) {
+	q := a.queue
 	expired := rows.Range(q.keys.expiry)
 	expired.End = q.keys.expiry.Pack(q.layer.now().Unix() + 1)
 	pairs, err := tx.Snapshot().GetRange(expired, kv.RangeOptions{Limit: limit}).Slice()

@@ -32,7 +32,8 @@ const resealAtOnce = 50
 // args. If keyID is not empty, it is the id of the layer's current key, and Reseal reseals with it all args that were
 // sealed with another key or not at all, except those that cannot be opened. It may be interrupted, repeated, and run
 // while jobs are added and run.
-func (q *Queue) Reseal(ctx context.Context, keyID string) (map[string]int64, error) {
+func (a Admin) Reseal(ctx context.Context, keyID string) (map[string]int64, error) {
+	q := a.queue
 	counts, err := rows.Reseal(ctx, q.layer.db, q.layer.sealer, keyID, rows.Range(q.keys.data), q.sealedArgs)
 	if err != nil {
 		return nil, fmt.Errorf("sealing the args of jobs: %w", err)

@@ -235,12 +235,12 @@ func (s *simulation) reader(p *simProcess, queue *fdbjobs.Queue) {
 			status := []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished}[s.intN(3)]
 			var n, listed int64
 			err := p.db.Transact(ctx, func(tx kv.Transaction) error {
-				jobs, err := queue.List(tx.Snapshot(), fdbjobs.Position{}, s.plan.ids+1, fdbjobs.Parts(status)...)
+				jobs, err := queue.Index().List(tx.Snapshot(), fdbjobs.Position{}, s.plan.ids+1, fdbjobs.Parts(status)...)
 				if err != nil {
 					return err
 				}
 				listed = int64(len(jobs))
-				n, err = queue.Count(tx.Snapshot(), fdbjobs.Parts(status)...)
+				n, err = queue.Index().Count(tx.Snapshot(), fdbjobs.Parts(status)...)
 				return err
 			})
 			if s.must(err, "list") && n != listed {
@@ -271,13 +271,13 @@ func (s *simulation) governor(p *simProcess, queue *fdbjobs.Queue) {
 				s.counts["paused"]++
 			}
 			s.must(p.db.Transact(ctx, func(tx kv.Transaction) error {
-				if err := queue.SetWeight(tx, owner, weight); err != nil {
+				if err := queue.Fair().SetWeight(tx, owner, weight); err != nil {
 					return err
 				}
 				return queue.SetTimeout(tx, timeout)
 			}), "set the timeout")
 			s.counts["timeouts set"]++
-			_, err := queue.RollUp(ctx, fdbjobs.Usage{
+			_, err := queue.Fair().RollUp(ctx, fdbjobs.Usage{
 				Interval: 10 * time.Second, Coeff: 0.5, Running: int64(10 * s.intN(3)),
 			})
 			s.must(err, "roll up")
@@ -290,10 +290,10 @@ func (s *simulation) resumer(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "resumer", func(ctx context.Context) {
 		for {
 			s.must(p.db.Transact(ctx, func(tx kv.Transaction) error {
-				weights, err := queue.Weights(tx)
+				weights, err := queue.Fair().Weights(tx)
 				for _, owner := range slices.Sorted(maps.Keys(weights)) {
 					if err == nil && weights[owner] == 0 {
-						err = queue.SetWeight(tx, owner, 2)
+						err = queue.Fair().SetWeight(tx, owner, 2)
 					}
 				}
 				return err

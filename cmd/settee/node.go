@@ -204,7 +204,7 @@ func (n *node) requeueJobs(ctx context.Context) error {
 		return nil
 	}
 	for _, queue := range []*fdbjobs.Queue{n.jobs.Jobs(), n.jobs.Watches(), n.layer.Queue(fdbjobs.UpkeepQueue)} {
-		jobs, err := queue.RequeueAll(ctx)
+		jobs, err := queue.Admin().RequeueAll(ctx)
 		if err != nil {
 			return fmt.Errorf("queueing the jobs of an earlier process: %w", err)
 		}

@@ -82,7 +82,7 @@ func TestUpkeepOfAnOlderVersion(t *testing.T) {
 				require.NoError(t, err)
 				assert.True(t, job.Scheduled.After(time.Now()), id)
 			}
-			all, err := queued.Count(tx, fdbjobs.Pending.In("", ""), fdbjobs.Running.In("", ""), fdbjobs.Finished.In("", ""))
+			all, err := queued.Index().Count(tx, fdbjobs.Pending.In("", ""), fdbjobs.Running.In("", ""), fdbjobs.Finished.In("", ""))
 			assert.Equal(t, int64(len(upkeepIDs)+2), all)
 			return err
 		}))

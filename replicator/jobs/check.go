@@ -24,7 +24,10 @@ func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer) error {
 		Store: &Store{jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), space: tuple.NewSubspace("replicator")},
 		due:   new(uint16),
 	}
-	if err := c.Walk(ctx, k.jobs.States(), k.state); err != nil {
+	states, idOf := k.jobs.Admin().States()
+	if err := c.Walk(ctx, states, func(p *check.Page, pair kv.KeyValue) (func() error, error) {
+		return k.state(p, pair, idOf)
+	}); err != nil {
 		return err
 	}
 	return c.Walk(ctx, kv.PrefixRange(k.space.Bytes()), k.row)
@@ -104,8 +107,8 @@ func (k checker) row(p *check.Page, pair kv.KeyValue) (func() error, error) {
 }
 
 // state checks that a job that crashes, is stuck or is behind is in the index of such jobs, and that a parked job can be woken.
-func (k checker) state(p *check.Page, pair kv.KeyValue) (func() error, error) {
-	id, err := k.jobs.IDOf(pair.Key)
+func (k checker) state(p *check.Page, pair kv.KeyValue, idOf func([]byte) (string, error)) (func() error, error) {
+	id, err := idOf(pair.Key)
 	var state replicator.JobState
 	if err != nil || json.Unmarshal(pair.Value, &state) != nil {
 		return nil, nil // a job of another form is a fault of the job layer
@@ -150,11 +153,11 @@ func (k checker) reservation(e entry) (func() error, error) {
 
 // ofJob checks that a job exists. If the row is derived, it goes otherwise.
 func (k checker) ofJob(e entry, jobID string, derived bool, what string) (func() error, error) {
-	job := k.jobs.Peek(e, jobID)
+	job := k.jobs.Admin().Peek(e, jobID)
 	return func() error {
-		exists, _, err := job()
+		there, err := job()
 		switch {
-		case err != nil || exists:
+		case err != nil || there != nil:
 		case derived:
 			e.Stray(e.Key, "%s of the job %q, which does not exist", what, jobID)
 		default:
@@ -233,14 +236,14 @@ func (k checker) troubled(e entry, otherwise string, of func(*replicator.JobStat
 	if !rows.As(e.key[0], &since) || !rows.As(e.key[1], &jobID) {
 		return e.unknown()
 	}
-	job := k.jobs.Peek(e, jobID)
+	job := k.jobs.Admin().Peek(e, jobID)
 	return func() error {
-		exists, text, err := job()
+		there, err := job()
 		var state replicator.JobState
-		if err != nil || text != nil && json.Unmarshal(text, &state) != nil {
+		if err != nil || there != nil && there.State != nil && json.Unmarshal(there.State, &state) != nil {
 			return err
 		}
-		if at := of(&state); !exists || at.IsZero() || at.Unix() != since {
+		if at := of(&state); at.IsZero() || at.Unix() != since {
 			e.Stray(e.Key, otherwise, jobID)
 		}
 		return nil

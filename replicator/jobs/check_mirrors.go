@@ -24,7 +24,7 @@ func (k checker) mirrored(e entry) (func() error, error) {
 	for i, key := range keys {
 		there[i] = e.Get(key)
 	}
-	job := k.jobs.Peek(e, replicator.ChildJobID(mirror, database))
+	job := k.jobs.Admin().Peek(e, replicator.ChildJobID(mirror, database))
 	earlier := rows.Range(k.space.Sub("mirrored", mirror))
 	earlier.End = e.Key
 	before := e.GetRange(earlier, kv.RangeOptions{Limit: 1})
@@ -36,11 +36,11 @@ func (k checker) mirrored(e entry) (func() error, error) {
 				return err
 			}
 		}
-		exists, _, err := job()
+		made, err := job()
 		if err != nil {
 			return err
 		}
-		if row.hasJob() && !exists {
+		if row.hasJob() && made == nil {
 			e.Fault(e.Key, func() error {
 				next := &mirroredRow{state: replicator.MirroredWaiting, turn: row.turn, since: row.since}
 				k.setMirrored(e, mirror, database, row, next)

@@ -15,10 +15,10 @@ func (k checker) isParked(p *check.Page, key []byte, state *replicator.JobState,
 	if state.Parked == nil {
 		return func() error { return nil }
 	}
-	row, part := k.readParked(p, sourceOf(state.Parked), jobID), k.jobs.PartOf(p, jobID)
+	row, job := k.readParked(p, sourceOf(state.Parked), jobID), k.jobs.Admin().Peek(p, jobID)
 	return func() error {
-		is, err := part()
-		if err != nil || is.Status != fdbjobs.Pending || is.Tag != tagParked {
+		is, err := job()
+		if err != nil || is == nil || is.Status != fdbjobs.Pending || is.Tag != tagParked {
 			return err
 		}
 		switch row, err := row.Await(); {
@@ -50,21 +50,21 @@ func (k checker) parked(e entry) (func() error, error) {
 	if err != nil {
 		return e.unreadable("a parked job")
 	}
-	job, watched := k.jobs.Peek(e, row.JobID), e.Get(k.watchedKey(row.Server))
+	job, watched := k.jobs.Admin().Peek(e, row.JobID), e.Get(k.watchedKey(row.Server))
 	var asked kv.Future[[]byte]
 	if row.ask() != 0 {
 		asked = e.Get(k.askKey(row.Server, row.ask(), row.JobID))
 	}
 	return func() error {
-		exists, text, err := job()
+		there, err := job()
 		if err != nil {
 			return err
 		}
 		var state replicator.JobState
-		if text != nil && json.Unmarshal(text, &state) != nil {
+		if there != nil && there.State != nil && json.Unmarshal(there.State, &state) != nil {
 			return nil //nolint:nilerr // a fault of the job layer
 		}
-		if !exists || sourceOf(state.Parked) != row.source() {
+		if there == nil || sourceOf(state.Parked) != row.source() {
 			e.Fault(e.Key, func() error { return k.unparking(e, row.source(), row.JobID)() }, "a parked job %q, which does not exist or does not name the row", row.JobID)
 			return nil
 		}
@@ -113,10 +113,10 @@ func (k checker) watched(e entry) (func() error, error) {
 	if !rows.As(e.key[0], &server) {
 		return e.unknown()
 	}
-	part := k.watches.PartOf(e, server)
+	watch := k.watches.Admin().Peek(e, server)
 	return func() error {
-		is, err := part()
-		if err == nil && (is.Status == "" || is.Status == fdbjobs.Finished) {
+		is, err := watch()
+		if err == nil && (is == nil || is.Status == fdbjobs.Finished) {
 			e.Fault(e.Key, func() error { return k.addWatch(e, server) }, "the watch of a server does not exist or has ended")
 		}
 		return err

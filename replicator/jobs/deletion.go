@@ -80,7 +80,7 @@ func (s *Store) Tasks() []fdbjobs.Task {
 func (s *Store) removeExpired(ctx context.Context) error {
 	for more := true; more; { // watches that have ended
 		removed, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
-			return s.watches.RemoveExpired(tx, removeAtOnce)
+			return s.watches.Admin().RemoveExpired(tx, removeAtOnce)
 		})
 		if err != nil {
 			return err
@@ -88,7 +88,7 @@ func (s *Store) removeExpired(ctx context.Context) error {
 		more = len(removed) == removeAtOnce
 	}
 	return errors.Join(s.removeVoid(ctx), s.removeAll(ctx, func(tx kv.Transaction, _ string, limit int) ([]*fdbjobs.Job, error) {
-		return s.jobs.RemoveExpired(tx, limit)
+		return s.jobs.Admin().RemoveExpired(tx, limit)
 	}))
 }
 
@@ -121,7 +121,7 @@ func (s *Store) removeCancelled(ctx context.Context) error {
 func (s *Store) removeOwned(ctx context.Context, d deletedDatabase) error {
 	for _, states := range [][]replicator.State{{replicator.StateRunning}, allStates} {
 		err := s.removeAll(ctx, func(tx kv.Transaction, before string, limit int) ([]*fdbjobs.Job, error) {
-			return s.jobs.RemoveOwned(tx, d.owner, before, limit, parts(states, labelDocument, labelMirrored)...)
+			return s.jobs.Admin().RemoveOwned(tx, d.owner, before, limit, parts(states, labelDocument, labelMirrored)...)
 		})
 		if err != nil {
 			return err

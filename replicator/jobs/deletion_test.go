@@ -33,7 +33,7 @@ func (b *bundle) upkeep() {
 func (b *bundle) stored() int64 {
 	b.Helper()
 	n, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) (int64, error) {
-		return b.store.Jobs().Count(tx, jobs.Everywhere(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
+		return b.store.Jobs().Index().Count(tx, jobs.Everywhere(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
 	})
 	require.NoError(b, err)
 	return n

@@ -239,7 +239,7 @@ func clearIf(tx kv.Transaction, pair kv.KeyValue) error {
 }
 
 // ForgetEndings lets runs begin that would wait for runs of an earlier process. It is for a process that has just opened
-// a store that no other process can open, see fdbjobs.Queue.RequeueAll.
+// a store that no other process can open, see fdbjobs.Admin.RequeueAll.
 func (s *Store) ForgetEndings(ctx context.Context) error {
 	return s.db.Transact(ctx, func(tx kv.Transaction) error {
 		tx.ClearRange(rows.Range(s.space.Sub("ending")))

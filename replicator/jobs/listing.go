@@ -221,7 +221,7 @@ type Counts struct {
 // them.
 func (s *Store) Counts(ctx context.Context) (Counts, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (Counts, error) {
-		found, err := s.jobs.Counts(tx.Snapshot(), fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
+		found, err := s.jobs.Index().Counts(tx.Snapshot(), fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
 		if err != nil {
 			return Counts{}, err
 		}
@@ -245,7 +245,7 @@ func (s *Store) Counts(ctx context.Context) (Counts, error) {
 
 // Waits is what [Store.Waits] reads.
 type Waits struct {
-	// Due is the time for which the due job that waits longest is scheduled ([fdbjobs.Queue.OldestDue]). It is zero if
+	// Due is the time for which the due job that waits longest is scheduled ([fdbjobs.Index.OldestDue]). It is zero if
 	// no job is due.
 	Due time.Time
 	// Crashing is when the crashes of the job began that has crashed for the longest time. It is zero if no job has
@@ -293,10 +293,12 @@ func (s *Store) Waits(ctx context.Context, crashed time.Time) (w Waits, err erro
 	return w, err
 }
 
-// OldestDue reads the time for which the due job that waits longest is scheduled ([fdbjobs.Queue.OldestDue]). It is zero if
+// OldestDue reads the time for which the due job that waits longest is scheduled ([fdbjobs.Index.OldestDue]). It is zero if
 // no job is due.
 func (s *Store) OldestDue(ctx context.Context) (time.Time, error) {
-	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (time.Time, error) { return s.jobs.OldestDue(tx.Snapshot()) })
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (time.Time, error) {
+		return s.jobs.Index().OldestDue(tx.Snapshot())
+	})
 }
 
 // listing describes a list of jobs.
@@ -393,29 +395,31 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 // more than deletedAtOnce deleted databases, it counts the jobs of the rest.
 func (s *Store) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (total int64, after fdbjobs.Position, err error) {
 	after = opts.After
+	index := s.jobs.Index()
 	if l.owner != "" {
-		if total, err = s.jobs.CountOwned(tx, l.owner, l.counted...); err != nil {
+		index = index.Of(l.owner)
+		if total, err = index.Count(tx, l.counted...); err != nil {
 			return 0, after, err
 		}
-		after.ID, err = s.jobs.SkipOwned(tx, l.owner, after.ID, opts.Skip, l.parts...)
+		after, err = index.Skip(tx, after, opts.Skip, nil, l.parts...)
 		return total, after, err
 	}
 	deleted, err := s.deletedDatabases(tx, "")
 	if err != nil {
 		return 0, after, err
 	}
-	if total, err = s.jobs.Count(tx, l.counted...); err != nil {
+	if total, err = index.Count(tx, l.counted...); err != nil {
 		return 0, after, err
 	}
 	without := make([]string, len(deleted))
 	for i, d := range deleted {
-		n, err := s.jobs.CountOwned(tx, d.owner, l.counted...)
+		n, err := index.Of(d.owner).Count(tx, l.counted...)
 		if err != nil {
 			return 0, after, err
 		}
 		total, without[i] = total-n, d.owner
 	}
-	after, err = s.jobs.Skip(tx, after, opts.Skip, without, l.parts...)
+	after, err = index.Skip(tx, after, opts.Skip, without, l.parts...)
 	return total, after, err
 }
 
@@ -439,12 +443,11 @@ func (s *Store) readPage(ctx context.Context, read pageRead, l listing, after fd
 
 // page is the pageRead of a list by owner. It skips all jobs of a deleted database in one step.
 func (s *Store) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n int) (out page, err error) {
-	var batch []*fdbjobs.Job
+	index := s.jobs.Index()
 	if l.owner != "" {
-		batch, err = s.jobs.ListOwned(tx, l.owner, after.ID, n, l.parts...)
-	} else {
-		batch, err = s.jobs.List(tx, after, n, l.parts...)
+		index = index.Of(l.owner)
 	}
+	batch, err := index.List(tx, after, n, l.parts...)
 	if err != nil {
 		return out, err
 	}

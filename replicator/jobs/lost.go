@@ -247,8 +247,8 @@ func (r *Run) listEnding(ctx context.Context, rows [][]byte, unlisted int64, tok
 		if !named {
 			return fdbjobs.ErrHalt
 		}
-		exists, _, err := r.store.jobs.Peek(tx, r.job.ID)()
-		if err != nil || !exists {
+		there, err := r.store.jobs.Admin().Peek(tx, r.job.ID)()
+		if err != nil || there == nil {
 			return err
 		}
 		return r.store.addFailures(tx, r.job.ID, rows, unlisted, token)

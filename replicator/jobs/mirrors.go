@@ -517,7 +517,7 @@ func (s *Store) mirrored(mirror string, order Order) pageRead {
 		for i, d := range found {
 			ids[i] = replicator.ChildJobID(mirror, d.database)
 		}
-		list, err := s.jobs.ListIDs(tx, ids...)
+		list, err := s.jobs.Index().ListIDs(tx, ids...)
 		if err != nil {
 			return out, err
 		}

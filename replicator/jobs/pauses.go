@@ -28,7 +28,7 @@ func (s *Store) pauseKey(owner string) []byte { return s.space.Pack("paused", ow
 
 // setWeight sets the weight of an owner.
 func (s *Store) setWeight(tx kv.Transaction, owner string, weight float64) error {
-	before, err := s.jobs.Weight(tx, owner)
+	before, err := s.jobs.Fair().Weight(tx, owner)
 	if err != nil || before == weight {
 		return err
 	}
@@ -38,7 +38,7 @@ func (s *Store) setWeight(tx kv.Transaction, owner string, weight float64) error
 	case before == 0:
 		tx.Clear(s.pauseKey(owner))
 	}
-	return s.jobs.SetWeight(tx, owner, weight)
+	return s.jobs.Fair().SetWeight(tx, owner, weight)
 }
 
 // readPause returns whether an owner is paused.
@@ -47,7 +47,7 @@ func (s *Store) readPause(tx kv.ReadTransaction, owner string) (pause, error) {
 		return pause{}, nil
 	}
 	row := tx.Get(s.pauseKey(owner))
-	weight, err := s.jobs.Weight(tx, owner)
+	weight, err := s.jobs.Fair().Weight(tx, owner)
 	if err != nil || weight > 0 {
 		return pause{}, err
 	}

@@ -464,7 +464,7 @@ func (w *world) compare() {
 func (w *world) compareTroubles(all map[string]*jobs.Job) {
 	crashing, stuck, behind := map[string]int64{}, map[string]int64{}, map[string]int64{}
 	raw, err := kv.TransactValue(w.Context(), w.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
-		return w.store.Jobs().ListIDs(tx.Snapshot(), slices.Collect(maps.Keys(all))...)
+		return w.store.Jobs().Index().ListIDs(tx.Snapshot(), slices.Collect(maps.Keys(all))...)
 	})
 	require.NoError(w, err)
 	for _, job := range raw {
@@ -502,7 +502,7 @@ func (w *world) compareTroubles(all map[string]*jobs.Job) {
 // allJobs returns the jobs as the job layer has them.
 func (w *world) allJobs() map[string]*jobs.Job {
 	raw, err := kv.TransactValue(w.Context(), w.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
-		return w.store.Jobs().List(tx.Snapshot(), fdbjobs.Position{}, 1_000, jobs.Everywhere(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
+		return w.store.Jobs().Index().List(tx.Snapshot(), fdbjobs.Position{}, 1_000, jobs.Everywhere(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
 	})
 	require.NoError(w, err)
 	all := map[string]*jobs.Job{}

@@ -346,7 +346,7 @@ func TestCommitsOfUnknownResult(t *testing.T) {
 			for status, n := range map[fdbjobs.Status]*int64{
 				fdbjobs.Pending: &pending, fdbjobs.Running: &running, fdbjobs.Finished: &finished,
 			} {
-				if *n, err = b.store.Jobs().Count(tx, jobs.Everywhere(status)...); err != nil {
+				if *n, err = b.store.Jobs().Index().Count(tx, jobs.Everywhere(status)...); err != nil {
 					return err
 				}
 			}
@@ -533,7 +533,7 @@ func TestRunNow(t *testing.T) {
 		b.put(repdb, "crashing", "", `"doc_ids": ["x"]`)
 		waiting := func() (n int64) {
 			n, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) (int64, error) {
-				return b.store.Jobs().Count(tx, fdbjobs.Pending.In("document", "waiting"))
+				return b.store.Jobs().Index().Count(tx, fdbjobs.Pending.In("document", "waiting"))
 			})
 			require.NoError(b, err)
 			return n

@@ -138,7 +138,7 @@ func (s *Store) troubled(order Order) pageRead {
 				return out, fmt.Errorf("reading an index of replication jobs: %w", tuple.ErrMalformed)
 			}
 		}
-		found, err := s.jobs.ListIDs(tx, ids...)
+		found, err := s.jobs.Index().ListIDs(tx, ids...)
 		if err != nil {
 			return out, err
 		}

@@ -72,7 +72,7 @@ func (m meter) bill(owner string) bill {
 // charge adds a bill in the transaction that writes the state. It conflicts with nothing.
 func (s *Store) charge(tx kv.Transaction, b bill) {
 	if b.ran > 0 {
-		s.jobs.Charge(tx, b.owner, b.ran.Milliseconds())
+		s.jobs.Fair().Charge(tx, b.owner, b.ran.Milliseconds())
 		s.addTime(tx, "ran", b.at, b.owner, b.ran)
 	}
 }
@@ -89,7 +89,7 @@ func sliceOf(t time.Time) int64 { return t.Unix() / int64(sliceLength/time.Secon
 // databases: those not in the map have fdbjobs.DefaultWeight, as users have. Each node calls it
 // each interval.
 func (s *Store) RollUp(ctx context.Context, tariff Tariff, weights map[string]float64) error {
-	due, err := s.jobs.RollUp(ctx, fdbjobs.Usage{
+	due, err := s.jobs.Fair().RollUp(ctx, fdbjobs.Usage{
 		Interval: tariff.Interval, Coeff: tariff.Coeff, Running: tariff.running().Milliseconds(),
 	})
 	if err != nil || !due {
@@ -108,7 +108,7 @@ const weightsAtOnce = 50
 // database with the weight 0 is paused. Its cost grows with the number of weights, not of owners.
 func (s *Store) SetWeights(ctx context.Context, weights map[string]float64) error {
 	unset, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (map[string]float64, error) {
-		return s.jobs.Weights(tx.Snapshot())
+		return s.jobs.Fair().Weights(tx.Snapshot())
 	})
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func (s *Store) owners(ctx context.Context) (all []fdbjobs.Owner, err error) {
 	const atOnce = 200
 	for after := ""; ; after = all[len(all)-1].Name {
 		some, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]fdbjobs.Owner, error) {
-			return s.jobs.Owners(tx.Snapshot(), after, atOnce)
+			return s.jobs.Fair().Owners(tx.Snapshot(), after, atOnce)
 		})
 		if err != nil {
 			return nil, err
@@ -324,7 +324,7 @@ func (s *Store) weights(ctx context.Context) (weights map[string]float64, pauses
 	all := s.space.Sub("paused")
 	err = s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
 		read := tx.Snapshot().GetRange(rows.Range(all), kv.RangeOptions{})
-		if weights, err = s.jobs.Weights(tx.Snapshot()); err != nil {
+		if weights, err = s.jobs.Fair().Weights(tx.Snapshot()); err != nil {
 			return err
 		}
 		pauses = map[string]pause{}

@@ -55,7 +55,7 @@ const MaxBefore = 1_000
 // to MaxBefore, and whether there are more.
 func (s *Store) Before(ctx context.Context, job *Job) (n int, more bool, err error) {
 	err = s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
-		n, more, err = s.jobs.DueBefore(tx.Snapshot(), job.ID, MaxBefore)
+		n, more, err = s.jobs.Index().DueBefore(tx.Snapshot(), job.ID, MaxBefore)
 		return err
 	})
 	return n, more, err
