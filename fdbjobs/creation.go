@@ -12,42 +12,35 @@ import (
 	"settee/pkg/tuple"
 )
 
-// Add adds a job, or changes the job with its id. A pending job gets the new args, owner and scheduled time. A running
+// Add adds jobs, or changes the jobs with their ids. A pending job gets the new args, owner and scheduled time. A running
 // job gets the new args, stops at its next update and is queued again. A finished job is queued again. A transaction
-// can add a job once: a second time returns kv.ErrUnreadable.
+// can add a job once: a second time returns kv.ErrUnreadable. Several jobs are read together, and become ready in the
+// given order, whatever their Order is.
 //
-// The errors are ErrTooLarge and ErrInvalid, with the field's name. They are returned before anything is written.
-func (q *Queue) Add(tx kv.Transaction, spec Spec) error {
-	if err := spec.check(); err != nil {
-		return err
-	}
-	return q.addAll(tx, []Spec{spec})
-}
-
-// AddAll is Add for jobs with different ids, which it reads together. They become ready in the order of specs, whatever
-// their Order is. An error names the job, and is returned before anything is written, unless it is the store's or says
-// that a job that is to be added as ended has not ended.
-func (q *Queue) AddAll(tx kv.Transaction, specs []Spec) error {
+// The errors are ErrTooLarge and ErrInvalid, with the field's name and, of several jobs, the id. They are returned before
+// anything is written, unless a job that is to be added as ended has not ended.
+func (q *Queue) Add(tx kv.Transaction, specs ...Spec) error {
 	if len(specs) > math.MaxUint16 {
 		return fmt.Errorf("%w: %d jobs in one call, at most %d", ErrTooLarge, len(specs), math.MaxUint16)
 	}
-	numbered, ids := slices.Clone(specs), make(map[string]struct{}, len(specs))
-	for i := range numbered {
-		spec := &numbered[i]
-		spec.Order = uint16(i)
-		if err := spec.check(); err != nil {
-			return fmt.Errorf("the job %q: %w", spec.ID, err)
+	specs, ids := slices.Clone(specs), make(map[string]bool, len(specs))
+	for i := range specs {
+		spec := &specs[i]
+		err := spec.check()
+		if len(specs) > 1 {
+			spec.Order = uint16(i)
+			if err != nil {
+				err = fmt.Errorf("the job %q: %w", spec.ID, err)
+			}
 		}
-		ids[spec.ID] = struct{}{}
-		if len(ids) == i {
-			return fmt.Errorf("%w: the id %q is given twice", ErrInvalid, spec.ID)
+		if err == nil && ids[spec.ID] {
+			err = fmt.Errorf("%w: the id %q is given twice", ErrInvalid, spec.ID)
 		}
+		if err != nil {
+			return err
+		}
+		ids[spec.ID] = true
 	}
-	return q.addAll(tx, numbered)
-}
-
-// addAll adds jobs that have been checked.
-func (q *Queue) addAll(tx kv.Transaction, specs []Spec) error {
 	batch, reads := q.batch(tx), make([]kv.Future[[]byte], len(specs))
 	for i, spec := range specs {
 		reads[i] = q.readRow(tx, spec.ID)

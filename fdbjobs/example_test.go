@@ -42,7 +42,7 @@ func Example() {
 	}
 
 	processor := make(chan error)
-	go func() { processor <- process(ctx, mails) }()
+	go func() { processor <- mails.Work(ctx, 1, send) }()
 
 	job, err := mails.Wait(ctx, "order 17")
 	if err != nil {
@@ -73,28 +73,12 @@ func Example() {
 	// true
 }
 
-// process takes jobs, one after another, until ctx ends.
-func process(ctx context.Context, mails *fdbjobs.Queue) error {
-	for {
-		held, err := mails.Accept(ctx, fdbjobs.AcceptOptions{})
-		if err != nil {
-			return err
-		}
-		h := held[0]
-		fmt.Printf("sending with %s\n", h.Job().Args)
-
-		// Long work calls Update at least every h.Heartbeat(), and stops when h.Context() ends or a call returns
-		// ErrHalt: another process may then hold the job.
-		err = h.Update(ctx, json.RawMessage(`{"sent":0}`), nil)
-		if err == nil {
-			err = h.Finish(ctx, json.RawMessage(`{"sent":1}`), func(tx kv.Transaction) error {
-				// What is written here exists if and only if the job has ended.
-				tx.Set([]byte("orders/17"), []byte("confirmed"))
-				return nil
-			})
-		}
-		if err != nil && !errors.Is(err, fdbjobs.ErrHalt) {
-			return err
-		}
-	}
+// send sends a mail. Work keeps its job alive, and ends ctx when the job is no longer held.
+func send(ctx context.Context, h *fdbjobs.Held) error {
+	fmt.Printf("sending with %s\n", h.Job().Args)
+	return h.Finish(ctx, json.RawMessage(`{"sent":1}`), func(tx kv.Transaction) error {
+		// What is written here exists if and only if the job has ended.
+		tx.Set([]byte("orders/17"), []byte("confirmed"))
+		return nil
+	})
 }

@@ -115,7 +115,7 @@ func TestUpgradeInterrupted(t *testing.T) {
 		for i := range 1_000 {
 			specs = append(specs, fdbjobs.Spec{ID: fmt.Sprint(n + i), Owner: fmt.Sprint((n + i) % 2_500), Ended: true})
 		}
-		b.transact(t, func(tx kv.Transaction) error { return b.jobs.AddAll(tx, specs) })
+		b.transact(t, func(tx kv.Transaction) error { return b.jobs.Add(tx, specs...) })
 	}
 	b.transact(t, func(tx kv.Transaction) error { b.jobs.ForgetCounters(tx); return nil })
 	failed := 0

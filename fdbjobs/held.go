@@ -140,9 +140,6 @@ func (h *Held) release(cause error) {
 // tag. The tag has at most a hundred bytes, which Finish and Resubmit check.
 func (h *Held) SetTag(tag string) { h.tag = tag }
 
-// Lock returns the lock of this holding, which no other holding has: see [Job].Lock.
-func (h *Held) Lock() string { return h.lock }
-
 // Job returns the job as it was when it was taken. The caller must not modify it.
 func (h *Held) Job() *Job { return h.job }
 

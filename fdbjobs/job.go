@@ -156,7 +156,7 @@ type Job struct {
 	ArgsErr error
 	// Generation grows whenever the job is added again while it runs.
 	Generation int64
-	// Lock is the lock of a running job's holder ([Held.Lock]). It is empty unless the job is Running.
+	// Lock is the lock of a running job's holder, which no other holding has. It is empty unless the job is Running.
 	Lock string
 }
 

@@ -519,7 +519,7 @@ func TestAddAll(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, enginetest.UnknownOnce(db))
 		addAll := func(specs ...fdbjobs.Spec) error {
-			return b.db.Transact(t.Context(), func(tx kv.Transaction) error { return b.jobs.AddAll(tx, specs) })
+			return b.db.Transact(t.Context(), func(tx kv.Transaction) error { return b.jobs.Add(tx, specs...) })
 		}
 		b.add(t, fdbjobs.Spec{ID: "9", Owner: "other"})
 		b.add(t, fdbjobs.Spec{ID: "running", Owner: "running"})

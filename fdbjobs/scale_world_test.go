@@ -231,7 +231,7 @@ func (w *world) add(n int) {
 		specs[i] = modelJob(end - n + i)
 	}
 	w.check(w.store.Transact(kindAdds.context(), func(tx kv.Transaction) error {
-		return w.procs[0].jobs.AddAll(tx, specs)
+		return w.procs[0].jobs.Add(tx, specs...)
 	}))
 }
 

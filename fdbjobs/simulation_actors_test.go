@@ -393,7 +393,7 @@ func (s *simulation) exchanged(held []*fdbjobs.Held, opts fdbjobs.AcceptOptions)
 
 // handed checks a job that was accepted.
 func (s *simulation) handed(p *simProcess, h *fdbjobs.Held, opts fdbjobs.AcceptOptions, latest time.Time) {
-	job, holding := h.Job(), s.ledger.holdings[h.Lock()]
+	job, holding := h.Job(), s.ledger.holdings[h.Job().Lock]
 	switch {
 	case holding == nil || holding.entry.id != job.ID || holding.process != p.String():
 		s.fail("%q was accepted under a lock that was not committed", job.ID)
@@ -497,7 +497,7 @@ func (s *simulation) write(
 ) error {
 	s.names++
 	by := &intent{
-		does: holds, lock: h.Lock(), args: args, ends: ends, state: fmt.Sprintf(`{"s":%d}`, s.names),
+		does: holds, lock: h.Job().Lock, args: args, ends: ends, state: fmt.Sprintf(`{"s":%d}`, s.names),
 		committed: map[string]bool{},
 	}
 	by.fails = s.intN(20) == 0
@@ -516,7 +516,7 @@ func (s *simulation) write(
 		if h.Context().Err() == nil {
 			s.fail("%q is not held, and its holder goes on", h.Job().ID)
 		}
-		if now := s.ledger.holdings[h.Lock()].entry.row; by.done && now.Lock == h.Lock() && now.Status != fdbjobs.Running {
+		if now := s.ledger.holdings[h.Job().Lock].entry.row; by.done && now.Lock == h.Job().Lock && now.Status != fdbjobs.Running {
 			s.fail("%q was ended by its holder, and its call returned ErrHalt", h.Job().ID)
 		}
 	case by.fails && errors.Is(err, errAdded):

@@ -3,7 +3,6 @@ package fdbjobs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"settee/pkg/kv"
@@ -61,16 +60,18 @@ func (l *Layer) RunUpkeep(ctx context.Context, opts UpkeepOptions) error {
 	defer func() { <-monitored }()
 	defer cancel()
 	for {
-		err := u.runOnce(ctx)
+		err := u.addMissing(ctx)
+		if err == nil {
+			err = u.queue.Work(ctx, 1, u.run)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, ErrClosed):
 			return err
-		case err != nil:
-			u.failed("", err)
-			l.pause(ctx, upkeepPause)
 		}
+		u.failed("", err)
+		l.pause(ctx, upkeepPause)
 	}
 }
 
@@ -86,37 +87,22 @@ func (u *upkeep) failed(task string, err error) {
 	}
 }
 
-// runOnce waits for a task and runs it.
-func (u *upkeep) runOnce(ctx context.Context) error {
-	if err := u.addMissing(ctx); err != nil {
-		return err
-	}
-	held, err := u.queue.Accept(ctx, AcceptOptions{})
-	if err != nil {
-		return err
-	}
-	h := held[0]
+// run runs a task, and queues it again.
+func (u *upkeep) run(ctx context.Context, h *Held) error {
 	task, known := u.tasks[h.Job().ID]
 	rest := task.Every
 	if !known {
 		rest = upkeepRetry // of another version
-	} else if err := h.keepAlive(ctx, task.Run); err != nil {
-		switch {
-		case errors.Is(err, ErrHalt), h.Context().Err() != nil:
-			return nil // already queued, or held by another process
-		case ctx.Err() != nil:
-			rest = 0
-		default:
-			u.failed(task.Name, err)
-			rest = min(rest, upkeepRetry)
+	} else if err := task.Run(ctx, h); err != nil {
+		if ctx.Err() != nil {
+			return err
 		}
+		u.failed(task.Name, err)
+		rest = min(rest, upkeepRetry)
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), workGoodbye)
 	defer cancel()
-	if err := h.Resubmit(ending, u.queue.layer.now().Add(rest), nil, nil); err != nil && !errors.Is(err, ErrHalt) {
-		return fmt.Errorf("queueing the task %q: %w", h.Job().ID, err)
-	}
-	return nil
+	return h.Resubmit(ending, u.queue.layer.now().Add(rest), nil, nil)
 }
 
 func (u *upkeep) addMissing(ctx context.Context) error {

@@ -103,7 +103,7 @@ func TestEarlierJobGoes(t *testing.T) {
 		"added together": func(t *testing.T, b *bundle) func(time.Time) {
 			return func(at time.Time) {
 				specs := []fdbjobs.Spec{{ID: "last", Scheduled: at.Add(time.Hour)}, {ID: "later", Scheduled: at}}
-				b.transact(t, func(tx kv.Transaction) error { return b.jobs.AddAll(tx, specs) })
+				b.transact(t, func(tx kv.Transaction) error { return b.jobs.Add(tx, specs...) })
 			}
 		},
 		"resubmitted": func(t *testing.T, b *bundle) func(time.Time) {
@@ -174,7 +174,7 @@ func TestEarlyAcceptorsWake(t *testing.T) {
 						n++
 						specs = append(specs, fdbjobs.Spec{ID: fmt.Sprint(n), Scheduled: began.Add(time.Duration(m) * time.Minute)})
 					}
-					b.transact(t, func(tx kv.Transaction) error { return b.jobs.AddAll(tx, specs) })
+					b.transact(t, func(tx kv.Transaction) error { return b.jobs.Add(tx, specs...) })
 					for range specs {
 						assert.LessOrEqual(t, (<-taken).at.Sub(added), 100*time.Millisecond, minutes)
 					}
@@ -213,7 +213,7 @@ func TestDelayedTogether(t *testing.T) {
 				})
 			}
 			claims, reads := waits.Transactions.Load(), store.KeysRead.Load()
-			b.transact(t, func(tx kv.Transaction) error { return b.jobs.AddAll(tx, specs) })
+			b.transact(t, func(tx kv.Transaction) error { return b.jobs.Add(tx, specs...) })
 			assert.EqualValues(t, len(specs)+1, store.KeysRead.Load()-reads)
 			after(time.Second)
 			assert.EqualValues(t, want, waits.Transactions.Load()-claims)
@@ -275,7 +275,7 @@ func TestPromoteApart(t *testing.T) {
 		for i := range jobs {
 			specs = append(specs, fdbjobs.Spec{ID: fmt.Sprint("delayed ", i), Scheduled: time.Now().Add(4 * time.Second)})
 		}
-		other.transact(t, func(tx kv.Transaction) error { return other.jobs.AddAll(tx, specs) })
+		other.transact(t, func(tx kv.Transaction) error { return other.jobs.Add(tx, specs...) })
 		for i := range 3 {
 			for j, by := range []*bundle{b, other} {
 				b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i, j)})

@@ -62,7 +62,7 @@ func fillStore(t *testing.T, manyJobs int) (storeURL string) {
 						tx.Set(tuple.NewSubspace("replicator").Pack("crashing", began.Unix(), spec.ID), nil)
 					}
 				}
-				return store.Jobs().AddAll(tx, specs)
+				return store.Jobs().Add(tx, specs...)
 			})
 		})
 	}

@@ -183,7 +183,7 @@ func (r *Run) eachEnding(tx kv.ReadTransaction, do func(key []byte, row ending))
 		if err != nil {
 			return err
 		}
-		if row, err := parseEnding(value); value != nil && err == nil && row.lock == r.held.Lock() {
+		if row, err := parseEnding(value); value != nil && err == nil && row.lock == r.held.Job().Lock {
 			do(r.store.endingKey(id), row)
 		}
 	}

@@ -72,7 +72,7 @@ func (r *Run) holds(tx kv.ReadTransaction) error {
 		return fdbjobs.ErrHalt
 	case err != nil:
 		return err
-	case raw.Status != fdbjobs.Running || raw.Lock != r.held.Lock():
+	case raw.Status != fdbjobs.Running || raw.Lock != r.held.Job().Lock:
 		return fdbjobs.ErrHalt
 	}
 	if job, err := r.store.parse(raw); err != nil || job.Args.Definition != r.job.Args.Definition {

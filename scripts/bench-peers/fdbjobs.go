@@ -69,7 +69,7 @@ func (q *fdbjobsQueue) add(ctx context.Context, begin, end int) error {
 			ID: strconv.Itoa(n), Owner: "bench", Args: fmt.Appendf(nil, `{"number":%d}`, n), Token: rand.Text(),
 		})
 	}
-	return q.db.Transact(ctx, func(tx kv.Transaction) error { return q.jobs.AddAll(tx, specs) })
+	return q.db.Transact(ctx, func(tx kv.Transaction) error { return q.jobs.Add(tx, specs...) })
 }
 
 func (q *fdbjobsQueue) work(ctx context.Context) (stop func(), err error) {
