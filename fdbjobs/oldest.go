@@ -7,9 +7,9 @@ import (
 	"settee/pkg/kv/rows"
 )
 
-// OldestDue returns the time for which the due job of all owners that waits longest is scheduled, or the zero time if no job is due.
-// Of the jobs that are ready it reads the first one of each of the 100 owners that are served next. It does not count
-// those of paused owners.
+// OldestDue returns the time for which the due job that waits longest is scheduled, of all owners, or the zero time if no
+// job is due. Of the jobs that are ready it reads the first one of each of the 100 owners that are served next. It does
+// not count those of paused owners.
 func (x Index) OldestDue(tx kv.ReadTransaction) (time.Time, error) {
 	q := x.queue
 	now := q.layer.now().Unix()

@@ -319,7 +319,7 @@ func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) (*write, error)
 func (w *write) run(s *sharing, reading kv.Future[[]byte]) error {
 	h := w.held
 	old, err := awaitRow(reading)
-	w.halted = true
+	w.halted, w.panics = true, nil
 	switch {
 	case err != nil:
 		return err

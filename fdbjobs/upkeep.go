@@ -3,6 +3,7 @@ package fdbjobs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"settee/pkg/kv"
@@ -87,8 +88,11 @@ func (u *upkeep) failed(task string, err error) {
 	}
 }
 
-// run runs a task, and queues it again.
+// run runs a task, and queues it again. It also adds tasks whose jobs were removed meanwhile.
 func (u *upkeep) run(ctx context.Context, h *Held) error {
+	if err := u.addMissing(ctx); err != nil {
+		u.failed("", err)
+	}
 	task, known := u.tasks[h.Job().ID]
 	rest := task.Every
 	if !known {
@@ -102,7 +106,11 @@ func (u *upkeep) run(ctx context.Context, h *Held) error {
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), workGoodbye)
 	defer cancel()
-	return h.Resubmit(ending, u.queue.layer.now().Add(rest), nil, nil)
+	err := h.Resubmit(ending, u.queue.layer.now().Add(rest), nil, nil)
+	if err != nil && !errors.Is(err, ErrHalt) {
+		u.failed("", fmt.Errorf("queueing the task %q: %w", task.Name, err))
+	}
+	return err
 }
 
 func (u *upkeep) addMissing(ctx context.Context) error {
