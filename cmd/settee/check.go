@@ -166,6 +166,11 @@ func checkLayers(ctx context.Context, c *check.Checker, keys *sealed.Keys) error
 	if err := checkFormat(ctx, c.DB); err != nil {
 		return err
 	}
+	guard, err := levels.Open(ctx, c.DB, levelOptions(nil)) // a node may raise the level meanwhile
+	if err != nil {
+		return err
+	}
+	c.DB = guard
 	layer := fdbjobs.Open(c.DB, jobsPrefix, fdbjobs.Options{Sealer: keys})
 	defer layer.Close()
 	docs := docstore.Open(c.DB, docsPrefix, docstore.Options{Sealer: keys, Sealed: sealedDatabase})
@@ -206,13 +211,9 @@ func checkFormat(ctx context.Context, db kv.Database) error {
 		return errors.New("there is no settee store here: no node has used it")
 	}
 	next, err := nextFormat(value)
-	switch {
-	case err != nil:
-		return err
-	case next != 0:
-		return errors.New("the store has the format of an earlier version of settee: start a node, which converts it, and check it then")
+	if err == nil && next != 0 {
+		err = errors.New("the store has the format of an earlier version of settee: start a node, which converts it, and check it then")
 	}
-	_, err = levels.Open(ctx, db, levelOptions(nil))
 	return err
 }
 

@@ -155,6 +155,9 @@ func checkIn(tx kv.Transaction, given []byte, exclusive bool) (earlier []byte, e
 	case err != nil:
 		return nil, err
 	case next == 0: // this one
+		if err := levels.Check(tx, levelOptions(nil)); err != nil {
+			return nil, err
+		}
 	case value == nil || exclusive || given != nil && bytes.Equal(highest, given):
 		tx.Set(metaFormat, tuple.Tuple{next}.Pack())
 		if value == nil {

@@ -129,6 +129,10 @@ func (g *Guard) check(tx kv.Transaction) error {
 	return nil
 }
 
+// Check returns [*UnknownLevelError] if a process with these options does not know the level that a transaction sees. It
+// makes the transaction depend on that level. It is for transactions before [Open].
+func Check(tx kv.Transaction, opts Options) error { return (&Guard{opts: opts}).check(tx) }
+
 // read returns the level that a transaction sees, and makes the transaction depend on it.
 func (g *Guard) read(tx kv.Transaction) (*reading, error) {
 	tx.AddReadConflictKey(g.opts.Key)
