@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/racetest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
@@ -225,8 +226,12 @@ func (s *raiseRace) check() {
 // it, and no such process commits anything after it.
 func TestRaiseRace(t *testing.T) {
 	t.Parallel()
+	seeds := 30
+	if racetest.Enabled {
+		seeds = 10
+	}
 	var raised, refused, late int
-	for seed := range uint64(60) {
+	for seed := range uint64(seeds) {
 		synctest.Test(t, func(t *testing.T) {
 			defer func() {
 				if t.Failed() {
