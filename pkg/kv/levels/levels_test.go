@@ -52,7 +52,7 @@ func TestRaise(t *testing.T) {
 			return nil
 		}), &unknown)
 		assert.Equal(t, 1, runs)
-		assert.NotErrorIs(t, old.Transact(t.Context(), anyway), kv.ErrCommitUnknown)
+		require.NotErrorIs(t, old.Transact(t.Context(), anyway), kv.ErrCommitUnknown)
 		require.NoError(t, next.Transact(t.Context(), func(tx kv.Transaction) error {
 			value, err := tx.Get([]byte("old")).Await()
 			assert.Nil(t, value)
