@@ -83,14 +83,14 @@ func frozen(store string) (err error) {
 		tx.Set([]byte("old"), nil)
 		return nil
 	}
-	fmt.Fprintln(os.Stdout, guard.Transact(ctx, func(tx kv.Transaction) error {
-		fmt.Fprintln(os.Stdout, "in a transaction")
+	_, _ = fmt.Fprintln(os.Stdout, guard.Transact(ctx, func(tx kv.Transaction) error {
+		_, _ = fmt.Fprintln(os.Stdout, "in a transaction")
 		if _, err := io.ReadAll(os.Stdin); err != nil {
 			return err
 		}
 		return write(tx)
 	}))
-	fmt.Fprintln(os.Stdout, guard.Transact(ctx, write))
+	_, _ = fmt.Fprintln(os.Stdout, guard.Transact(ctx, write))
 	return nil
 }
 
