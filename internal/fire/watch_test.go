@@ -73,7 +73,7 @@ type observer struct {
 	told  map[*task]bool      // reported already
 	late  []late              // reported
 	worst time.Duration       // the longest time of a task without a healthy process
-	slow  int                 // samples or commits that were not prompt
+	slow  []time.Time         // when samples or commits were not prompt
 	dead  []string            // processes that exited unexpectedly
 	swept int                 // writes of a thawed process after another one had taken the job
 
@@ -123,7 +123,7 @@ func (l *observer) watch(ctx context.Context) {
 			l.judge(now)
 		} else {
 			l.able = time.Time{}
-			l.slow++
+			l.slow = append(l.slow, time.Now())
 		}
 		for _, n := range l.nodes {
 			if process, isSound := n.now(); isSound && process.Exited() {
