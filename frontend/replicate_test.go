@@ -187,7 +187,7 @@ func TestReplicateWhoseIDAnotherJobHas(t *testing.T) {
 	theirs, err := n.jobs.Replicate(t.Context(), request.Replication, &alice)
 	require.NoError(t, err)
 	refused(t, n.post(definition("")), http.StatusConflict, "conflict",
-		"the replication "+theirs.ReplicationID()+" exists already")
+		"the replication "+theirs.ReplicationID()+" exists already, posted by the user `alice`")
 }
 
 // The answer names the document only to users that may read all of it.

@@ -125,7 +125,7 @@ func TestCollisions(t *testing.T) {
 					if kind == "transient" {
 						job, err := b.store.Replicate(t.Context(), b.definition(""), new("alice"))
 						require.NoError(t, err)
-						want.JobID, want.ReplicationID = job.ID, job.ReplicationID()
+						want.JobID, want.ReplicationID, want.User = job.ID, job.ReplicationID(), new("alice")
 					} else {
 						b.put("x/_replicator", "old", "", "")
 						want.JobID, want.Database, want.DocID = b.jobID("x/_replicator", "old"), "x/_replicator", "old"
@@ -204,7 +204,10 @@ func TestExplainCollision(t *testing.T) {
 	require.Equal(t, "Replication `"+name+"` specified by document `w4` already running as transient replication, started via `_replicate` API endpoint",
 		byUser.Explain(w4))
 	require.Equal(t, "the replication "+name+" exists already", byUser.Explain(transient))
-	require.Equal(t, "the replication "+name+" exists already", byUser.Name())
+	require.Equal(t, "the replication "+name+" exists already, posted without a user", byUser.Name())
+	byUser.User = new("ann")
+	require.Equal(t, "the replication "+name+" exists already, posted by the user `ann`", byUser.Name())
+	require.Equal(t, "the replication "+name+" exists already", byUser.Error())
 }
 
 // Two jobs reserve one id at the same time, on a store with all faults. One of them gets it and the

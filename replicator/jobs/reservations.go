@@ -11,9 +11,11 @@ import (
 // Collision is the error of a job whose replication id another job holds.
 type Collision struct {
 	ReplicationID string
-	// JobID is the other job. If it is not Transient, Database and DocID are its document.
+	// JobID is the other job. If it is Transient, User posted it, or an anonymous client if User is nil. Otherwise Database and DocID
+	// are its document.
 	JobID           string
 	Transient       bool
+	User            *string
 	Database, DocID string
 }
 
@@ -26,10 +28,13 @@ func (c *Collision) Error() string {
 	return fmt.Sprintf("the replication %s exists already", c.ReplicationID)
 }
 
-// Name is Error with the document of the other job, for users that may read it.
+// Name is Error with the document of the other job, or the user who posted it, for users who may see that job.
 func (c *Collision) Name() string {
-	if c.Transient {
-		return c.Error()
+	switch {
+	case c.Transient && c.User == nil:
+		return c.Error() + ", posted without a user"
+	case c.Transient:
+		return fmt.Sprintf("%s, posted by the user `%s`", c.Error(), *c.User)
 	}
 	return fmt.Sprintf("%s, triggered by document `%s` from db `%s`", c.Error(), c.DocID, c.Database)
 }
@@ -76,7 +81,8 @@ func (s *Store) reserve(tx kv.Transaction, replicationID, jobID string) error {
 		case other.Status != fdbjobs.Finished && other.has(replicationID):
 			database, docID, _ := other.Document()
 			return &Collision{
-				ReplicationID: replicationID, JobID: other.ID, Transient: other.Transient(), Database: database, DocID: docID,
+				ReplicationID: replicationID, JobID: other.ID, Transient: other.Transient(), User: other.Args.User,
+				Database: database, DocID: docID,
 			}
 		}
 	}

@@ -120,7 +120,7 @@ func TestReplicateFailsWhileAnotherJobHoldsTheReplicationID(t *testing.T) {
 	_, err = b.store.Replicate(t.Context(), r, nil)
 	var collision *jobs.Collision
 	require.ErrorAs(t, err, &collision)
-	require.Equal(t, &jobs.Collision{ReplicationID: theirs.ReplicationID(), JobID: theirs.ID, Transient: true}, collision)
+	require.Equal(t, &jobs.Collision{ReplicationID: theirs.ReplicationID(), JobID: theirs.ID, Transient: true, User: &alice}, collision)
 	require.Contains(t, err.Error(), theirs.ReplicationID())
 	require.NotContains(t, err.Error(), theirs.ID)
 	require.NotContains(t, err.Error(), "alice")

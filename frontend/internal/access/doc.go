@@ -3,6 +3,7 @@
 //	guard.go           what happens to each request: its user, the rules, the user's rights
 //	authenticate.go    who the user is: cookie, password or token
 //	rules.go           which requests are open to which users
+//	jobs.go            who may see, change and cancel which jobs
 //	rights.go          what a user may read and write of a document
 //	users.go           and of a document of _users
 //	session.go         /_session

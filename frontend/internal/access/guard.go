@@ -145,29 +145,6 @@ func (g *Guard) InDatabase(act DatabaseAction) web.Action {
 	}
 }
 
-// MayReadReplication reports whether the user of a request sees all of a replication document. The request may be one
-// outside databases. If the rights cannot be read, the answer is no.
-func (g *Guard) MayReadReplication(r *http.Request, database, id string) bool {
-	a := &Rights{user: UserOf(r)}
-	if a.user.IsAdmin() {
-		return true
-	}
-	if err := g.enter(r, a, database); err != nil || a.permits(members) != nil {
-		return false
-	}
-	ctx, cancel := web.StoreContext(r)
-	defer cancel()
-	doc, err := a.db.Get(ctx, id, docstore.GetOptions{})
-	return err == nil && a.mayRead(a.db, doc)
-}
-
-// Administers reports whether the user of a request, which may be one outside databases, is an administrator of the
-// server or of a database. If the rights cannot be read, the answer is no.
-func (g *Guard) Administers(r *http.Request, database string) bool {
-	a := &Rights{user: UserOf(r)}
-	return a.user.IsAdmin() || g.enter(r, a, database) == nil && a.admin
-}
-
 // Fingerprint is a digest of all that decides what a user may do in a database: the user's account, and the security
 // object of the database.
 type Fingerprint [sha256.Size]byte

@@ -57,12 +57,6 @@ func (a *Rights) Reads(db *docstore.Database, doc *docstore.Document) (*docstore
 	return &stripped, nil
 }
 
-// mayRead reports whether the user sees all of a document.
-func (a *Rights) mayRead(db *docstore.Database, doc *docstore.Document) bool {
-	return a.admin || !replicator.IsReplicatorDatabase(db.Name()) || replicator.IgnoredID(doc.ID) ||
-		doc.Deleted && len(doc.Body) <= len("{}") && len(doc.Attachments) == 0 || replicator.OwnedBy(doc.Body, a.user.UserName())
-}
-
 var (
 	errReadOthers  = web.Forbidden("You may only read your own replication documents as a whole.")
 	errWriteOthers = web.Forbidden("Can't update replication documents from other users.")
@@ -96,7 +90,7 @@ func (a *Rights) ownsOr(ctx context.Context, db *docstore.Database, id string, r
 	if err := a.Opens(db, id); err != nil {
 		return err
 	}
-	if a.admin || !replicator.IsReplicatorDatabase(db.Name()) || replicator.IgnoredID(id) {
+	if a.admin || isOpen(db, id) {
 		return nil
 	}
 	doc, err := db.Get(ctx, id, docstore.GetOptions{})
@@ -114,7 +108,7 @@ func (a *Rights) ownsOr(ctx context.Context, db *docstore.Database, id string, r
 // Writes changes an edit of the user into what is stored, or returns why the edit is refused. A replicated edit has
 // its own history (new_edits=false).
 func (a *Rights) Writes(ctx context.Context, db *docstore.Database, edit *docstore.Edit, replicated bool) error {
-	isReplication := replicator.IsReplicatorDatabase(db.Name()) && !replicator.IgnoredID(edit.ID)
+	isReplication := !isOpen(db, edit.ID)
 	switch {
 	case a.admin:
 	case accounts.IsDatabase(db.Name()) && !a.mayWriteUser(edit.ID):
@@ -142,7 +136,7 @@ func (a *Rights) writesReplication(ctx context.Context, db *docstore.Database, e
 		if err != nil {
 			return web.StoreFailure(err)
 		}
-		if before != nil && !before.Deleted && !replicator.OwnedBy(before.Body, name) {
+		if before != nil && !a.mayChange(db, before) {
 			return errWriteOthers
 		}
 	}

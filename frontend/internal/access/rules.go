@@ -10,8 +10,8 @@ import (
 	"settee/replicator"
 )
 
-// audience are the users who may make a request. Server administrators may make all of them, and administrators of
-// the database all those in it except the ones of server administrators.
+// audience is the set of users who may make a request. Server administrators may make every request. Administrators of a
+// database may make every request in it, except those that are for server administrators.
 type audience int
 
 const (
@@ -27,11 +27,11 @@ const (
 // DefaultSecurity is the security object of databases without one of their own, as in CouchDB 3.
 const DefaultSecurity = `{"members":{"roles":["_admin"]},"admins":{"roles":["_admin"]}}`
 
-// audienceOf returns who may make a request. No other code decides this. segments are the decoded segments of the
-// path. An unknown path is for server administrators.
+// audienceOf returns who may make a request. No other code decides this; for paths about jobs it asks audienceOfJobs.
+// segments are the decoded segments of the path. An unknown path is for server administrators.
 //
-// It does not know documents. What a user may write into a database, and read of the documents of other users, rights
-// decide.
+// It does not know documents and jobs. Rights decides what a user may write into a database and read of other users'
+// documents, and mayUse decides what a user may do with a job.
 func audienceOf(method string, segments []string, user auth.User) audience {
 	reads := method == http.MethodGet || method == http.MethodHead
 	if len(segments) == 0 {
@@ -93,36 +93,14 @@ func audienceOfServer(segments []string, reads bool) audience {
 		return anybody
 	case reads && len(segments) > 2 && segments[0] == "_node" && isMeasured(segments[2:]):
 		return monitors
-	case segments[0] == "_scheduler" && len(segments) > 1:
-		return audienceOfScheduler(segments[1:], reads)
+	case segments[0] == "_scheduler", segments[0] == "_replicate":
+		return audienceOfJobs(segments, reads)
 	case len(segments) > 1:
 		return serverAdmins
 	}
 	switch segments[0] {
 	case "_up", "_uuids", "_session":
 		return anybody
-	case "_replicate":
-		return users
-	}
-	return serverAdmins
-}
-
-// audienceOfScheduler is audienceOf for a path below _scheduler. The endpoints show users, and let them run, only the
-// jobs that are theirs.
-func audienceOfScheduler(segments []string, reads bool) audience {
-	switch segments[0] {
-	case "check":
-		if len(segments) == 1 {
-			return users
-		}
-	case "jobs":
-		if reads || len(segments) == 3 && segments[2] == "_run" {
-			return users
-		}
-	case "docs":
-		if reads && len(segments) > 1 {
-			return users
-		}
 	}
 	return serverAdmins
 }

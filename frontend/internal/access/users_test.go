@@ -12,8 +12,8 @@ import (
 	"settee/pkg/kv/memkv"
 )
 
-// databases returns the database _users of a store, and another one.
-func databases(t *testing.T) (users, other *docstore.Database) {
+// databases returns a database with a name, and another one.
+func databases(t *testing.T, name string) (named, other *docstore.Database) {
 	t.Helper()
 	store, err := memkv.Open(memkv.Options{})
 	require.NoError(t, err)
@@ -22,11 +22,11 @@ func databases(t *testing.T) (users, other *docstore.Database) {
 		docs.Close()
 		require.NoError(t, store.Close())
 	})
-	users, err = docs.Create(t.Context(), "_users")
+	named, err = docs.Create(t.Context(), name)
 	require.NoError(t, err)
 	other, err = docs.Create(t.Context(), "other")
 	require.NoError(t, err)
-	return users, other
+	return named, other
 }
 
 const (
@@ -37,7 +37,7 @@ const (
 // Whether a document exists for a user does not depend on whether it is there.
 func TestDocumentsOfOtherUsers(t *testing.T) {
 	t.Parallel()
-	db, other := databases(t)
+	db, other := databases(t, "_users")
 	nobody, ada := &Rights{member: true}, &Rights{user: Identity{User: auth.User{Name: "ada"}}, member: true}
 	admin := &Rights{user: ada.user, admin: true}
 	for _, c := range []struct {
@@ -63,7 +63,7 @@ func TestDocumentsOfOtherUsers(t *testing.T) {
 
 func TestReadingUsers(t *testing.T) {
 	t.Parallel()
-	db, other := databases(t)
+	db, other := databases(t, "_users")
 	nobody, ada := &Rights{member: true}, &Rights{user: Identity{User: auth.User{Name: "ada"}}, member: true}
 	admin := &Rights{user: ada.user, admin: true}
 	for _, c := range []struct {
@@ -92,7 +92,7 @@ func TestReadingUsers(t *testing.T) {
 
 func TestWritingUsers(t *testing.T) {
 	t.Parallel()
-	db, _ := databases(t)
+	db, _ := databases(t, "_users")
 	nobody, ada := &Rights{member: true}, &Rights{user: Identity{User: auth.User{Name: "ada"}}, member: true}
 	for _, c := range []struct {
 		who        *Rights

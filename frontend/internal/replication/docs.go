@@ -13,6 +13,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"settee/fdbjobs"
+	"settee/frontend/internal/access"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
 	"settee/replicator"
@@ -111,7 +112,7 @@ func (e *Endpoints) DocsBelow(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (e *Endpoints) getDocOf(w http.ResponseWriter, r *http.Request, database, id string) error {
-	if !e.Guard.MayReadReplication(r, database, id) {
+	if !e.Guard.MayUseJobOf(r, access.SeeJob, database, id) {
 		return errNotAdmin
 	}
 	ctx, cancel := web.StoreContext(r)
@@ -139,7 +140,8 @@ func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database 
 	if q.Err != nil {
 		return q.Err
 	}
-	if !e.Guard.Administers(r, database) { // all databases are for administrators of the server
+	may := database != "" && e.Guard.MayUseJobsOf(r, access.ListJobs, database)
+	if !may && !e.Guard.MayUseAllJobs(r, access.ListAll) {
 		return errNotAdmin
 	}
 	var list jobs.List

@@ -90,7 +90,7 @@ func listed(job *jobs.Job) listedJob {
 func (e *Endpoints) ListFailures(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	job, err := e.theirJob(ctx, r)
+	job, err := e.jobOf(ctx, r, web.PathValue(r, "id"), access.SeeJob)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (e *Endpoints) ListFailures(w http.ResponseWriter, r *http.Request) error {
 func (e *Endpoints) GetDefinition(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	job, err := e.theirJob(ctx, r)
+	job, err := e.jobOf(ctx, r, web.PathValue(r, "id"), access.SeeJob)
 	if err != nil {
 		return err
 	}
@@ -195,27 +195,30 @@ func checkMirrorList(q *web.Query, f jobs.Filter, opts jobs.ListOptions) {
 func (e *Endpoints) findMirror(r *http.Request, f *jobs.Filter) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	job, err := e.jobOf(ctx, r, f.Mirror)
+	job, err := e.jobOf(ctx, r, f.Mirror, access.SeeJob)
 	if err == nil {
 		f.Mirror = job.ID
 	}
 	return err
 }
 
-// restrict refuses a list that has jobs of others. Without a filter, users see the jobs that they have posted. In another
-// order than that by owner a page looks at the jobs of all, and its end names one of them.
+// restrict refuses a list that has jobs that the user may not list. Without a filter, users list the jobs that they have
+// posted. A page in another order than by owner looks at the jobs of all owners, and its end names one of them.
 func (e *Endpoints) restrict(r *http.Request, f *jobs.Filter, order jobs.Order) error {
-	who := access.UserOf(r)
+	who, may := access.UserOf(r), false
 	switch {
-	case who.IsAdmin():
+	case e.Guard.MayUseAllJobs(r, access.ListAll):
+		return nil
 	case order != jobs.ByOwner:
-		return errNotAdmin
-	case f.Database != "" && !e.Guard.Administers(r, f.Database):
-		return errNotAdmin
 	case f.Database != "":
-	case f.User == nil:
-		f.User = &who.Name
-	case *f.User != who.Name:
+		may = e.Guard.MayUseJobsOf(r, access.ListJobs, f.Database)
+	default:
+		if f.User == nil {
+			f.User = &who.Name
+		}
+		may = e.Guard.MayUseTransient(r, access.ListJobs, f.User)
+	}
+	if !may {
 		return errNotAdmin
 	}
 	return nil
@@ -272,11 +275,11 @@ func readFilter(q *web.Query) jobs.Filter {
 }
 
 // RunNow answers POST _scheduler/jobs/{id}/_run, which CouchDB does not have: a job that waits for its time runs at
-// once. The users that may cancel a job may run it.
+// once.
 func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	job, err := e.theirJob(ctx, r)
+	job, err := e.jobOf(ctx, r, web.PathValue(r, "id"), access.RunJob)
 	if err != nil {
 		return err
 	}
@@ -303,24 +306,8 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 	}{true, shownID(job), state, pause.reason(), pause})
 }
 
-// isTheirs reports whether the user of a request may see and change a job: one that they posted, or that of a document of
-// theirs. Administrators may see and change all.
-func (e *Endpoints) isTheirs(r *http.Request, job *jobs.Job) bool {
-	who := access.UserOf(r)
-	if job.Transient() {
-		return who.IsAdmin() || job.Args.User != nil && *job.Args.User == who.Name
-	}
-	database, docID, ok := job.Document()
-	return ok && e.Guard.MayReadReplication(r, database, docID)
-}
-
-// theirJob returns the job whose id is in the path, if the user of the request may see it.
-func (e *Endpoints) theirJob(ctx context.Context, r *http.Request) (*jobs.Job, error) {
-	return e.jobOf(ctx, r, web.PathValue(r, "id"))
-}
-
-// jobOf returns the job with that job id or replication id, if the user of the request may see it.
-func (e *Endpoints) jobOf(ctx context.Context, r *http.Request, id string) (*jobs.Job, error) {
+// jobOf returns the job with that job id or replication id, if the user of the request may use it so.
+func (e *Endpoints) jobOf(ctx context.Context, r *http.Request, id string, use access.JobUse) (*jobs.Job, error) {
 	job, err := e.Jobs.Get(ctx, id)
 	// This node, or a proxy, may have decoded the + of an id as a space.
 	if plus := strings.ReplaceAll(id, " ", "+"); plus != id && errors.Is(err, jobs.ErrNotFound) {
@@ -331,7 +318,7 @@ func (e *Endpoints) jobOf(ctx context.Context, r *http.Request, id string) (*job
 		return nil, web.NotFound("missing")
 	case err != nil:
 		return nil, fmt.Errorf("reading a replication job: %w", err)
-	case !e.isTheirs(r, job):
+	case !e.Guard.MayUseJob(r, use, job):
 		return nil, errNotAdmin
 	}
 	return job, nil
@@ -343,7 +330,7 @@ var errNotAdmin = web.Unauthorized("You are not a server admin.")
 func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	job, err := e.theirJob(ctx, r)
+	job, err := e.jobOf(ctx, r, web.PathValue(r, "id"), access.SeeJob)
 	if err != nil {
 		return err
 	}
@@ -363,5 +350,5 @@ func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {
 		listedJob
 		Watch *watch            `json:"watch,omitempty"`
 		Runs  []json.RawMessage `json:"runs"`
-	}{out, watchOf(waking, access.UserOf(r).IsAdmin()), runs})
+	}{out, watchOf(waking, e.Guard.MayUseAllJobs(r, access.SeeFeedError)), runs})
 }

@@ -109,14 +109,21 @@ func (e *Endpoints) add(r *http.Request, replication *replicator.Replication) (a
 	return added{job.ID, job.Args.Life, shownID(job)}, nil
 }
 
-// collided returns the failure of a replication whose replication id another job has. It names the other job only
-// if the user may read its document.
+// collided returns the failure of a replication whose replication id another job has. It names the other job only to
+// users who may see it.
 func (e *Endpoints) collided(r *http.Request, c *jobs.Collision) error {
 	reason := c.Error()
-	if !c.Transient && e.Guard.MayReadReplication(r, c.Database, c.DocID) {
+	if e.maySeeHolder(r, c) {
 		reason = c.Name()
 	}
 	return web.NewFailure(http.StatusConflict, "conflict", reason)
+}
+
+func (e *Endpoints) maySeeHolder(r *http.Request, c *jobs.Collision) bool {
+	if c.Transient {
+		return e.Guard.MayUseTransient(r, access.SeeJob, c.User)
+	}
+	return e.Guard.MayUseJobOf(r, access.SeeJob, c.Database, c.DocID)
 }
 
 // await answers when the job has ended.
@@ -188,7 +195,7 @@ func (e *Endpoints) cancel(w http.ResponseWriter, r *http.Request, request *repl
 		id = request.Replication.JobID(who.Name)
 	}
 	may := func(job *jobs.Job) error {
-		if e.isTheirs(r, job) {
+		if e.Guard.MayUseJob(r, access.CancelJob, job) {
 			return nil
 		}
 		return errNotAdmin

@@ -8,15 +8,16 @@ type watch struct {
 	Database     string  `json:"database"`
 	By           string  `json:"by,omitempty"`
 	NextQuestion *string `json:"next_question,omitempty"`
-	Reason       string  `json:"reason,omitempty"` // why there are questions, for administrators of the server
+	Reason       string  `json:"reason,omitempty"` // why there are questions
 }
 
-func watchOf(w *jobs.Waking, admin bool) *watch {
+// watchOf returns the watch of a parked job, or nil. seeError says whether it has the reason.
+func watchOf(w *jobs.Waking, seeError bool) *watch {
 	if w == nil {
 		return nil
 	}
 	out := &watch{Server: w.Server, Database: w.Database, By: w.By, NextQuestion: timeText(w.NextQuestion)}
-	if admin {
+	if seeError {
 		out.Reason = w.Why
 	}
 	return out
