@@ -6,7 +6,6 @@ import (
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
 	"settee/replicator"
-	"settee/replicator/jobs"
 )
 
 // JobUse is what a user does with a job, or with the document that defines one.
@@ -99,40 +98,31 @@ func audienceOfJobs(segments []string, reads bool) audience {
 	return serverAdmins
 }
 
+// JobOwner says whose a job is.
+type JobOwner struct {
+	// Transient jobs were posted by User, or by an anonymous client if User is nil. A job that a mirror has made is the
+	// mirror's.
+	Transient bool
+	User      *string
+	// Database and DocID are the document of another job, or of the mirror that has made it. A damaged job may have no
+	// DocID: then it is for administrators.
+	Database, DocID string
+}
+
 // MayUseJob reports whether the user of a request may do something with a job. If the rights cannot be read, the answer
 // is no.
-func (g *Guard) MayUseJob(r *http.Request, use JobUse, job *jobs.Job) bool {
-	if job.Transient() {
-		return g.MayUseTransient(r, use, job.Args.User)
+func (g *Guard) MayUseJob(r *http.Request, use JobUse, of JobOwner) bool {
+	if of.Transient {
+		return mayUse(use, true, standingToPosted(UserOf(r), of.User))
 	}
-	// A damaged job may name no document. Then it is a job of its database, for administrators.
-	database, docID, _ := job.Document()
-	return g.MayUseJobOf(r, use, database, docID)
-}
-
-// MayUseTransient is MayUseJob for the transient replications of a user. A nil poster means that they have no user.
-func (g *Guard) MayUseTransient(r *http.Request, use JobUse, poster *string) bool {
-	who := UserOf(r)
-	var is standing
-	if who.IsAdmin() {
-		is |= isServerAdmin
-	}
-	if poster != nil && !who.IsNobody() && *poster == who.Name {
-		is |= isPoster
-	}
-	return mayUse(use, true, is)
-}
-
-// MayUseJobOf is MayUseJob for the job of a document. For users who are no administrators, a document that does not exist,
-// or was deleted, has no job.
-func (g *Guard) MayUseJobOf(r *http.Request, use JobUse, database, docID string) bool {
-	a, is := g.standingIn(r, database)
+	a, is := g.standingIn(r, of.Database)
 	if is != 0 || a == nil {
 		return mayUse(use, false, is)
 	}
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	doc, err := a.db.Get(ctx, docID, docstore.GetOptions{})
+	// A document that does not exist, or was deleted, has no job, and is not found.
+	doc, err := a.db.Get(ctx, of.DocID, docstore.GetOptions{})
 	return err == nil && mayUse(use, false, a.standingTo(a.db, doc))
 }
 
@@ -162,6 +152,18 @@ func (g *Guard) standingIn(r *http.Request, database string) (*Rights, standing)
 		return nil, 0
 	}
 	return a, 0
+}
+
+// standingToPosted returns what a user is to the replications that a user has posted. A nil poster means an anonymous client.
+func standingToPosted(who Identity, poster *string) standing {
+	var is standing
+	if who.IsAdmin() {
+		is |= isServerAdmin
+	}
+	if poster != nil && !who.IsNobody() && *poster == who.Name {
+		is |= isPoster
+	}
+	return is
 }
 
 // standingTo returns what a user who may enter a database is to one of its documents.

@@ -10,8 +10,6 @@ import (
 
 	"settee/frontend/internal/auth"
 	"settee/pkg/docstore"
-	"settee/replicator"
-	"settee/replicator/jobs"
 )
 
 // The truth table, as a reader of docs/security.md expects it.
@@ -68,8 +66,7 @@ func TestStandingToDocuments(t *testing.T) {
 // A damaged job of a database that names no document is still there for server administrators.
 func TestJobWithoutDocument(t *testing.T) {
 	t.Parallel()
-	database := "_replicator"
-	damaged := &jobs.Job{ID: "no bar in it", Args: &replicator.JobArgs{Database: &database, MirroredDatabase: "films"}}
+	damaged := JobOwner{Database: "_replicator"}
 	r := httptest.NewRequest(http.MethodGet, "/_scheduler/jobs/x", http.NoBody)
 	root := Identity{User: auth.User{Name: "root", Roles: []string{auth.AdminRole}}}
 	assert.True(t, new(Guard).MayUseJob(r.WithContext(context.WithValue(r.Context(), identityKey{}, root)), SeeJob, damaged))

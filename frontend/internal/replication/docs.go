@@ -112,7 +112,7 @@ func (e *Endpoints) DocsBelow(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (e *Endpoints) getDocOf(w http.ResponseWriter, r *http.Request, database, id string) error {
-	if !e.Guard.MayUseJobOf(r, access.SeeJob, database, id) {
+	if !e.Guard.MayUseJob(r, access.SeeJob, access.JobOwner{Database: database, DocID: id}) {
 		return errNotAdmin
 	}
 	ctx, cancel := web.StoreContext(r)

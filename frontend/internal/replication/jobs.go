@@ -216,7 +216,7 @@ func (e *Endpoints) restrict(r *http.Request, f *jobs.Filter, order jobs.Order) 
 		if f.User == nil {
 			f.User = &who.Name
 		}
-		may = e.Guard.MayUseTransient(r, access.ListJobs, f.User)
+		may = e.Guard.MayUseJob(r, access.ListJobs, access.JobOwner{Transient: true, User: f.User})
 	}
 	if !may {
 		return errNotAdmin
@@ -318,10 +318,15 @@ func (e *Endpoints) jobOf(ctx context.Context, r *http.Request, id string, use a
 		return nil, web.NotFound("missing")
 	case err != nil:
 		return nil, fmt.Errorf("reading a replication job: %w", err)
-	case !e.Guard.MayUseJob(r, use, job):
+	case !e.Guard.MayUseJob(r, use, ownerOf(job)):
 		return nil, errNotAdmin
 	}
 	return job, nil
+}
+
+func ownerOf(job *jobs.Job) access.JobOwner {
+	database, docID, _ := job.Document()
+	return access.JobOwner{Transient: job.Transient(), User: job.Args.User, Database: database, DocID: docID}
 }
 
 var errNotAdmin = web.Unauthorized("You are not a server admin.")

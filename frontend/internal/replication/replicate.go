@@ -113,17 +113,10 @@ func (e *Endpoints) add(r *http.Request, replication *replicator.Replication) (a
 // users who may see it.
 func (e *Endpoints) collided(r *http.Request, c *jobs.Collision) error {
 	reason := c.Error()
-	if e.maySeeHolder(r, c) {
+	if e.Guard.MayUseJob(r, access.SeeJob, access.JobOwner{Transient: c.Transient, User: c.User, Database: c.Database, DocID: c.DocID}) {
 		reason = c.Name()
 	}
 	return web.NewFailure(http.StatusConflict, "conflict", reason)
-}
-
-func (e *Endpoints) maySeeHolder(r *http.Request, c *jobs.Collision) bool {
-	if c.Transient {
-		return e.Guard.MayUseTransient(r, access.SeeJob, c.User)
-	}
-	return e.Guard.MayUseJobOf(r, access.SeeJob, c.Database, c.DocID)
 }
 
 // await answers when the job has ended.
@@ -195,7 +188,7 @@ func (e *Endpoints) cancel(w http.ResponseWriter, r *http.Request, request *repl
 		id = request.Replication.JobID(who.Name)
 	}
 	may := func(job *jobs.Job) error {
-		if e.Guard.MayUseJob(r, access.CancelJob, job) {
+		if e.Guard.MayUseJob(r, access.CancelJob, ownerOf(job)) {
 			return nil
 		}
 		return errNotAdmin
