@@ -47,7 +47,7 @@ func (s *Store) Accept(ctx context.Context, opts AcceptOptions) (runs []*Run, er
 				failed = err // the activity monitor will queue it again
 				continue
 			}
-			run.meter = meter{counted: taken}
+			run.charged = taken
 			runs = append(runs, run)
 		}
 		if len(runs) > 0 || failed != nil || opts.Yielding != nil {

@@ -139,7 +139,7 @@
 //	("ended", job id, "life" | "state")  -> life, state of a transient job before it was added again
 //	("deleted", instance)                -> owner: a deleted database that may still have jobs
 //	("paused", owner)                    -> (time, weight before) of a database without shares, see pauses.go
-//	("ran", slice, owner)                -> int64: milliseconds that an owner's jobs ran, see usage.go
+//	("ran", slice, owner)                -> int64: milliseconds that an owner's jobs ran, see entitled.go
 //	("rates", length, slot, process)     -> what a process did in some seconds, see rates.go
 //	("entitled", slice, owner)           -> int64: milliseconds that they were entitled to
 package jobs

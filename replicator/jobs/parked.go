@@ -208,9 +208,9 @@ func (r *Run) Park(ctx context.Context, change func(*replicator.JobState)) (woke
 			state.Parked = &replicator.Parked{Since: now, Server: state.Parked.Server, Database: state.Parked.Database}
 		}
 		r.event(state, now, replicator.EventStopped, "")
-	}), func(state *replicator.JobState, text json.RawMessage, b bill) error {
+	}), func(state *replicator.JobState, text json.RawMessage, c charge) error {
 		return r.held.ResubmitAsDecided(ctx, again.At, text, func(tx kv.Transaction) (time.Time, string, error) {
-			if err := r.account(tx, b, state); err != nil {
+			if err := r.account(tx, c, state); err != nil {
 				return time.Time{}, "", err
 			}
 			if err := r.recordEnd(tx, again.Outcome, state); err != nil {

@@ -12,12 +12,7 @@ import (
 	"settee/replicator"
 )
 
-// A job whose document says `"paused": true` is pending with the tag "paused", and scheduled for a time that does not come.
-// Its args say since when, and when it would have run. Its definition is the same one, so its state stays: a job that is
-// resumed goes on with its errors, its wait and its progress.
-//
-// A run whose job is paused has lost the job, as if the definition had changed: it writes what it has read and its last
-// checkpoint, and [Run.Release] writes its end into the state.
+// The jobs of paused documents; pauses.go has the page.
 
 // pausedFor is how long a job waits that is paused.
 const pausedFor = 100 * 365 * 24 * time.Hour

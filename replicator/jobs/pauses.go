@@ -10,12 +10,23 @@ import (
 	"settee/pkg/tuple"
 )
 
-// A paused database is an owner with the weight 0. When it was paused, and what it had before, is in
+// Pauses, on one page. A database or a document can be paused, and a job does not run while either is.
+//
+// A database is paused while [replicator.shares] gives it 0. Its owner then has the weight 0, and claims do not meet it. Each
+// node stops its runs when it sees the setting (shares.go of the scheduler), and a run that was taken before the weight was
+// set is stopped as it begins. When the database was paused, and which weight it had before, is in
 //
 //	("paused", owner) -> (seconds since the Unix epoch, weight before)
 //
-// which is written and cleared in the transaction that changes the weight. A database that an earlier version has paused
-// has no such row.
+// which setWeight writes and clears in the transaction that changes the weight. A database that an earlier version has
+// paused has no such row.
+//
+// A document is paused while it says `"paused": true`. Its job is pending with the tag "paused", and scheduled for a time
+// that does not come. Its args say since when, and when it would have run. Its definition is the same one, so its state
+// stays: a job that is resumed goes on with its errors, its wait and its progress (pausedjob.go).
+//
+// A run whose document is paused has lost its job, as if the definition had changed: it writes what it has read and its last
+// checkpoint, and [Run.Release] writes its end into the state.
 
 // pause says whether an owner is paused. since and before are zero if they are not known.
 type pause struct {

@@ -24,8 +24,8 @@ type Run struct {
 	job   *Job
 	gone  bool // the job's database or document no longer exists
 	// stored reports that job.State is what the store has.
-	stored bool
-	meter  meter
+	stored  bool
+	charged time.Time // the time up to which the owner was charged for this run
 	// unsure are the states of the writes whose result is unknown, since the last one whose result is
 	// known: the job may have the rows of any of them.
 	unsure  []record
@@ -167,12 +167,12 @@ func (r *Run) update(
 	if r.Ending() {
 		return ErrEnding
 	}
-	return r.halted(ctx, r.write(change, func(state *replicator.JobState, text json.RawMessage, b bill) error {
+	return r.halted(ctx, r.write(change, func(state *replicator.JobState, text json.RawMessage, c charge) error {
 		return r.held.Update(ctx, text, func(tx kv.Transaction) error {
 			if err := r.check(tx); err != nil {
 				return err
 			}
-			if err := r.account(tx, b, state); err != nil {
+			if err := r.account(tx, c, state); err != nil {
 				return err
 			}
 			return also(tx, state)
@@ -346,17 +346,17 @@ func unparked(change func(*replicator.JobState)) func(*replicator.JobState) {
 // the document too.
 func (r *Run) finish(ctx context.Context, outcome replicator.Outcome, change func(*replicator.JobState)) error {
 	writeDocument := r.documentWriter()
-	return r.halted(ctx, r.write(r.counting(unparked(change)), func(state *replicator.JobState, text json.RawMessage, b bill) error {
+	return r.halted(ctx, r.write(r.counting(unparked(change)), func(state *replicator.JobState, text json.RawMessage, c charge) error {
 		r.held.SetTag(part("", state.State).Tag)
 		if r.job.Transient() && r.job.Mirror() == "" {
 			// Requests that wait for the job read its end.
 			keep := max(r.store.settings().TransientMaxAge, leastMaxAge)
 			return r.held.FinishFor(ctx, keep, text, func(tx kv.Transaction) error {
-				return r.settle(tx, b, outcome, state)
+				return r.settle(tx, c, outcome, state)
 			})
 		}
 		return r.held.Finish(ctx, text, func(tx kv.Transaction) error {
-			if err := r.settle(tx, b, outcome, state); err != nil {
+			if err := r.settle(tx, c, outcome, state); err != nil {
 				return err
 			}
 			return writeDocument(tx, state)
@@ -372,10 +372,10 @@ func (r *Run) resubmit(
 		return r.drop(ctx)
 	}
 	writeDocument := r.liveStateWriter()
-	return r.halted(ctx, r.write(r.counting(unparked(change)), func(state *replicator.JobState, text json.RawMessage, b bill) error {
+	return r.halted(ctx, r.write(r.counting(unparked(change)), func(state *replicator.JobState, text json.RawMessage, c charge) error {
 		r.held.SetTag(tag)
 		return r.held.Resubmit(ctx, at, text, func(tx kv.Transaction) error {
-			if err := r.account(tx, b, state); err != nil {
+			if err := r.account(tx, c, state); err != nil {
 				return err
 			}
 			if err := r.recordEnd(tx, outcome, state); err != nil {
@@ -389,7 +389,7 @@ func (r *Run) resubmit(
 // write changes a copy of the state and stores it. The run keeps the copy if it was stored or may
 // have been. The job's owner is charged for the running time.
 func (r *Run) write(
-	change func(*replicator.JobState), store func(*replicator.JobState, json.RawMessage, bill) error,
+	change func(*replicator.JobState), store func(*replicator.JobState, json.RawMessage, charge) error,
 ) error {
 	next := *r.job.State
 	next.History = slices.Clone(next.History)
@@ -408,17 +408,14 @@ func (r *Run) write(
 			return fmt.Errorf("writing the state of the replication job %q: %w", r.job.ID, err)
 		}
 	}
-	b := r.meter.bill(r.job.owner())
-	if r.job.IsMirror() {
-		b.ran = 0 // it takes no slot
-	}
-	err := store(&next, text, b)
+	c := r.charge()
+	err := store(&next, text, c)
 	r.stored = err == nil
 	switch {
 	case err == nil:
-		r.meter.counted, r.job.stored, r.unsure, r.told = b.at, recordOf(&next), nil, toldOf(&next)
+		r.charged, r.job.stored, r.unsure, r.told = c.at, recordOf(&next), nil, toldOf(&next)
 	case mayHaveCommitted(err):
-		r.meter.counted, r.unsure = b.at, append(r.unsure, recordOf(&next))
+		r.charged, r.unsure = c.at, append(r.unsure, recordOf(&next))
 	}
 	if err == nil || mayHaveCommitted(err) && next.State == replicator.StateRunning && next.ReplicationID == r.job.State.ReplicationID {
 		r.job.State = &next
@@ -429,8 +426,8 @@ func (r *Run) write(
 // account makes the writes that follow from each write of the state: the charge for the running
 // time, the row of a mirror's database, the job's rows in the indexes of troubles.go, and the end of its row of a parked
 // job.
-func (r *Run) account(tx kv.Transaction, b bill, state *replicator.JobState) error {
-	r.store.charge(tx, b)
+func (r *Run) account(tx kv.Transaction, c charge, state *replicator.JobState) error {
+	r.store.charge(tx, c)
 	if err := r.followed(tx, state); err != nil {
 		return err
 	}
@@ -443,8 +440,8 @@ func (r *Run) account(tx kv.Transaction, b bill, state *replicator.JobState) err
 
 // settle makes the writes that follow from the end of a job. The job is no longer in the index of
 // refusals.
-func (r *Run) settle(tx kv.Transaction, b bill, outcome replicator.Outcome, state *replicator.JobState) error {
-	if err := r.account(tx, b, state); err != nil {
+func (r *Run) settle(tx kv.Transaction, c charge, outcome replicator.Outcome, state *replicator.JobState) error {
+	if err := r.account(tx, c, state); err != nil {
 		return err
 	}
 	if err := r.recordEnd(tx, outcome, state); err != nil {

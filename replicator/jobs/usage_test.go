@@ -84,7 +84,7 @@ func TestWeights(t *testing.T) {
 		}
 		rollUp := func(weights map[string]float64) {
 			time.Sleep(time.Hour)
-			require.NoError(t, b.store.RollUp(t.Context(), jobs.Tariff{Interval: time.Minute, Coeff: 0.5}, weights))
+			require.NoError(t, b.store.RollUp(t.Context(), jobs.Decay{Interval: time.Minute, Coeff: 0.5}, weights))
 		}
 		shares := func() (found map[string]float64) {
 			all, err := b.store.Shares(t.Context())

@@ -72,51 +72,6 @@ func (s *Server) tick(ctx, accepting context.Context) {
 	}
 }
 
-// rollUp applies the decay of usage when it is due.
-func (s *Server) rollUp(ctx context.Context, cfg *config.Config) error {
-	tariff := jobs.Tariff{Interval: config.Interval.Get(cfg), Coeff: config.UsageCoeff.Get(cfg)}
-	return s.opts.Jobs.RollUp(ctx, tariff, weights(cfg))
-}
-
-// share applies changed shares at once, and stops the jobs of databases that have none.
-func (s *Server) share(ctx context.Context, cfg *config.Config) {
-	if err := s.opts.Jobs.SetWeights(ctx, weights(cfg)); err != nil && ctx.Err() == nil { // the next roll-up tries again
-		s.opts.Log.Error().Err(err).Msg("changed shares could not be applied")
-	}
-	for _, job := range s.slots.all() {
-		if paused(cfg, job.run) {
-			s.slots.stop(databasePaused, job.id)
-		}
-	}
-}
-
-// paused reports whether the database of a job has no shares.
-func paused(cfg *config.Config, run *jobs.Run) bool {
-	database := run.Job().Args.Database
-	if database == nil {
-		return false
-	}
-	shares, ok := config.Shares.Value(cfg, *database)
-	return ok && shares == 0
-}
-
-// pause puts back a job whose database has no shares, and was made after that was configured.
-func (s *Server) pause(ctx context.Context, run *jobs.Run) error {
-	if err := s.opts.Jobs.SetWeights(ctx, weights(s.opts.Config())); err != nil {
-		return err // the job is queued again when nothing has kept it alive
-	}
-	return run.StopFor(ctx, databasePaused, nil)
-}
-
-// weights returns the shares of databases, relative to the default.
-func weights(cfg *config.Config) map[string]float64 {
-	weights := map[string]float64{}
-	for name, n := range config.Shares.Get(cfg) {
-		weights[name] = float64(n) / config.DefaultShares
-	}
-	return weights
-}
-
 // reschedule does the work of a tick.
 func (s *Server) reschedule(ctx, accepting context.Context, at time.Time) error {
 	cfg := s.opts.Config()

@@ -1,0 +1,144 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"settee/fdbjobs"
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+	"settee/replicator"
+)
+
+// Shares, on one page: who is served, who yields, and what is only shown.
+//
+// An owner is a replicator database, or the user of posted replications. Owners share running time, jobs do not: an owner
+// with many jobs gets no more than one with few.
+//
+//   - The weight of an owner is its shares in [replicator.shares] divided by 100, config.DefaultShares. Users, and
+//     databases that are not listed, have the weight 1. A weight of 0 is a pause (pauses.go).
+//   - The usage of an owner is the running time of its jobs, in milliseconds. Each write of a job's state charges it
+//     (usage.go). It is multiplied by usage_coeff, 0.5, each interval_sec, 15 seconds, by one node ([Store.RollUp]).
+//   - Each running job counts in addition, by what [Decay.running] returns.
+//
+// Who is served: when a slot is free, the owner with the lowest usage per weight whose jobs are due, and within it the job
+// that has been due longest. fdbjobs/choose.go decides. An owner without jobs has no usage; it begins at the lowest one of
+// the others.
+//
+// Who yields: when no slot is free, continuous jobs that have run for min_run_time_sec, 60 seconds, at most max_churn, 100,
+// each interval_sec on each node (rotation.go of the scheduler). The owner with the highest usage per weight gives up a job,
+// if it then still has at least the usage of the owner that is served. If no owner has too much, each owner's jobs take
+// turns. When max_jobs is lowered, the jobs of the owners with the most usage stop first ([Store.Yield]).
+//
+// What is only shown: the running time of the last hour, and the part of it that each owner was entitled to
+// (entitled.go). They are in _scheduler/shares, and no decision reads them.
+
+const (
+	// maxIntervals is the most intervals whose usage a running job counts. With a usage_coeff near 1 usage hardly decays,
+	// and one running job would otherwise count more than all past ones.
+	maxIntervals = 10
+	// weightOfRunning is how many times more a running job counts than past usage. Past usage lags behind: if both
+	// counted the same, an owner whose jobs cannot be stopped at once, such as one-shot replications, would alternate
+	// between too many and too few.
+	weightOfRunning = 4
+	// sliceLength is the length of a slice of the last hour, and slices1h is how many slices are shown.
+	sliceLength = 5 * time.Minute
+	slices1h    = int64(time.Hour / sliceLength)
+	// weightsAtOnce is the most weights that one transaction sets. It reads their databases one by one.
+	weightsAtOnce = 50
+	// ownersAtOnce is the most owners that one transaction reads, and entitledAtOnce is the most whose entitlements one
+	// transaction writes.
+	ownersAtOnce   = 200
+	entitledAtOnce = 500
+)
+
+// Decay says how fast usage decays: it is multiplied by Coeff, from 0 to 1, each Interval. All nodes must use the same
+// values.
+type Decay struct {
+	Interval time.Duration
+	Coeff    float64
+}
+
+// running returns the usage that a job counts while it runs. A job that runs all the time converges to a usage of
+// Interval/(1-Coeff); a running job counts weightOfRunning times that, and at most as much as for maxIntervals.
+func (d Decay) running() time.Duration {
+	return time.Duration(float64(d.Interval) * min(1/(1-d.Coeff), maxIntervals) * weightOfRunning)
+}
+
+// RollUp decays usage if no node has done so for an interval. Then it also sets the weights of databases, by name.
+// Databases that weights does not have get fdbjobs.DefaultWeight. Each node calls RollUp each interval.
+func (s *Store) RollUp(ctx context.Context, decay Decay, weights map[string]float64) error {
+	due, err := s.jobs.Fair().RollUp(ctx, fdbjobs.Usage{
+		Interval: decay.Interval, Coeff: decay.Coeff, Running: decay.running().Milliseconds(),
+	})
+	if err != nil || !due {
+		return err
+	}
+	if err := s.SetWeights(ctx, weights); err != nil {
+		return err
+	}
+	return s.entitle(ctx, decay.Interval)
+}
+
+// SetWeights sets the weights of owners that are databases, as [Store.RollUp] does in time. A
+// database with the weight 0 is paused. Its cost grows with the number of weights, not of owners.
+func (s *Store) SetWeights(ctx context.Context, weights map[string]float64) error {
+	unset, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (map[string]float64, error) {
+		return s.jobs.Fair().Weights(tx.Snapshot())
+	})
+	if err != nil {
+		return err
+	}
+	current := maps.Clone(unset)
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(weights)), weightsAtOnce) {
+		err := s.db.Transact(ctx, func(tx kv.Transaction) error {
+			for _, name := range names {
+				owner, err := s.weighted(tx, name)
+				if err != nil {
+					return err
+				}
+				if owner == "" {
+					continue
+				}
+				delete(unset, owner)
+				before, set := current[owner]
+				if set && before == weights[name] || !set && weights[name] == fdbjobs.DefaultWeight {
+					continue
+				}
+				if err := s.setWeight(tx, owner, weights[name]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return s.db.Transact(ctx, func(tx kv.Transaction) error {
+		for owner := range unset {
+			if err := s.setWeight(tx, owner, fdbjobs.DefaultWeight); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// weighted returns the owner that is a replicator database with a name, empty if there is none.
+func (s *Store) weighted(tx kv.Transaction, name string) (owner string, err error) {
+	if !replicator.IsReplicatorDatabase(name) {
+		return "", nil
+	}
+	db, err := s.docs.DatabaseIn(tx, name)
+	if errors.Is(err, docstore.ErrDatabaseNotFound) || errors.Is(err, docstore.ErrDatabaseName) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return databaseOwner(name, db.Instance()), nil
+}

@@ -1,0 +1,57 @@
+package scheduler
+
+import (
+	"context"
+
+	"settee/pkg/config"
+	"settee/replicator/jobs"
+)
+
+// What a node does with the configured shares: it sets the weights of the databases in the store, and stops the jobs of
+// databases that are paused. replicator/jobs/shares.go says what weights decide.
+
+// rollUp applies the decay of usage when it is due.
+func (s *Server) rollUp(ctx context.Context, cfg *config.Config) error {
+	decay := jobs.Decay{Interval: config.Interval.Get(cfg), Coeff: config.UsageCoeff.Get(cfg)}
+	return s.opts.Jobs.RollUp(ctx, decay, weights(cfg))
+}
+
+// share applies changed shares at once. It stops the jobs of databases with 0 shares, which are paused.
+func (s *Server) share(ctx context.Context, cfg *config.Config) {
+	if err := s.opts.Jobs.SetWeights(ctx, weights(cfg)); err != nil && ctx.Err() == nil { // the next roll-up tries again
+		s.opts.Log.Error().Err(err).Msg("changed shares could not be applied")
+	}
+	for _, job := range s.slots.all() {
+		if paused(cfg, job.run) {
+			s.slots.stop(databasePaused, job.id)
+		}
+	}
+}
+
+// paused reports whether the database of a job has 0 shares.
+func paused(cfg *config.Config, run *jobs.Run) bool {
+	database := run.Job().Args.Database
+	if database == nil {
+		return false
+	}
+	shares, ok := config.Shares.Value(cfg, *database)
+	return ok && shares == 0
+}
+
+// pause queues a job again that was taken although its database has 0 shares: the database was created after they were
+// configured, so its weight was not set.
+func (s *Server) pause(ctx context.Context, run *jobs.Run) error {
+	if err := s.opts.Jobs.SetWeights(ctx, weights(s.opts.Config())); err != nil {
+		return err // the job is queued again when nothing has kept it alive
+	}
+	return run.StopFor(ctx, databasePaused, nil)
+}
+
+// weights returns the weights of databases by name: their shares divided by the default.
+func weights(cfg *config.Config) map[string]float64 {
+	weights := map[string]float64{}
+	for name, n := range config.Shares.Get(cfg) {
+		weights[name] = float64(n) / config.DefaultShares
+	}
+	return weights
+}
