@@ -1,5 +1,5 @@
 // Package frontend is the HTTP interface of an api_frontend node. It serves databases, and accepts replications, waits
-// for them, cancels and lists them. Paths, shapes and statuses are those of CouchDB 3.5. Where CouchDB answers a bad
+// for them, cancels and lists them. Paths, shapes and statuses are the same as in CouchDB 3.5. Where CouchDB answers a bad
 // request with 500 or an Erlang term, the answer here is a 4xx whose reason names what is wrong.
 //
 //	GET  /                        what server this is

@@ -34,13 +34,13 @@ type Options struct {
 	Documents *docstore.Store
 	// Accounts has the users, and authenticates them.
 	Accounts *accounts.Accounts
-	// Config is read again for each request. Requests below /_node change it. nil is the default of every setting, which
+	// Config is read again for each request. Requests below /_node change it. nil means the default of every setting, which
 	// no request can change.
 	Config Configuration
 	// WriteFailure returns why the store no longer accepts writes until the node is restarted, or nil while it accepts
-	// them. It returns at once. nil is a store that always accepts writes.
+	// them. It returns at once. nil means that the store always accepts writes.
 	WriteFailure func() error
-	// Backup writes an archive of the store while it is used ([kv.BackupWriter]). nil is a store that cannot.
+	// Backup writes an archive of the store while it is used ([kv.BackupWriter]). nil means that the store cannot.
 	Backup func(ctx context.Context, w io.Writer) error
 	// Node is the name of this node below /_node. The default is the name of the host.
 	Node string

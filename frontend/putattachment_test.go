@@ -122,7 +122,7 @@ func TestAttachmentDigests(t *testing.T) {
 	refused(t, n.chunked("/db/d/f", text, md5Of("other")), http.StatusBadRequest, "content_md5_mismatch", "Possible message corruption.")
 	require.Equal(t, before, n.rows())
 
-	// An encoded content is stored as it came, and the digest is that of the encoded bytes.
+	// An encoded content is stored as it came, and its digest covers the encoded bytes.
 	require.Equal(t, http.StatusCreated, n.put("/db/e/f", "not looked at", "Content-Encoding", "GZIP", "Content-MD5", md5Of("not looked at")).status)
 	a, _ := n.doc(db, "e").Attachment("f")
 	require.Equal(t, "gzip", a.Encoding)

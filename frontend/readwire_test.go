@@ -12,7 +12,7 @@ import (
 	"settee/pkg/docstore"
 )
 
-// replicated writes a revision as a replication does. The last id of path is that of the first
+// replicated writes a revision as a replication does. The last id of path belongs to the first
 // revision.
 func (n *node) replicated(db *docstore.Database, id, body string, deleted bool, path []string, attachments ...docstore.EditAttachment) {
 	n.Helper()

@@ -37,7 +37,7 @@ func (n *node) as(who, method, target, body string, headers ...string) answer {
 	return n.do(method, target, body, headers...)
 }
 
-// newUser makes a user, whose password is that of the tests with the name before it.
+// newUser makes a user, whose password is the name and the tests' password.
 func (n *node) newUser(name string, roles ...string) (credentials string) {
 	n.Helper()
 	n.usersDatabase()

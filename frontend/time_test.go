@@ -122,7 +122,7 @@ func TestWaitingRequestsKeepNothingOfTheirBodies(t *testing.T) {
 // profiled returns the bytes that a function, and what it called, has allocated, and how many of them are in use. The
 // runtime samples allocations: most of those of 800,000 bytes are counted, and few small ones.
 func profiled(function string) (allocated, inUse int64) {
-	runtime.GC() // the profile is that of the last collection but one
+	runtime.GC() // the profile covers the last collection but one
 	runtime.GC()
 	var records []runtime.MemProfileRecord
 	count, ok := runtime.MemProfile(nil, true)

@@ -58,7 +58,7 @@ func TestWaitForAChangeOfAList(t *testing.T) {
 		require.Equal(t, http.StatusOK, got.status)
 		require.Contains(t, got.body, "http://a.example/db/") // the total is read apart
 
-		// The total may be that of before, so this answer may not be the last one.
+		// The total may be the earlier one, so this answer may not be the last one.
 		tag = n.do(http.MethodGet, "/_scheduler/jobs", "", "Prefer", "wait=30").header.Get("ETag")
 		began := time.Now()
 		wait()

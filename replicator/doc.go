@@ -34,7 +34,7 @@
 // or error.
 //
 // The times are in the definition, so a document that changes them starts its job anew, but not in
-// the ids: its checkpoints are those of the same replication without times. A run that has begun,
+// the ids: it shares its checkpoints with the same replication without times. A run that has begun,
 // crashed or come due before the change takes place at once after it.
 //
 // # Ids

@@ -209,7 +209,7 @@ func ReadDraft(text []byte) (*Draft, error) {
 }
 
 // WithOwner returns the document as it is stored when user writes it: with `owner` set to
-// the user if it has none, and with every other byte as it was. nil is an anonymous user.
+// the user if it has none, and with every other byte as it was. nil means an anonymous user.
 // The error is a *ParseError if the document has another owner, and the user is no
 // administrator. Documents that IgnoredID tells have no owner.
 func (d *Draft) WithOwner(user *string, admin bool) ([]byte, error) {

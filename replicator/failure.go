@@ -9,7 +9,7 @@ import (
 const MaxFailures = 1000
 
 // Failure is a revision that the target refused. The replication goes on without it. Its JSON
-// form is that of listings.
+// form is the form of listings.
 type Failure struct {
 	ID  string `json:"id"`
 	Rev string `json:"rev"`

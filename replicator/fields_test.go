@@ -334,7 +334,7 @@ func TestEveryFieldIsTested(t *testing.T) {
 	}
 }
 
-// These fields are for documents only: the user of a request is the one that sends it, and a
+// These fields are for documents only: the user who sends a request is its user, and a
 // request may cancel.
 func TestFieldsOfDocumentsOnly(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// DocumentOwner returns the owner of a document of a replicator database, nil for the anonymous
+// DocumentOwner returns the owner of a document of a replicator database; nil means the anonymous
 // user. given is false if the document has no valid owner.
 func DocumentOwner(doc []byte) (owner *string, given bool) {
 	text, err := splitObject(doc)
@@ -18,7 +18,7 @@ func DocumentOwner(doc []byte) (owner *string, given bool) {
 	return owner, given && f.err() == nil
 }
 
-// OwnedBy reports whether the owner of a document is user; nil is the anonymous user.
+// OwnedBy reports whether the owner of a document is user; nil means the anonymous user.
 func OwnedBy(doc []byte, user *string) bool {
 	owner, given := DocumentOwner(doc)
 	return given && sameUser(owner, user)

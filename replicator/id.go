@@ -17,7 +17,7 @@ import (
 type ID struct {
 	// Base is 32 lower-case hex digits. It names the checkpoints.
 	Base string
-	// Continuous and CreateTarget are those of the replication. Runs with and without them share
+	// Continuous and CreateTarget have the replication's values. Runs with and without them share
 	// checkpoints.
 	Continuous   bool
 	CreateTarget bool

@@ -31,7 +31,7 @@ type JobArgs struct {
 	// the mirror has one: DocID is nil. Its job id names the mirror, see [MirrorOf].
 	MirroredDatabase string `json:"mirrored_database,omitempty"`
 
-	// User is the user that asked for the replication, nil for the anonymous user.
+	// User is the user that asked for the replication. nil means the anonymous user.
 	User *string `json:"user"`
 
 	// ReplicationID is empty if it depends on a filter function's text.
@@ -75,7 +75,7 @@ type JobState struct {
 	// the state belongs to an earlier definition.
 	Definition string `json:"definition,omitempty"`
 
-	// ReplicationID is that of the latest run, empty before it is known.
+	// ReplicationID is the id of the latest run, empty before it is known.
 	ReplicationID string `json:"replication_id,omitempty"`
 
 	// Node and PID are the name of the node of the latest run, and the run's name on it.

@@ -76,14 +76,14 @@ type Replication struct {
 	Mirrored *Mirrored `json:"mirrored,omitempty"`
 
 	// UserCtx is the user on whose behalf a document replicates. It is nil for POST /_replicate,
-	// where the user is that of the request.
+	// where the user is the request's.
 	UserCtx *UserCtx `json:"user_ctx,omitempty"`
 
 	// Owner is the user that wrote the document.
 	Owner *string `json:"owner,omitempty"`
 }
 
-// UserCtx is a user name, nil for the anonymous user, and roles.
+// UserCtx is a user name and roles. A nil name means the anonymous user.
 type UserCtx struct {
 	Name  *string  `json:"name"`
 	Roles []string `json:"roles"`

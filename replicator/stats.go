@@ -1,7 +1,7 @@
 package replicator
 
 // Stats are the counters of a replication, over all runs with one replication id. Their JSON form
-// is that of the `info` object in CouchDB's listings.
+// is the form of the `info` object in CouchDB's listings.
 type Stats struct {
 	RevisionsChecked      int64 `json:"revisions_checked"`
 	MissingRevisionsFound int64 `json:"missing_revisions_found"`

@@ -69,7 +69,7 @@ func (d dashboard) choose(label, value string) {
 	d.Wait("(f => f && (f.value = " + strconv.Quote(value) + ", f.dispatchEvent(new Event('change', {bubbles: true})), true))(" + labelled(label) + ")")
 }
 
-// press clicks on the last button or link with a name, which is that of a dialog if one is open.
+// press clicks on the last button or link with a name: the dialog's, if a dialog is open.
 func (d dashboard) press(name string) {
 	d.ClickOn("[...document.querySelectorAll('button, a')].findLast(e => e.innerText === " + strconv.Quote(name) + ")")
 }

@@ -40,7 +40,7 @@ func TestDamagedStore(t *testing.T) {
 	}
 }
 
-// TestFilesAreTheOwners: the files of a store are those of its user alone, whatever the umask is. A node warns about a
+// TestFilesAreTheOwners: the files of a store belong to its user alone, whatever the umask is. A node warns about a
 // directory that others have access to.
 func TestFilesAreTheOwners(t *testing.T) {
 	t.Parallel()

@@ -68,7 +68,7 @@ var (
 	jobsPrefix     = tuple.NewSubspace("fdbjobs").Bytes()
 	nodesPrefix    = tuple.NewSubspace("nodes").Bytes() // no other version depends on these
 	metaPrefix     = tuple.NewSubspace("meta").Bytes()
-	// replicationsPrefix is that of package jobs, which does not take it from here.
+	// replicationsPrefix is the prefix of package jobs, which does not take it from here.
 	replicationsPrefix = tuple.NewSubspace("replicator").Bytes()
 )
 

@@ -19,7 +19,7 @@ import (
 	"settee/pkg/kv/levels"
 )
 
-// The table of levels in the documents is that of storeLevels, and the numbers follow one another.
+// The table of levels in the documents agrees with storeLevels, and the numbers follow one another.
 func TestLevelsDocument(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/operations.md")

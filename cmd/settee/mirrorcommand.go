@@ -38,7 +38,7 @@ type mirrorFlags struct {
 }
 
 func (m *mirrorFlags) register(f *pflag.FlagSet, verb string) {
-	f.BoolVar(&m.mirror, "mirror", false, verb+" all databases of a server; the URLs are those of the servers")
+	f.BoolVar(&m.mirror, "mirror", false, verb+" all databases of a server; the URLs name the servers")
 	f.StringArrayVar(&m.include, "include", nil, "with --mirror: only databases whose names match this pattern, in which * is any text; may be repeated")
 	f.StringArrayVar(&m.exclude, "exclude", nil, "with --mirror: no databases whose names match this pattern; may be repeated")
 	f.StringVar(&m.prefix, "prefix", "", "with --mirror: what the names of the target's databases begin with, before those of the source")

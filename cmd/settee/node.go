@@ -124,7 +124,7 @@ func (n *node) fail(err error) {
 	}
 }
 
-// settings returns the current settings, which are those of the start until the store is open.
+// settings returns the current settings: the settings of the start until the store is open.
 func (n *node) settings() *config.Config {
 	if n.live == nil {
 		return n.cfg
@@ -337,7 +337,7 @@ func (n *node) accept(ctx context.Context, e entrance) error {
 
 // runUpkeep takes part in the upkeep of the store until ctx ends.
 func (n *node) runUpkeep(ctx context.Context) {
-	_ = n.layer.RunUpkeep(ctx, fdbjobs.UpkeepOptions{ // the error is that of ctx
+	_ = n.layer.RunUpkeep(ctx, fdbjobs.UpkeepOptions{ // it fails only with ctx.Err()
 		Tasks: append(upkeepTasks(n.docs, n.jobs), n.conversionTasks(storeLevels)...),
 		Failed: func(task string, err error) {
 			n.log.Error().Err(err).Str("task", task).Msg("upkeep failed and will be tried again")

@@ -36,7 +36,7 @@ func (f *nodeFlags) register(cmd *cobra.Command) {
 
 // nodeHelp is the part of a command's help about the node that it asks.
 func nodeHelp() string {
-	return "The node is that of --url, or of the variable " + nodeVariable + ".\n\n" + credentialsHelp(credentials.Node)
+	return "The node is the one that --url or the variable " + nodeVariable + " names.\n\n" + credentialsHelp(credentials.Node)
 }
 
 // ask calls do with the node. The context ends at SIGINT and SIGTERM, and the exit status is then 130 or 143.

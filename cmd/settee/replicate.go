@@ -69,7 +69,7 @@ func newReplicate() *cobra.Command {
 		Short: "Copy a database to another in the foreground, and show the progress",
 		Long: "replicate copies the database at the URL SOURCE to the one at the URL TARGET. It continues\n" +
 			"from the checkpoint of an earlier run. It needs no node and no store.\n\n" +
-			"With --mirror the URLs are those of servers, and replicate copies all databases of SOURCE\n" +
+			"With --mirror the URLs name servers, and replicate copies all databases of SOURCE\n" +
 			"except those whose names begin with an underscore. It creates the databases that TARGET\n" +
 			"lacks with the parameters of their sources (q, n, partitioned), and copies _security. It\n" +
 			"needs the rights to list the databases of SOURCE and to create some at TARGET. A database\n" +

@@ -74,7 +74,7 @@ func terminal(out io.Writer) io.Writer {
 	return nil
 }
 
-// gcPercent is GOGC of a node. Most of its memory is that of jobs which wait for changes, so half of Go's default saves
+// gcPercent is GOGC of a node. Most of its memory holds jobs that wait for changes, so half of Go's default saves
 // more memory than it costs processor time.
 const gcPercent = 50
 

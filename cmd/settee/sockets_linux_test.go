@@ -87,7 +87,7 @@ func (p *process) goroutines() string {
 	before := len(p.logged())
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGQUIT))
 	<-p.read         // the process has ended
-	_ = p.cmd.Wait() // the status is that of a crash
+	_ = p.cmd.Wait() // it has crashed
 	return p.logged()[before:]
 }
 

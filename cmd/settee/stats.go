@@ -4,7 +4,7 @@ import "strings"
 
 // statsPaths are the metrics that CouchDB has at these paths of _node/{node}/_stats. The values of a label are one level
 // more. Its other statistics are of what settee does not have or does not count: they are left out. Histograms are, too,
-// because CouchDB's are those of the last seconds.
+// because CouchDB's cover only the last seconds.
 var statsPaths = map[string]string{
 	"couchdb_httpd_requests_total":                                "couchdb/httpd/requests",
 	"couchdb_httpd_request_methods":                               "couchdb/httpd_request_methods",

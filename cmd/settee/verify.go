@@ -40,7 +40,7 @@ func newVerify() *cobra.Command {
 			"compares all attachments.\n\n" +
 			"Writers and replications may go on meanwhile. A revision that is missing is asked about again\n" +
 			"after --wait, and listed only if it is still a leaf of the source and still missing.\n\n" +
-			"With --mirror the URLs are those of servers. verify then compares all databases that\n" +
+			"With --mirror the URLs name servers. verify then compares all databases that\n" +
 			"replicate --mirror copies, and their _security, and names the databases that are only on one\n" +
 			"side. One that only TARGET has is a difference with --both: it may be there since its source\n" +
 			"was deleted.\n\n" +

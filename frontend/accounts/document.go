@@ -125,7 +125,7 @@ func (w *Write) permitted() error {
 	return nil
 }
 
-// IsOwn reports whether a document of a database of users is that of a user.
+// IsOwn reports whether a document of a database of users is the user's own account.
 func IsOwn(user auth.User, id string) bool { return !user.IsNobody() && id == IDPrefix+user.Name }
 
 // hashOf hashes the new password of a write. Anyone may be able to create users, so a network can have only a few hashes

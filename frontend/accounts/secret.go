@@ -43,7 +43,7 @@ func Forget(tx kv.Transaction, prefix []byte, sealer kv.Sealer, keyID string) er
 }
 
 // Reseal returns with which key the secret of sessions is sealed, if there is one, as the number 1
-// by the key's id; the empty id is that of a plain one. If keyID is not empty, it is the id of the
+// by the key's id; the empty id counts plain ones. If keyID is not empty, it is the id of the
 // key that sealer seals with now, and a secret that was sealed with another is sealed anew, unless
 // it cannot be opened.
 func Reseal(ctx context.Context, db kv.Database, prefix []byte, sealer kv.Sealer, keyID string) (map[string]int64, error) {

@@ -21,7 +21,7 @@ import (
 type Namespace struct {
 	*testing.T
 	Name string
-	file *os.File // keeps the namespace open; nil for the test's own
+	file *os.File // keeps the namespace open; nil means the test's own
 }
 
 // Host returns the test's own namespace.

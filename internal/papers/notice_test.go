@@ -35,7 +35,7 @@ generated from the module cache and the folders named licenses by go test ./inte
 // module is one that is linked into the program.
 type module struct {
 	path, version string
-	// texts are those of its licences and notices.
+	// texts are its licences and notices.
 	texts []string
 }
 

@@ -42,7 +42,7 @@
 //
 // # Files
 //
-// The syntax is that of CouchDB's own reader, see parseINI.
+// The syntax is the one that CouchDB's own reader accepts, see parseINI.
 //
 // The package starts no goroutines.
 package config

@@ -80,7 +80,7 @@ func familyOf(section string) *family {
 	return nil
 }
 
-// known reports whether a name is that of a setting.
+// known reports whether a setting has a name.
 func known(n name) bool {
 	_, _, ok := lookup(n)
 	return ok || familyOf(n.section) != nil

@@ -205,7 +205,7 @@ func (l *Live) note(v Value) {
 }
 
 // SetFirst stores a value unless its section has one in the store, and reports whether it did. If
-// several nodes call it at the same time, one of them succeeds. Its errors are those of Set.
+// several nodes call it at the same time, one of them succeeds. It returns the errors of Set.
 func (l *Live) SetFirst(ctx context.Context, section, key, text string) (first bool, err error) {
 	first, err = write(ctx, &l.storage, func(rows Layer) (Layer, bool, error) {
 		if slices.ContainsFunc(rows, func(row Value) bool { return row.Section == section }) {

@@ -68,7 +68,7 @@ func (s *storage) open(n name, stored []byte) string {
 }
 
 // Reseal goes through the secrets in a store's layer of the configuration. It returns how
-// many were sealed with each key, by the key's id; the empty id is that of plain ones. If
+// many were sealed with each key, by the key's id; the empty id counts plain ones. If
 // keyID is not empty, it is the id of the key that sealer seals with now, and secrets that
 // were sealed with another are sealed anew, except those that cannot be opened.
 func Reseal(ctx context.Context, db kv.Database, prefix []byte, sealer kv.Sealer, keyID string) (map[string]int64, error) {
@@ -227,7 +227,7 @@ type Check func(before, after *Config) error
 // masked if it is a secret, and empty if there was none.
 //
 // The error is a *RefusedError if the setting cannot have the value, is read only when a node
-// starts, or is unknown in a section whose keys are all known. Other errors are those of checks,
+// starts, or is unknown in a section whose keys are all known. Other errors come from checks,
 // of the store, or ctx's.
 func (l *Live) Set(ctx context.Context, section, key, text string, checks ...Check) (old string, err error) {
 	v := Value{section, key, text, "request"}

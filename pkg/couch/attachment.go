@@ -123,7 +123,7 @@ func (a *AttachmentReader) Close() error {
 
 // Attachment requests one attachment of a document's revision. about describes it as in the document. Its Length is
 // checked. Its Encoding is ignored, because the server sends the bytes uncompressed. Its digest is checked only without
-// an Encoding, since it is that of the stored bytes. CouchDB gives the Encoding only with att_encoding_info.
+// an Encoding, since it covers the stored bytes. CouchDB gives the Encoding only with att_encoding_info.
 func (d *Database) Attachment(ctx context.Context, id, rev string, about Attachment) (*AttachmentReader, error) {
 	return d.attachment(ctx, id, rev, about, false)
 }

@@ -277,7 +277,7 @@ func (d Document) following() (Document, error) {
 			return object, nil
 		}
 		if a.Encoding != "" {
-			// The digest is that of the compressed bytes.
+			// The digest covers the compressed bytes.
 			return withoutMembers(object, `"follows":true`, "stub", "encoding", "encoded_length", "digest"), nil
 		}
 		return withoutMembers(object, `"follows":true`, "stub"), nil

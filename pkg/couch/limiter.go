@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The parameters of the rate limiter are those of CouchDB's replicator where it has them.
+// The parameters of the rate limiter have the values of CouchDB's replicator where it has them.
 const (
 	baseInterval    = 20 * time.Millisecond // the first interval, and the decrease per settleTime of success
 	backoffFactor   = 1.2                   // factor of the increase after a refusal

@@ -29,7 +29,7 @@ func (d *Database) GetLocal(ctx context.Context, id string) (json.RawMessage, er
 // whose _rev, if any, is the revision that it replaces. [ErrConflict] means that another writer came first.
 //
 // A request without an answer may have been carried out. If its repetition meets a conflict, PutLocal reads the
-// document, and succeeds if the content is that of body.
+// document, and succeeds if its content is body.
 func (d *Database) PutLocal(ctx context.Context, id string, body json.RawMessage) (string, error) {
 	var written struct {
 		Rev string `json:"rev"`

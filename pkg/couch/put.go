@@ -146,7 +146,7 @@ func (d Document) decoded() (Document, error) {
 		if !a.Follows || a.Encoding == "" {
 			return object, nil
 		}
-		// The digest is that of the compressed bytes.
+		// The digest covers the compressed bytes.
 		return withoutMembers(object, "", "encoding", "encoded_length", "digest"), nil
 	})
 }

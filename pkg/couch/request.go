@@ -92,7 +92,7 @@ type response struct {
 	release func()
 }
 
-// Read reads the body. Its errors are those of broken. fail adds the request.
+// Read reads the body. It returns the errors of broken; fail adds the request.
 func (p *response) Read(b []byte) (int, error) {
 	if err := p.dog.receiving(); err != nil {
 		return 0, err

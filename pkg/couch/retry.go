@@ -58,7 +58,7 @@ func (d *Database) repeat(ctx context.Context, r *request, try func(release func
 func (t *trial) wait(ctx context.Context) error {
 	method := t.r.method
 	if t.last != nil {
-		method = t.last.Method // it may be that of a login
+		method = t.last.Method // it may be a login
 	}
 	held, alone := t.d.limiter.wait(t.d.limitKey(method))
 	due := max(t.due, held)

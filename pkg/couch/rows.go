@@ -60,7 +60,7 @@ func (c *Changes) nextPlain(b []byte) int {
 
 // spelledRow is a row in the window.
 type spelledRow struct {
-	seq     []byte // with its quotes; nil for null
+	seq     []byte // with its quotes; nil means null
 	id, rev []byte
 	deleted bool
 	end     int

@@ -252,7 +252,7 @@ type changesPage struct {
 	moved []string // the ids of the rows that are gone
 	last  []byte   // the key of the last row
 	end   bool     // no rows follow; not set with IDs
-	// number is that of the last change.
+	// number belongs to the last change.
 	number int64
 }
 

@@ -117,7 +117,7 @@ func (d *databaseChecker) document(p *check.Page, pair kv.KeyValue) (func() erro
 	}, nil
 }
 
-// isTree reports whether leaves can be those of one document.
+// isTree reports whether leaves can belong to one document.
 func isTree(t leafTree) bool {
 	for i, l := range t {
 		for j, m := range t {
@@ -337,7 +337,7 @@ func (d *databaseChecker) body(p *check.Page, pair kv.KeyValue, r revision, dele
 	return nil
 }
 
-// changeRow checks that a change is the one that its document's header names.
+// changeRow checks that a change is the one in the header of its document.
 func (d *databaseChecker) changeRow(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	e, ok := elements(d.keys.changes, pair.Key, 1)
 	var stamp tuple.Versionstamp

@@ -15,7 +15,7 @@ type Document struct {
 	ID      string
 	Rev     Rev
 	Deleted bool
-	// Body is the JSON object as it was written. Its members are those that [BodyMember] allows. It is nil if it is larger
+	// Body is the JSON object as it was written. It has only members that [BodyMember] allows. It is nil if it is larger
 	// than the options of the read allow; then [Database.ReadBody] reads it.
 	Body []byte `json:"-"`
 	// Size is the size of the body in bytes.
@@ -185,7 +185,7 @@ func (d *Document) conflicts(t leafTree) {
 
 // OpenRevsOptions says what [Database.OpenRevs] reads.
 type OpenRevsOptions struct {
-	// Revs are the revisions to read. nil is all leaves.
+	// Revs are the revisions to read. nil means all leaves.
 	Revs []Rev
 	// Latest reads all leaves that descend from a revision, if it is not a leaf.
 	Latest bool

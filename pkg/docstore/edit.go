@@ -21,7 +21,7 @@ type Edit struct {
 	Pos  int64
 
 	Deleted bool
-	// Body is a JSON object, which is kept byte for byte, with the members that [BodyMember] allows. nil is {}. It must
+	// Body is a JSON object, which is kept byte for byte, with the members that [BodyMember] allows. nil means {}. It must
 	// not change until the write returns.
 	Body []byte `json:"-"`
 	// Attachments are all attachments of the revision, in the order in which it shows them.
@@ -106,7 +106,7 @@ func (e *Edit) check(db *Database, opts WriteOptions) error {
 	return e.checkAttachments(db)
 }
 
-// checkContent checks the body of a document. nil is valid.
+// checkContent checks the body of a document. nil means that it is valid.
 func checkContent(body []byte) error {
 	if len(body) > MaxDocumentSize {
 		return fmt.Errorf("%w: a document of %d bytes; the most is %d", ErrTooLarge, len(body), MaxDocumentSize)

@@ -10,13 +10,13 @@ import (
 	"settee/pkg/erlterm"
 )
 
-// newRev returns the revision that replaces parent, which is zero for none. Its id is the one that CouchDB 3.5 gives to
+// newRev returns the revision that replaces parent, which is zero for none. CouchDB 3.5 gives the same id to
 // the same content: the MD5 of the Erlang term
 //
 //	[Deleted, Position, ID, Body, [{Name, Type, MD5}, ...]]
 //
 // Position and ID are the parent's, or 0. The body is what CouchDB's JSON decoder makes of it. The attachments are in
-// reverse order, and the MD5 is that of the stored bytes. CouchDB compresses attachments of some types when it stores
+// reverse order, and the MD5 covers the stored bytes. CouchDB compresses attachments of some types when it stores
 // them; settee does not, so an edit of such attachments has another id there. If the edit creates a document again after
 // its deletion, each attachment is {undefined, undefined, undefined}.
 //

@@ -15,7 +15,7 @@ import (
 // secret reports whether the bodies of this database are sealed.
 func (db *Database) secret() bool { return db.store.sealed != nil && db.store.sealed(db.name) }
 
-// sealBody returns the stored form of a body. Its revision and its size are those of the plain body.
+// sealBody returns the stored form of a body. Its revision and its size are computed from the plain body.
 func (db *Database) sealBody(body []byte, p place) []byte {
 	if !db.secret() {
 		return body

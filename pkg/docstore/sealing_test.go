@@ -110,7 +110,7 @@ func TestSealedDocuments(t *testing.T) {
 	})
 }
 
-// Bodies of all sizes fit, and their sizes are those of the plain text.
+// Bodies of all sizes fit, and their sizes are computed from the plain text.
 func TestSealedSizes(t *testing.T) {
 	racetest.Skip(t)
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {

@@ -15,7 +15,7 @@ import (
 	"settee/pkg/jsontext"
 )
 
-// The bytes are those of Erlang/OTP 25's term_to_binary(Term, [{minor_version, 1}]).
+// The bytes come from Erlang/OTP 25's term_to_binary(Term, [{minor_version, 1}]).
 func TestTerms(t *testing.T) {
 	t.Parallel()
 	power := func(n uint) *big.Int { return new(big.Int).Lsh(big.NewInt(1), n) }

@@ -12,7 +12,7 @@ import (
 //
 // It differs from encoding/json's Decoder in three ways: it limits the size of a value, it reads a value that is whole in
 // the window once, and it tells a text that was cut off from one that ended. If the text ends too early, the error is
-// io.ErrUnexpectedEOF. Other errors are those of the io.Reader, and those that wrap Malformed or TooLarge.
+// io.ErrUnexpectedEOF. Other errors come from the io.Reader, or wrap Malformed or TooLarge.
 type Reader struct {
 	// Malformed is wrapped by errors that say that the text is not JSON. Default: ErrSyntax.
 	Malformed error

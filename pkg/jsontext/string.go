@@ -20,7 +20,7 @@ func (j *Reader) OpenString() (*StringReader, error) {
 	return &StringReader{j: j}, nil
 }
 
-// Read implements io.Reader. Besides io.EOF its errors are those of the [Reader].
+// Read implements io.Reader. Besides io.EOF it returns the errors of the [Reader].
 func (s *StringReader) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil

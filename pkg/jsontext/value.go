@@ -9,7 +9,7 @@ import (
 
 // The functions of this file read texts that are known to be valid.
 
-// Member is a member of an object. Its indices are those of the object's bytes.
+// Member is a member of an object. Its indices count the object's bytes.
 type Member struct {
 	Key        []byte // the name, without its quotes and escapes
 	Start, End int    // from the key's quote to the end of the value

@@ -43,7 +43,7 @@ type failing struct {
 
 func newBreaker() *breaker { return &breaker{byKey: map[string]*list.Element{}, recency: list.New()} }
 
-// begin returns whether a call of a program is the one that is tried, or a *RefusedError.
+// begin returns whether a call of a program is the trial call, or a *RefusedError.
 func (b *breaker) begin(key string) (trial bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

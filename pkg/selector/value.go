@@ -105,7 +105,7 @@ func decode(text []byte) (value, error) {
 	return value{tape: t}, nil
 }
 
-// kinds are those of jsontext's tokens.
+// kinds are the kinds of jsontext's tokens.
 var kinds = [256]kind{
 	'n': kindNull, 'f': kindFalse, 't': kindTrue, '0': kindNumber, '"': kindString, '[': kindArray, '{': kindObject,
 }

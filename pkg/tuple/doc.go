@@ -1,9 +1,9 @@
 // Package tuple encodes tuples of typed values as keys whose byte order is the order of the
-// tuples, and decodes them. The encoding is that of FoundationDB's language bindings, byte for
+// tuples, and decodes them. The encoding is the same as in FoundationDB's language bindings, byte for
 // byte, for the elements that the layers of this project use. The package is pure Go and does no
 // I/O.
 //
-// The rules are those of design/tuple.md in FoundationDB's source tree ("FDB
+// The rules are in design/tuple.md of FoundationDB's source tree ("FDB
 // Tuple layer typecodes", below: the specification). Every element is a type
 // code followed by its bytes:
 //

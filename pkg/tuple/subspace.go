@@ -47,7 +47,7 @@ func (s Subspace) Append(dst []byte, elements ...any) []byte {
 }
 
 // PackWithVersionstamp returns the argument of a versionstamped set for the key of elements in s.
-// Form and errors are those of Tuple.PackWithVersionstamp.
+// It has the form and the errors of Tuple.PackWithVersionstamp.
 func (s Subspace) PackWithVersionstamp(elements ...any) ([]byte, error) {
 	return Tuple(elements).PackWithVersionstamp(s.prefix)
 }

@@ -23,7 +23,7 @@ type AcceptOptions struct {
 
 // Accept waits for jobs that are due and returns runs for them. It drops the job of a deleted
 // database, and fails a job that cannot be parsed. If this node does not have the key of a job, it
-// queues the job again for later. Its errors are those of fdbjobs.Queue.Accept, and
+// queues the job again for later. It returns the errors of fdbjobs.Queue.Accept, and
 // fdbjobs.ErrSealed. It may return both runs and an error.
 func (s *Store) Accept(ctx context.Context, opts AcceptOptions) (runs []*Run, err error) {
 	accept := fdbjobs.AcceptOptions{Count: opts.Count}

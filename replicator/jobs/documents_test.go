@@ -253,7 +253,7 @@ func TestDocumentsThatEndedElsewhere(t *testing.T) {
 	})
 }
 
-// The job is that of the winning revision, whenever that changes.
+// The job follows the winning revision, whenever that changes.
 func TestConflictingRevisions(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		id := b.jobID(repdb, "d")

@@ -179,7 +179,7 @@ func (j *Job) ReplicationID() string {
 	return j.Args.ReplicationID
 }
 
-// has reports whether a replication id is that of the job's latest run or of its definition,
+// has reports whether the job's latest run or its definition has a replication id,
 // which may have changed since.
 func (j *Job) has(replicationID string) bool {
 	return j.State.ReplicationID == replicationID || j.Args.ReplicationID == replicationID

@@ -36,7 +36,7 @@ func (s *Store) Get(ctx context.Context, id string) (*Job, error) {
 
 // Filter selects the jobs of [Store.List]. The zero value selects all that have not ended.
 type Filter struct {
-	// States are the states of the jobs, nil for those that have not ended.
+	// States are the states of the jobs; nil means all jobs that have not ended.
 	States []replicator.State
 	// Database, if not empty, is the name of the replicator database whose jobs are listed.
 	Database string

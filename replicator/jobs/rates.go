@@ -17,7 +17,7 @@ import (
 //
 //	("rates", length, slot, process) -> Work    what a process did in a slot
 //
-// length is that of the slot in seconds, and slot its number from the Unix epoch. A process sets its
+// length is the length of the slot in seconds, and slot its number from the Unix epoch. A process sets its
 // own rows, which a repeated transaction does not count twice. It writes nothing for a slot in which
 // it did nothing. Each process that writes also removes the old rows of all, so there are at most
 // 1,440 for each process that lived in the last day.

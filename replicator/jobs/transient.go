@@ -15,7 +15,7 @@ import (
 
 // Replicate adds a transient job. If a job for the same replication exists and has not ended, it
 // returns that one; if r has other passwords or options, that job continues with them. user is
-// the user that asks, nil for the anonymous user. Args.Life of the returned job is for
+// the user that asks; nil means the anonymous user. Args.Life of the returned job is for
 // [Store.Await].
 //
 // The error is a *Collision if another job holds the replication id.

@@ -31,7 +31,7 @@ type Options struct {
 	// Config returns the current settings. Changed, if not nil, returns a channel that is closed when they change.
 	Config  func() *config.Config
 	Changed func() <-chan struct{}
-	// Worker returns the configuration with which requests are made. Its Shared should be that of the node's runs.
+	// Worker returns the configuration with which requests are made. Its Shared should be the one that the node's runs use.
 	Worker func() worker.Config
 	Log    zerolog.Logger
 }

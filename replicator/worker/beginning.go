@@ -19,7 +19,7 @@ type Beginning struct {
 	Missing string
 }
 
-// FindBeginning returns where a run would begin. It only reads. Errors are those of [Run]; after one the ID may be known.
+// FindBeginning returns where a run would begin. It only reads. It returns the errors of [Run]; after one the ID may be known.
 func FindBeginning(ctx context.Context, rep *replicator.Replication, cfg Config) (Beginning, error) {
 	cfg.Refused, cfg.ListRefused = nil, nil
 	r, err := newRun(Job{Replication: rep}, cfg)

@@ -151,7 +151,7 @@ const (
 	no
 )
 
-// isSame compares instance_start_time to tell whether the database is the one that the run began with.
+// isSame compares instance_start_time to tell whether the run began with the same database.
 func (p *peer) isSame(ctx context.Context) (answer, error) {
 	if p.instance == nil {
 		return unknown, nil

@@ -184,9 +184,9 @@ type Reporter interface {
 
 // Progress is the progress of a run. Its sequences must not be modified.
 type Progress struct {
-	// ReplicationID and Stats are those of the Job until the run has called Identify.
+	// ReplicationID and Stats have the Job's values until the run has called Identify.
 	ReplicationID string
-	// Stats are those of all runs with this replication id, and RunStats those of this run. The first of a run are the
+	// Stats count all runs with this replication id, and RunStats count this run. The first of a run are the
 	// larger of the Job's and of the last session's in the checkpoint, as in CouchDB.
 	Stats, RunStats replicator.Stats
 

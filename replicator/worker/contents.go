@@ -208,7 +208,7 @@ func (c *comparison) compareContent(ctx context.Context, pair attachmentPair) er
 // readContent reads an attachment's bytes, uncompressed, into the Digest and the Length of a state. If they cannot be
 // read although the database can, it sets the Error. there is false if the leaf is no longer a leaf.
 func (c *comparison) readContent(ctx context.Context, p *peer, f ref, about couch.Attachment, state *AttachmentState) (there bool, err error) {
-	about.Digest = "" // it may be that of compressed bytes
+	about.Digest = "" // it may cover compressed bytes
 	backoff := couch.Backoff{Base: c.r.retryBase}
 	since := time.Now()
 	for tries := 1; ; tries++ {

@@ -200,7 +200,7 @@
 // Documents without an id, and those whose id the target rejects, are missing there. An attachment that cannot be read
 // although its database answers is a difference. Any other failure ends Verify.
 //
-// Differences are passed on at once. The memory of Verify is that of a run's rows and requests, and besides
+// Differences are passed on at once. Verify needs the memory of a run's rows and requests, and besides
 //
 //	32 MiB                              batches with leaves that wait to be asked about again
 //	worker_processes × 2 MiB            descriptions of attachments, or those of the largest document

@@ -54,7 +54,7 @@ type reader struct {
 
 	lasted  time.Duration // how long the last feed was open
 	quiet   *time.Timer   // fires if a live feed passes nothing through its filter; nil without filter
-	silence *silence      // of a filtered feed that ends; nil for others
+	silence *silence      // of a filtered feed that ends; nil means another feed
 }
 
 // errQuiet ends a live feed whose filter has passed nothing for quietFor.

@@ -69,7 +69,7 @@ func (r *run) copySmall(ctx context.Context, refs []smallRef, w *writer) (left [
 	return left, nil
 }
 
-// bulkGetInline makes one request for copySmall. Its only errors are those of the context and of the writer. All other
+// bulkGetInline makes one request for copySmall. It returns only errors of the context and of the writer. All other
 // errors show when the revisions are read one by one.
 func (r *run) bulkGetInline(ctx context.Context, refs []ref, w *writer) (left []ref, err error) {
 	ctx, room := r.withRoom(ctx)

@@ -107,7 +107,7 @@ type verifier struct {
 }
 
 // Verify proves that the target has what the source has. The package comment says what that means. The counts are valid
-// even if there is an error, for what was compared until then. Errors are those of [Run].
+// even if there is an error, for what was compared until then. It returns the errors of [Run].
 func Verify(ctx context.Context, what Verification, cfg Config) (Verified, error) {
 	v := &verifier{Verification: what, cfg: cfg}
 	v.cfg.NoCheckpoints, v.cfg.Refused, v.cfg.ListRefused = true, nil, nil
@@ -383,7 +383,7 @@ func (c *comparison) documents(ctx context.Context, p *peer, refs []ref, visit f
 }
 
 // awaitRetry waits until an operation on p that failed with err is to be repeated: for a pause, or for as long as the
-// endpoint asks. The other arguments are those of repeating.
+// endpoint asks. The other arguments are the same as in repeating.
 func (c *comparison) awaitRetry(
 	ctx context.Context, p *peer, err error, attempt, attempts int, since time.Time, pause time.Duration,
 ) error {

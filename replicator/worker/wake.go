@@ -6,7 +6,7 @@ import (
 )
 
 // resume reads the checkpoints for a run whose job was parked, and reports whether it can go on from them without asking
-// the databases anything else. Both have to be those of one session, and the target's has to name both databases. That
+// the databases anything else. Both have to belong to one session, and the target's has to name both databases. That
 // also takes the place of what the databases say of themselves, because a database that is created anew has no checkpoint.
 // If resume returns false, the run begins like any other. That one finds the errors, too.
 //

@@ -11,7 +11,7 @@
 // is idle. A pair is one turn of each, and the ratio is of the two turns of a pair. The tables have the median of the
 // pairs, and in brackets the smallest and the largest ratio.
 //
-// The endpoints' processor time is that of all processes of CouchDB during a turn. In CouchDB's turns its replicator
+// The endpoints' processor time is the time of all processes of CouchDB during a turn. In CouchDB's turns its replicator
 // runs in the same process and is part of it. It is unknown for a CouchDB at a URL.
 //
 // It needs Linux, which counts the processor time of all processes in /proc.

@@ -37,7 +37,7 @@ func TestDelay(t *testing.T) {
 	require.Equal(t, 200.0, delay(100)(s))
 }
 
-// Ratios are those of pairs, not that of the medians.
+// A ratio compares the turns of a pair, not the medians.
 func TestRatios(t *testing.T) {
 	seconds := func(all ...int) (samples []sample) {
 		for _, n := range all {

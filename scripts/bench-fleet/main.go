@@ -52,7 +52,7 @@ const (
 
 var allCases = []string{caseFew, caseFirst, caseParked, caseChanges, caseBurst, caseRoll, caseRestart}
 
-// usualCases are those that are run if the flags name none.
+// usualCases are the cases that run if the flags name none.
 var usualCases = []string{caseFew, caseFirst, caseParked, caseChanges, caseBurst, caseRestart}
 
 // What has the databases: a node of settee, or the installed CouchDB with the feed _db_updates or without it. The last one

@@ -58,7 +58,7 @@ func startPostgres(ctx context.Context, bin, dir string) (*postgres, error) {
 		return nil, err
 	}
 	data := filepath.Join(dir, "data")
-	// The role is that of this process's user, whom the socket identifies.
+	// The role has the name of this process's user, whom the socket identifies.
 	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "--pgdata", data,
 		"--username", self.Username, "--auth", "peer", "--encoding", "UTF8", "--locale", "C")
 	initdb.Dir, initdb.SysProcAttr = dir, &syscall.SysProcAttr{Credential: credential}

@@ -207,7 +207,7 @@ func (s system) turn(ctx context.Context, p *progress, l load, jobs int, measure
 	return err
 }
 
-// runJobs starts workers, calls add, waits until all jobs have finished, and ends the workers. The cost is that of all
+// runJobs starts workers, calls add, waits until all jobs have finished, and ends the workers. The cost counts all
 // but the end of the workers.
 func runJobs(ctx context.Context, q queue, p *progress, jobs int, add func() error) (cost, error) {
 	p.expect(jobs)

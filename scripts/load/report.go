@@ -53,7 +53,7 @@ type processor struct {
 	Others    float64 `json:"others"`    // of all other processes of the machine
 }
 
-// memory is that of the node, in mebibytes, and what takes memory.
+// memory is the node's memory in mebibytes, and what takes it.
 type memory struct {
 	Max        float64 `json:"max"`  // the largest resident set since the node started
 	Mean       float64 `json:"mean"` // resident set in the window

@@ -30,7 +30,7 @@ type watch struct {
 // usage is what processes have used until a moment.
 type usage struct {
 	at                        time.Time
-	node, endpoints, own, all time.Duration // processor time; all is that of the whole machine
+	node, endpoints, own, all time.Duration // processor time; all is the whole machine's
 	metrics                   map[string]float64
 	checkpoints               int64
 }

@@ -105,7 +105,7 @@ func audienceOfServer(segments []string, reads bool) audience {
 	return serverAdmins
 }
 
-// isMeasured reports whether the segments of a path below those of a node are those of metrics.
+// isMeasured reports whether a path below /_node/{node} has metrics. segments are its segments there.
 func isMeasured(segments []string) bool {
 	switch segments[0] {
 	case "_prometheus", "_system":
@@ -116,5 +116,5 @@ func isMeasured(segments []string) bool {
 	return false
 }
 
-// isDesign reports whether an id, or the first segment of one, is that of a design document.
+// isDesign reports whether an id, or the first segment of an id, names a design document.
 func isDesign(id string) bool { return id == "_design" || strings.HasPrefix(id, "_design/") }

@@ -42,7 +42,7 @@ func sign(text, secret, salt, algorithm string) []byte {
 	return mac.Sum(nil)
 }
 
-// isSigned reports whether mac is that of a text by one of the algorithms. It is false without a secret.
+// isSigned reports whether one of the algorithms gives mac for a text. Without a secret it returns false.
 func isSigned(mac []byte, text, secret, salt string, algorithms []string) bool {
 	if secret == "" {
 		return false

@@ -106,7 +106,7 @@ func (h Hash) Renew(password, prf string, iterations int) Hash {
 	return renewed
 }
 
-// Verify reports whether the hash is that of the password. It takes about the same time for any
+// Verify reports whether the hash was made from the password. It takes about the same time for any
 // password.
 func (h Hash) Verify(password string) bool {
 	key := ""

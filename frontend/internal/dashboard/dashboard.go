@@ -103,7 +103,7 @@ func send(w http.ResponseWriter, r *http.Request, name string) error {
 	header.Set("Content-Security-Policy", policy)
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
-	header.Set("Cache-Control", "no-cache") // the tag tells whether the file is that of this version
+	header.Set("Cache-Control", "no-cache") // the tag names this version's file
 	header.Set("Content-Type", found.mediaType)
 	header.Set("Vary", "Accept-Encoding")
 	text, tag := found.text, `"`+found.sum+`"`

@@ -273,7 +273,7 @@ func (l *listing) ranged(ctx context.Context, yield func([]byte, docstore.DocRow
 	return nil
 }
 
-// keyed yields the rows of keys. A key that is no string is that of no document.
+// keyed yields the rows of keys. A key that is no string names no document.
 func (l *listing) keyed(ctx context.Context, yield func([]byte, docstore.DocRow) error) error {
 	end := l.keys.len()
 	if l.limit >= 0 && l.skip < end {
@@ -302,7 +302,7 @@ func (l *listing) keyed(ctx context.Context, yield func([]byte, docstore.DocRow)
 	return nil
 }
 
-// lookUp yields the rows of some keys. keys are JSON, and ids the same keys as ids.
+// lookUp yields the rows of some keys. keys has their JSON texts, and ids has the document ids, in the same order.
 func (l *listing) lookUp(ctx context.Context, keys [][]byte, ids []string, yield func([]byte, docstore.DocRow) error) error {
 	if len(ids) == 0 {
 		return nil

@@ -16,7 +16,7 @@ type feedFormat struct {
 	heartbeat   string
 	// The text around an error that ends the feed early.
 	beforeError, afterError string
-	// tail returns the text at the end. nil is none.
+	// tail returns the text after the last row. A nil tail means that there is no text.
 	tail func(last, pending string) []string
 }
 

@@ -49,7 +49,7 @@ type verdictCase struct {
 	err     error // of the functions: why they refuse the edit
 }
 
-// write writes edits. The results are those of [docstore.Database.Write], and [web.Failure] for what functions refuse.
+// write writes edits. It returns the results of [docstore.Database.Write], and a [web.Failure] for what functions refuse.
 func (w *writer) write(edits []docstore.Edit, replicated bool) ([]docstore.Result, error) {
 	c := &checkedWrite{writer: w, edits: edits, replicated: replicated, cases: make([]verdictCase, len(edits))}
 	results := make([]docstore.Result, len(edits))
@@ -175,7 +175,7 @@ func (c *checkedWrite) arguments(ctx context.Context, change *docstore.Change, e
 		}
 	}
 	write.Security, write.User = c.security, c.user
-	// As in CouchDB, _rev and _revisions are those that the client states.
+	// As in CouchDB, functions get the _rev and _revisions that the client states.
 	doc := docstore.Document{ID: change.ID, Deleted: change.Deleted, Body: change.Body, Attachments: change.Attachments}
 	switch {
 	case c.replicated:

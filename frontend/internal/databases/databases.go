@@ -38,7 +38,7 @@ func (e *Endpoints) CreateDatabase(w http.ResponseWriter, r *http.Request) error
 	}
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	var security json.RawMessage // nil is that of databases without one of their own
+	var security json.RawMessage // nil means the default
 	if config.DefaultSecurity.Get(e.Settings.Current()) != "admin_only" {
 		security = json.RawMessage("{}")
 	}

@@ -20,7 +20,7 @@ type shown struct {
 	encodings bool
 	// bodies reads what the document does not have in memory.
 	bodies bodies
-	// content appends the members for the content of an attachment. nil is writeStub.
+	// content appends the members for the content of an attachment. nil means writeStub.
 	content func(*web.Appender, docstore.Attachment)
 }
 

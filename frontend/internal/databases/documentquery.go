@@ -15,7 +15,7 @@ type documentQuery struct {
 	// rev is the revision to read. The zero value is the winning one. latest: its latest descendant.
 	rev    docstore.Rev
 	latest bool
-	// leaves: the request has open_revs. openRevs are the revisions, nil for all leaves.
+	// leaves: the request has open_revs. openRevs are the revisions; nil means all leaves.
 	leaves   bool
 	openRevs []docstore.Rev
 

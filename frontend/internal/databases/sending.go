@@ -32,7 +32,7 @@ type sending struct {
 	format    feedFormat
 	patience
 
-	of   *docstore.Database              // whose security object decides about rights; nil for feeds of server administrators
+	of   *docstore.Database              // whose security object decides about rights; nil means feeds of administrators
 	next func(ctx context.Context) error // waits for the next row
 
 	sent    time.Time // when something was last sent or held back

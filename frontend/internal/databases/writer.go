@@ -84,7 +84,7 @@ func (w *writer) inline(doc *docbody.Document) ([]docstore.EditAttachment, error
 }
 
 // document writes the document of a request, with its attachments, and returns its revision. related has the
-// contents that follow the document; nil is none.
+// contents that follow the document; nil means none.
 func (w *writer) document(doc *docbody.Document, replicated bool, related *docbody.Related) (string, error) {
 	rev, err := statedRev(w.r, doc.Rev)
 	if err != nil {

@@ -18,7 +18,7 @@ type Attachment struct {
 	ContentType   string
 	Stub, Follows bool
 	// Digest is "md5-" and the base64 digest of the stored content. It is empty if the client sent none or one of
-	// another kind, and for inline attachments, whose digest may be that of a content encoded elsewhere.
+	// another kind, and for inline attachments, whose digest may be of a content encoded elsewhere.
 	Digest string
 	// RevPos is the generation of the revision that added the attachment, or 0 if the client sent none.
 	RevPos int64

@@ -99,7 +99,7 @@ func (b *Bulk) scan(scan *scanner, each func(*Document) error) error {
 
 var errStop = errors.New("no more documents are wanted")
 
-// Documents yields the documents in order. Only the current one is in memory. The errors are those of the file system.
+// Documents yields the documents in order. Only the current one is in memory. The errors come from the file system.
 func (b *Bulk) Documents() iter.Seq2[*Document, error] {
 	return func(yield func(*Document, error) bool) {
 		scan := newScanner(b.spool, b.docs, b.spool.Size()-b.docs)

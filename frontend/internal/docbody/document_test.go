@@ -302,7 +302,7 @@ var documentBound = costtest.Bound{Memory: 2 << 20, MemoryPerByte: 100, Units: 1
 // bodyBound bounds the memory for a request of several documents or parts.
 var bodyBound = costtest.Bound{Memory: 1 << 20, MemoryPerByte: 200}
 
-// FuzzDocument reads any bytes as a document. The result of an accepted one is that of encoding/json.
+// FuzzDocument reads any bytes as a document. encoding/json gives the same result for accepted ones.
 func FuzzDocument(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"a":[1,{"_b":"\"}"}],"c":"\\"}`, `{"_id":"x","_rev":"1-a","_deleted":false}`, `{"\u005fid":"x"}`,

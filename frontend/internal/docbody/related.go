@@ -26,7 +26,7 @@ type following struct {
 	came  bool
 }
 
-// IsRelated reports whether a content type is that of a body for [ReadRelated].
+// IsRelated reports whether [ReadRelated] reads bodies of a content type.
 func IsRelated(contentType string) bool {
 	kind, _, _ := mime.ParseMediaType(contentType)
 	return kind == "multipart/related"

@@ -23,7 +23,7 @@ import (
 //go:embed prelude.js
 var prelude string
 
-// language is that of functions, and the default of design documents.
+// language is the language of functions, and the default of design documents.
 const language = "javascript"
 
 // Functions runs functions. It is safe for concurrent use.

@@ -10,7 +10,7 @@ import (
 )
 
 // Check answers POST _scheduler/check, which CouchDB does not have: whether a replication document is valid. With
-// ?transient=true the body is that of _replicate. Nothing is written, and no endpoint is asked.
+// ?transient=true the body is one for _replicate. Nothing is written, and no endpoint is asked.
 func (e *Endpoints) Check(w http.ResponseWriter, r *http.Request) error {
 	q := web.NewQuery(r)
 	transient := q.Flag("transient", false)

@@ -224,7 +224,7 @@ func startKey(place *fdbjobs.Position) string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// readStates returns the states that a list is restricted to, nil for all. As in CouchDB an empty name is of no state.
+// readStates returns the states that a list is restricted to; nil means all. As in CouchDB an empty name selects no state.
 func readStates(q *web.Query) []replicator.State {
 	if !q.Has("states") {
 		return nil

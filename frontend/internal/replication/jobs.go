@@ -260,7 +260,7 @@ func readOrder(q *web.Query, opts jobs.ListOptions) jobs.Order {
 }
 
 // readFilter reads which jobs a list has: those in some states, and those of a replicator database or of a user. An
-// empty database is that of the jobs without one.
+// empty database means the jobs without one.
 func readFilter(q *web.Query) jobs.Filter {
 	f := jobs.Filter{States: readStates(q), Database: q.Text("database"), Mirror: q.Text("mirror")}
 	f.Transient = q.Has("database") && f.Database == ""

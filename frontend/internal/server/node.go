@@ -96,7 +96,7 @@ type named struct {
 	Version string `json:"version"`
 }
 
-// Versions answers _versions. The collation is that of selectors.
+// Versions answers _versions. The collation version is the selectors' one.
 func (e *Endpoints) Versions(w http.ResponseWriter, r *http.Request) error {
 	type collation struct {
 		Name      string `json:"name"`

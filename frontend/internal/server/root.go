@@ -32,10 +32,10 @@ type Endpoints struct {
 	Backup  func(ctx context.Context, w io.Writer) error
 	Node    string                // the name of this node
 	Nodes   func() []nodes.Seen   // of the store
-	Upgrade *nodes.Upgrade        // nil is none
+	Upgrade *nodes.Upgrade        // nil means none
 	Began   time.Time             // when this node started
-	Metrics http.Handler          // nil is none
-	Stats   func() map[string]any // nil is none
+	Metrics http.Handler          // nil means none
+	Stats   func() map[string]any // nil means none
 	IDs     *web.UUIDs
 	Version string // of settee
 }

@@ -31,7 +31,7 @@ import (
 const (
 	// Interval is the least time between two runs of the action of a view.
 	Interval = time.Second
-	// longestWait is the longest that a request waits. Until then the rights of its user are those that it began with.
+	// longestWait is the longest that a request waits. Until then its user keeps the rights that it began with.
 	longestWait = time.Minute
 	// costFactor is the least pause between two runs of an action, as a multiple of the time that the last one took, up to
 	// longestPause. So the views of a busy node take little of its time.

@@ -98,7 +98,7 @@ func (c *Connections) Drain() { c.drain(ErrGoingAway) }
 // Draining reports whether Drain was called.
 func (c *Connections) Draining() bool { return c.draining.Err() != nil }
 
-// maxConnections returns the bound of connections, which is that of requests, too. Connections take at most half of the
+// maxConnections returns the most connections, which is also the most requests. Connections take at most half of the
 // memory.
 func (c *Connections) maxConnections() int {
 	return min(config.MaxConnections.Get(c.settings.Current()), int(max(1, c.bytes/2/connectionCost)))

@@ -25,7 +25,7 @@ func (b Range) ContentRange(size int64) string {
 var errRange = NewFailure(http.StatusRequestedRangeNotSatisfiable, "requested_range_not_satisfiable",
 	"Requested range not satisfiable")
 
-// RangeHeader returns the Range of a request, or "" if If-Range says that it is that of another content.
+// RangeHeader returns the Range header of a request, or "" if If-Range names another version of the content.
 func RangeHeader(r *http.Request, etag string) string {
 	if condition := r.Header.Get("If-Range"); condition != "" && condition != etag {
 		return ""

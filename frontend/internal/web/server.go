@@ -30,7 +30,7 @@ const sendTimeout = time.Minute
 // Action answers a request, or returns why it cannot. What the client sees of the error, Server.fail says.
 type Action func(http.ResponseWriter, *http.Request) error
 
-// Methods are the actions of a path by method. The action of GET is that of HEAD, too.
+// Methods are the actions of a path by method. HEAD uses the action of GET.
 type Methods map[string]Action
 
 func (m Methods) find(method string) (Action, bool) {

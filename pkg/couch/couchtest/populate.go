@@ -53,7 +53,7 @@ const (
 )
 
 // Populate writes documents to the database at dbURL, which may contain credentials. It writes them like replication
-// (new_edits=false), so that their revisions are those of p.
+// (new_edits=false), so that their revisions are p's.
 func Populate(t testing.TB, dbURL string, p Population) {
 	t.Helper()
 	if p.Conflicted+p.Deleted+len(p.Attachments) > p.Docs {

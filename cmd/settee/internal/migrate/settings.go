@@ -32,7 +32,7 @@ func (s Setting) String() string {
 	return text
 }
 
-// settings are those of a node, by section and key.
+// settings are a node's settings, by section and key.
 type settings map[string]map[string]string
 
 // taken are the sections that the ini file has. Addresses, ports, accounts and certificates of the server itself belong
