@@ -24,7 +24,7 @@ func (s *Server) tick(ctx, accepting context.Context) {
 	next := time.Now().Add(rand.N(config.Interval.Get(cfg)))
 	timer := time.NewTimer(time.Until(next))
 	defer timer.Stop()
-	var crowded <-chan time.Time
+	var overfull <-chan time.Time
 	for {
 		var changed <-chan struct{}
 		if s.opts.Changed != nil {
@@ -47,13 +47,13 @@ func (s *Server) tick(ctx, accepting context.Context) {
 			return
 		case <-changed:
 			continue
-		case <-s.slots.crowded:
-			if crowded == nil {
-				crowded = time.After(crowdedTime)
+		case <-s.slots.overfull:
+			if overfull == nil {
+				overfull = time.After(overfullTime)
 			}
 			continue
-		case <-crowded:
-			crowded = nil
+		case <-overfull:
+			overfull = nil
 			list, _ := s.slots.list()
 			if err := s.shrink(accepting, list, cfg); err != nil && accepting.Err() == nil { // the next tick tries again
 				s.opts.Log.Error().Err(err).Msg("too many jobs run, and stopping some failed")
@@ -83,9 +83,9 @@ func (s *Server) reschedule(ctx, accepting context.Context, at time.Time) error 
 	return errors.Join(rolled, s.shrink(accepting, list, cfg))
 }
 
-// crowdedTime is how long more than max_jobs jobs may be busy before some are stopped. Idle ones became busy, or max_jobs
+// overfullTime is how long more than max_jobs jobs may be busy before some are stopped. Idle ones became busy, or max_jobs
 // was lowered. The time also bounds how often jobs stop that are idle only for moments, in which others take their slots.
-const crowdedTime = time.Second
+const overfullTime = time.Second
 
 // shrink stops jobs if more than max_jobs are busy, or do not park: first idle ones, and one-shot jobs only if there are
 // not enough others.

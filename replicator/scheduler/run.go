@@ -130,7 +130,7 @@ func (s *Server) replicate(ctx context.Context, job *running, parked bool, log *
 			}
 			return nil // after another error the next report will tell
 		},
-	}, s.workerConfig(run, cfg), reporter{run: run, beats: s.beats, beat: new(time.Time), end: func() { s.slots.stopRun(job) }, log: log, health: health, counted: counted})
+	}, s.workerConfig(run, cfg), reporter{run: run, heartbeats: s.heartbeats, reported: new(time.Time), end: func() { s.slots.stopRun(job) }, log: log, health: health, counted: counted})
 	counted.count(result.RunStats)
 
 	return s.ended(ctx, job, result, err, health, log)
@@ -325,13 +325,13 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 
 // reporter records the reports of a run in its job.
 type reporter struct {
-	run     *jobs.Run
-	beats   *beats
-	beat    *time.Time // when the latest report began, zero before the first
-	end     func()     // stops the run
-	log     *zerolog.Logger
-	health  *health
-	counted *statsCounter
+	run        *jobs.Run
+	heartbeats *heartbeats
+	reported   *time.Time // when the latest report began, zero before the first
+	end        func()     // stops the run
+	log        *zerolog.Logger
+	health     *health
+	counted    *statsCounter
 }
 
 func (r reporter) Identify(ctx context.Context, id replicator.ID) error {
@@ -345,8 +345,8 @@ func (r reporter) Report(ctx context.Context, progress worker.Progress) error {
 	r.health.saw(progress.Activity, time.Now())
 	began := time.Now()
 	err := r.run.Update(ctx, r.health.heal(progress.CopyTo))
-	r.beats.saw(*r.beat, began, time.Now(), r.run.Heartbeat())
-	*r.beat = began
+	r.heartbeats.saw(*r.reported, began, time.Now(), r.run.Heartbeat())
+	*r.reported = began
 	if errors.Is(err, jobs.ErrEnding) {
 		r.end()
 		return nil

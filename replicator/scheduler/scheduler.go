@@ -60,7 +60,7 @@ type Server struct {
 	counter counter
 	shared  worker.Shared
 
-	beats        *beats
+	heartbeats   *heartbeats
 	look, ticked deadline // of the activity monitor and of tick
 }
 
@@ -72,7 +72,7 @@ func New(opts Options) *Server {
 	if opts.Replicate == nil {
 		opts.Replicate = worker.Run
 	}
-	s := &Server{opts: opts, stages: jobserver.NewStages(), beats: new(beats), look: newDeadline(), ticked: newDeadline()}
+	s := &Server{opts: opts, stages: jobserver.NewStages(), heartbeats: new(heartbeats), look: newDeadline(), ticked: newDeadline()}
 	s.slots = newSlots(s.limits, opts.Running)
 	return s
 }

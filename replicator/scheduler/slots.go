@@ -13,7 +13,7 @@ import (
 )
 
 // slots are the running jobs of this node. A job that is stopping gives up its slot at once, while it still writes its
-// last checkpoint. An idle job's slot counts as free, see idlers: if a job takes it, the idle one is asked to park.
+// last checkpoint. An idle job's slot counts as free, see idleRuns: if a job takes it, the idle one is asked to park.
 //
 // The first max_mirrors mirrors take no slots.
 //
@@ -22,19 +22,19 @@ type slots struct {
 	limits func() limits
 	tell   func(jobs int) // see Options.Running
 
-	mu      sync.Mutex
-	jobs    map[string]*running
-	held    int // jobs that are not stopping, without mirrors that take no slot
-	mirrors int // mirrors that take no slot and are not stopping
-	idlers  idlers
-	closed  bool               // new jobs stop at once
-	given   int                // what room returned last
-	wait    context.CancelFunc // ends the context that room returned last
-	wakes   time.Time          // when turn is called next; zero: never
+	mu       sync.Mutex
+	jobs     map[string]*running
+	held     int // jobs that are not stopping, without mirrors that take no slot
+	mirrors  int // mirrors that take no slot and are not stopping
+	idleRuns idleRuns
+	closed   bool               // new jobs stop at once
+	given    int                // what room returned last
+	wait     context.CancelFunc // ends the context that room returned last
+	wakes    time.Time          // when turn is called next; zero: never
 
-	change  chan struct{} // holds a token when the room may have changed
-	sooner  chan struct{} // holds a token when turn is to be called earlier
-	crowded chan struct{} // holds a token when more slots are taken than there may be
+	change   chan struct{} // holds a token when the room may have changed
+	sooner   chan struct{} // holds a token when turn is to be called earlier
+	overfull chan struct{} // holds a token when more slots are taken than there may be
 }
 
 // limits are the settings of slots.
@@ -62,13 +62,13 @@ type running struct {
 	stopping bool   // or ended
 	why      string // it is stopping; empty if that is not known
 	slotless bool   // a mirror that takes no slot
-	idler    idler
+	idleRun  idleRun
 }
 
 func newRunning(id string, run *jobs.Run, began time.Time) *running {
 	r := &running{id: id, run: run, began: began}
 	r.stop, r.cancel = context.WithCancel(context.Background())
-	r.idler.of = r
+	r.idleRun.of = r
 	return r
 }
 
@@ -82,7 +82,7 @@ func newSlots(limits func() limits, tell func(jobs int)) *slots {
 	}
 	return &slots{
 		limits: limits, tell: tell, jobs: map[string]*running{}, wait: func() {},
-		change: make(chan struct{}, 1), sooner: make(chan struct{}, 1), crowded: make(chan struct{}, 1),
+		change: make(chan struct{}, 1), sooner: make(chan struct{}, 1), overfull: make(chan struct{}, 1),
 	}
 }
 
@@ -96,7 +96,7 @@ func (s *slots) leave(job *running) {
 	default:
 		job.stopping = true
 		s.held--
-		s.idlers.forget(&job.idler)
+		s.idleRuns.forget(&job.idleRun)
 	}
 }
 
@@ -130,7 +130,7 @@ func (s *slots) free(l limits) int {
 }
 
 // taken is the number of slots that do not count as free. The caller holds s.mu.
-func (s *slots) taken() int { return s.held - s.idlers.free() }
+func (s *slots) taken() int { return s.held - s.idleRuns.free() }
 
 // room waits until a slot is free, and returns how many jobs to take at once. The returned context ends when that
 // number may have changed. If ctx ends, room returns 0. Only one goroutine calls it.
@@ -168,7 +168,7 @@ func (s *slots) reconsider() {
 // slots are in use, and wakes those that wait for something else. The caller holds s.mu.
 func (s *slots) settle(now time.Time) {
 	l := s.limits()
-	for s.held-s.idlers.asked > l.running && s.ask(now) {
+	for s.held-s.idleRuns.asked > l.running && s.ask(now) {
 	}
 	free := s.free(l)
 	if free < s.given { // this many are not to be taken
@@ -179,7 +179,7 @@ func (s *slots) settle(now time.Time) {
 		jobserver.Poke(s.change)
 	}
 	if s.taken() > l.running {
-		jobserver.Poke(s.crowded)
+		jobserver.Poke(s.overfull)
 	}
 	if at := s.next(l); !at.IsZero() && (s.wakes.IsZero() || at.Before(s.wakes)) {
 		jobserver.Poke(s.sooner)
@@ -188,7 +188,7 @@ func (s *slots) settle(now time.Time) {
 
 // ask asks the job that has been idle longest to park, and reports whether there is one. The caller holds s.mu.
 func (s *slots) ask(now time.Time) bool {
-	idle := s.idlers.ask(now)
+	idle := s.idleRuns.ask(now)
 	if idle != nil {
 		idle.of.parker.Ask()
 	}
@@ -197,10 +197,10 @@ func (s *slots) ask(now time.Time) bool {
 
 // next returns when turn has something to do; the zero time means never. The caller holds s.mu.
 func (s *slots) next(l limits) time.Time {
-	if s.idlers.asked >= l.parkAtOnce() {
-		return s.idlers.next(0)
+	if s.idleRuns.asked >= l.parkAtOnce() {
+		return s.idleRuns.next(0)
 	}
-	return s.idlers.next(l.idleTimeout)
+	return s.idleRuns.next(l.idleTimeout)
 }
 
 // turn asks jobs to park that have been idle for too long, and returns when to call it again; the zero time means when
@@ -209,8 +209,8 @@ func (s *slots) turn() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, l := time.Now(), s.limits()
-	s.idlers.pass(now)
-	for s.idlers.asked < l.parkAtOnce() && s.idlers.late(now, l.idleTimeout) {
+	s.idleRuns.pass(now)
+	for s.idleRuns.asked < l.parkAtOnce() && s.idleRuns.late(now, l.idleTimeout) {
 		s.ask(now)
 	}
 	s.wakes = s.next(l)
@@ -227,9 +227,9 @@ func (s *slots) idle(job *running, idle bool) {
 	case job.stopping:
 		return
 	case idle:
-		s.idlers.idle(&job.idler, now)
+		s.idleRuns.idle(&job.idleRun, now)
 	default:
-		s.idlers.busy(&job.idler, now)
+		s.idleRuns.busy(&job.idleRun, now)
 	}
 	s.settle(now)
 }
@@ -245,7 +245,7 @@ func (s *Server) Running() int {
 func (s *Server) Idle() int {
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
-	return s.slots.idlers.count()
+	return s.slots.idleRuns.count()
 }
 
 func (s *slots) add(job *running) {
@@ -344,9 +344,9 @@ func (s *slots) list() (list occupied, full bool) {
 	for _, job := range s.jobs {
 		switch {
 		case job.stopping, job.slotless:
-		case job.idler.state == resting:
+		case job.idleRun.state == resting:
 			list.resting = append(list.resting, job)
-		case job.idler.state == busy:
+		case job.idleRun.state == busy:
 			list.busy = append(list.busy, job)
 		}
 	}

@@ -84,11 +84,11 @@ func (m *slotsModel) check() {
 		if !job.stopping {
 			held++
 		}
-		switch job.idler.state {
+		switch job.idleRun.state {
 		case ready, asked:
 			free++
 			require.False(m, job.stopping)
-			require.True(m, job.idler.state == ready || m.asked[job], "an asked job was not told")
+			require.True(m, job.idleRun.state == ready || m.asked[job], "an asked job was not told")
 		case busy, resting:
 		}
 	}
@@ -96,8 +96,8 @@ func (m *slotsModel) check() {
 	require.Equal(m, held-free, m.taken())
 	require.LessOrEqual(m, m.held, m.limit.running+m.limit.parkAtOnce())
 	// Each slot that is used twice has an idle job that was asked, unless none is left.
-	if m.held-m.idlers.asked > m.limit.running {
-		require.Zero(m, m.idlers.ready.Len())
+	if m.held-m.idleRuns.asked > m.limit.running {
+		require.Zero(m, m.idleRuns.ready.Len())
 	}
 	require.LessOrEqual(m, m.given, max(0, m.free(m.limit)))
 	list, full := m.slots.list()

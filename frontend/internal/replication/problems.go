@@ -29,15 +29,15 @@ const (
 	kindRefused  = "refused"  // the targets of the jobs have refused documents
 )
 
-// trouble is why a job needs attention. The zero value means that it needs none.
-type trouble struct {
+// diagnosis is why a job needs attention. The zero value means that it needs none.
+type diagnosis struct {
 	kind, endpoint, cause string
 	side                  string // source or target, "" if it is not known which one it is
 	remedy                causes.Remedy
 	since                 time.Time // when it began, zero if that is not known
 }
 
-// problem is trouble that several jobs have in common, in _scheduler/problems.
+// problem is a diagnosis that several jobs have in common, in _scheduler/problems.
 type problem struct {
 	Endpoint *string       `json:"endpoint"` // the host and the port, null if the error names none
 	Side     string        `json:"side,omitempty"`
@@ -91,7 +91,7 @@ func (e *Endpoints) Problems(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("listing the replication jobs in trouble: %w", err)
+		return fmt.Errorf("listing the replication jobs that need attention: %w", err)
 	}
 	problems, attention := grouped(needy)
 	if more { // the counters know of all that crash, and of all that have failed
@@ -105,13 +105,13 @@ func (e *Endpoints) Problems(w http.ResponseWriter, r *http.Request) error {
 	}{attention, more, len(problems), problems[:min(len(problems), maxProblems)]})
 }
 
-// grouped groups jobs by what troubles them, the most jobs in front, and returns how many there are. A job may be in found
+// grouped groups jobs by their diagnoses, the most jobs in front, and returns how many there are. A job may be in found
 // more than once.
 func grouped(found []*jobs.Job) (problems []problem, attention int) {
 	type key struct{ kind, endpoint, side, cause string }
 	groups, seen := map[key]*problem{}, map[string]bool{}
 	for _, job := range found {
-		its := troubleOf(job)
+		its := diagnose(job)
 		if its.kind == "" || seen[job.ID] {
 			continue
 		}
@@ -161,14 +161,14 @@ func nameOf(job *jobs.Job) problemJob {
 	}
 }
 
-// troubleOf returns why a job needs attention. An error comes before a lack of progress, and that before documents that
+// diagnose returns why a job needs attention. An error comes before a lack of progress, and that before documents that
 // were refused.
-func troubleOf(job *jobs.Job) trouble {
+func diagnose(job *jobs.Job) diagnosis {
 	state, source, target := *job.State, job.Args.Replication.Source.String(), job.Args.Replication.Target.String()
 	state.State = job.Condition()
 	switch {
 	case state.State == replicator.StateFailed || !state.CrashingSince.IsZero():
-		its := trouble{kind: kindCrashing, since: state.CrashingSince}
+		its := diagnosis{kind: kindCrashing, since: state.CrashingSince}
 		if state.State == replicator.StateFailed {
 			its.kind = kindFailed
 			if len(state.History) > 0 {
@@ -182,7 +182,7 @@ func troubleOf(job *jobs.Job) trouble {
 		}
 		return its
 	case state.State == replicator.StateRunning && !state.StuckSince.IsZero():
-		its := trouble{kind: kindStuck, endpoint: causes.HostOf(source), side: "source", since: state.StuckSince}
+		its := diagnosis{kind: kindStuck, endpoint: causes.HostOf(source), side: "source", since: state.StuckSince}
 		if state.Activity != nil {
 			its.cause = string(state.Activity.Doing)
 			for _, wait := range state.Activity.Waiting {
@@ -194,9 +194,9 @@ func troubleOf(job *jobs.Job) trouble {
 		}
 		return its
 	case !state.State.Terminal() && state.Stats.DocWriteFailures > 0:
-		return trouble{kind: kindRefused, endpoint: causes.HostOf(target), side: "target", cause: causes.Refuses, remedy: causes.Documents}
+		return diagnosis{kind: kindRefused, endpoint: causes.HostOf(target), side: "target", cause: causes.Refuses, remedy: causes.Documents}
 	}
-	return trouble{}
+	return diagnosis{}
 }
 
 // sideOf returns which endpoint of a job a URL is, or "".

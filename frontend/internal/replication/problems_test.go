@@ -15,8 +15,8 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// troubled returns a job of http://s/a to http://t/b in a state.
-func troubled(t *testing.T, id string, state replicator.JobState) *jobs.Job {
+// jobIn returns a job of http://s/a to http://t/b in a state.
+func jobIn(t *testing.T, id string, state replicator.JobState) *jobs.Job {
 	t.Helper()
 	request, err := replicator.ParseRequest([]byte(`{"source": "http://s/a", "target": "http://t/b", "continuous": true}`), replicator.ParseOptions{})
 	require.NoError(t, err)
@@ -34,24 +34,24 @@ func troubled(t *testing.T, id string, state replicator.JobState) *jobs.Job {
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	crashing := func(id, text string, since time.Duration) *jobs.Job {
-		return troubled(t, id, replicator.JobState{State: replicator.StateCrashing, Error: text, CrashingSince: noon.Add(-since)})
+		return jobIn(t, id, replicator.JobState{State: replicator.StateCrashing, Error: text, CrashingSince: noon.Add(-since)})
 	}
 	refused := replicator.Stats{DocWriteFailures: 1}
-	again := troubled(t, "c", replicator.JobState{
+	again := jobIn(t, "c", replicator.JobState{
 		State: replicator.StateRunning, CrashingSince: noon.Add(-time.Hour), StuckSince: noon, Stats: refused,
 		History: replicator.History{{Type: replicator.EventStarted}, {Type: replicator.EventCrashed, Reason: "x: target: PUT http://h/3: 500 full"}},
 	})
-	stuck := troubled(t, "s", replicator.JobState{State: replicator.StateRunning, StuckSince: noon.Add(-time.Minute), Activity: &replicator.Activity{
+	stuck := jobIn(t, "s", replicator.JobState{State: replicator.StateRunning, StuckSince: noon.Add(-time.Minute), Activity: &replicator.Activity{
 		Doing: replicator.DoingRetrying, Waiting: []replicator.Wait{{Endpoint: "target", Error: "connection refused"}},
 	}})
 	found, attention := grouped([]*jobs.Job{
 		crashing("z", "x: could not resolve http://n/", 2*time.Hour), crashing("a", "x: target: GET http://h/1: 500 full", time.Minute),
 		crashing("b", "x: target: PUT http://h/2: 500 full", time.Second), again,
-		troubled(t, "f", replicator.JobState{State: replicator.StateFailed, Error: "db_not_found: could not open http://t/b/",
+		jobIn(t, "f", replicator.JobState{State: replicator.StateFailed, Error: "db_not_found: could not open http://t/b/",
 			History: replicator.History{{Timestamp: noon, Type: "failed"}}}),
-		stuck, again, troubled(t, "r", replicator.JobState{State: replicator.StatePending, Stats: refused}),
-		troubled(t, "e", replicator.JobState{State: replicator.StateCompleted, Stats: refused}),
-		troubled(t, "w", replicator.JobState{State: replicator.StateRunning}),
+		stuck, again, jobIn(t, "r", replicator.JobState{State: replicator.StatePending, Stats: refused}),
+		jobIn(t, "e", replicator.JobState{State: replicator.StateCompleted, Stats: refused}),
+		jobIn(t, "w", replicator.JobState{State: replicator.StateRunning}),
 	})
 	type row struct {
 		endpoint, side, cause, kind string

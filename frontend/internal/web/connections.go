@@ -51,16 +51,16 @@ type Connections struct {
 
 	mu        sync.Mutex // never held during I/O
 	open      map[net.Conn]*connection
-	waiting   list.List                                    // of *connection without a request, the longest first
-	receiving list.List                                    // of *connection whose requests wait, at least one of them for its body, the longest first
-	answered  list.List                                    // of *connection whose requests have been answered, and the answers not yet sent
-	parked    [waitKinds]networks.Crowd[*connection]       // connections whose requests all wait for an event
-	waits     [waitKinds]networks.Crowd[*connectedRequest] // requests that wait for an event
-	waiters   [waitKinds]int                               // members of waits
-	requests  int                                          // requests that are being answered, without those that were told to end
-	ending    list.List                                    // of *connectedRequest that were told to end, the longest first
-	leaving   list.List                                    // of *connection that are closed when their requests have ended, the longest first
-	full      bool                                         // it was logged that connections are refused
+	waiting   list.List                                            // of *connection without a request, the longest first
+	receiving list.List                                            // of *connection whose requests wait, at least one of them for its body, the longest first
+	answered  list.List                                            // of *connection whose requests have been answered, and the answers not yet sent
+	parked    [waitKinds]networks.EvictionQueue[*connection]       // connections whose requests all wait for an event
+	waits     [waitKinds]networks.EvictionQueue[*connectedRequest] // requests that wait for an event
+	waiters   [waitKinds]int                                       // members of waits
+	requests  int                                                  // requests that are being answered, without those that were told to end
+	ending    list.List                                            // of *connectedRequest that were told to end, the longest first
+	leaving   list.List                                            // of *connection that are closed when their requests have ended, the longest first
+	full      bool                                                 // it was logged that connections are refused
 }
 
 // NewConnections returns the connections of a server, which are none yet. memory is the number of bytes that they and their
@@ -129,8 +129,8 @@ type connection struct {
 
 	list    *list.List    // the list that it is in; nil: it is in none
 	element *list.Element // in list
-	crowd   *networks.Crowd[*connection]
-	member  *networks.Member[*connection] // in crowd; nil: it is in none
+	queue   *networks.EvictionQueue[*connection]
+	member  *networks.Member[*connection] // in queue; nil: it is in none
 }
 
 type connectionKey struct{}
@@ -286,30 +286,30 @@ func (c *Connections) forget(conn *connection) {
 	c.settle(conn)
 }
 
-// settle moves a connection to the end of the list or the crowd that it belongs to now. If it is there already, it
+// settle moves a connection to the end of the list or the eviction queue that it belongs to now. If it is there already, it
 // stays where it is.
 func (c *Connections) settle(conn *connection) {
-	into, crowd := c.placeOf(conn)
-	if into == conn.list && crowd == conn.crowd {
+	into, queue := c.placeOf(conn)
+	if into == conn.list && queue == conn.queue {
 		return
 	}
 	if conn.list != nil {
 		conn.list.Remove(conn.element)
 	}
-	if conn.crowd != nil {
-		conn.crowd.Remove(conn.member)
+	if conn.queue != nil {
+		conn.queue.Remove(conn.member)
 	}
-	conn.list, conn.element, conn.crowd, conn.member = into, nil, crowd, nil
+	conn.list, conn.element, conn.queue, conn.member = into, nil, queue, nil
 	if into != nil {
 		conn.element = into.PushBack(conn)
 	}
-	if crowd != nil {
-		conn.member = crowd.Add(conn.network, conn)
+	if queue != nil {
+		conn.member = queue.Add(conn.network, conn)
 	}
 }
 
-// placeOf returns the list or the crowd that a connection belongs to. It belongs to none if it cannot make room.
-func (c *Connections) placeOf(conn *connection) (*list.List, *networks.Crowd[*connection]) {
+// placeOf returns the list or the eviction queue that a connection belongs to. It belongs to none if it cannot make room.
+func (c *Connections) placeOf(conn *connection) (*list.List, *networks.EvictionQueue[*connection]) {
 	switch {
 	case c.open[conn.Conn] != conn, conn.leaving != nil:
 	case conn.requests == 0 && conn.idle:

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// beats knows whether the heartbeats of this node's jobs are late: a node that has too little time for the jobs that it has
+// heartbeats knows whether the heartbeats of this node's jobs are late: a node that has too little time for the jobs that it has
 // must not take more. Its methods may be called concurrently. With the zero value they are on time.
-type beats struct {
+type heartbeats struct {
 	mu    sync.Mutex
 	until time.Time     // they count as late until then
 	by    time.Duration // the latest lateness
@@ -17,7 +17,7 @@ type beats struct {
 // saw notes a heartbeat of a run, which began and ended, after one that began before. before is zero for the first one. Each
 // is due a heartbeat after the one before. It is late if it begins or ends more than a quarter of that after its time: half
 // a heartbeat later the job would be lost.
-func (b *beats) saw(before, began, ended time.Time, heartbeat time.Duration) {
+func (b *heartbeats) saw(before, began, ended time.Time, heartbeat time.Duration) {
 	by := ended.Sub(began)
 	if !before.IsZero() {
 		by = max(by, ended.Sub(before)-heartbeat)
@@ -34,7 +34,7 @@ func (b *beats) saw(before, began, ended time.Time, heartbeat time.Duration) {
 
 // late returns for how long this node takes no jobs, and by how much a heartbeat was late. Zeros mean that they are on time:
 // none was late for a whole heartbeat.
-func (b *beats) late(now time.Time) (wait, by time.Duration) {
+func (b *heartbeats) late(now time.Time) (wait, by time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.until.After(now) {
@@ -46,7 +46,7 @@ func (b *beats) late(now time.Time) (wait, by time.Duration) {
 // onTime waits while heartbeats of this node are late. It returns false if ctx ends.
 func (s *Server) onTime(ctx context.Context) bool {
 	for said := false; ; said = true {
-		wait, by := s.beats.late(time.Now())
+		wait, by := s.heartbeats.late(time.Now())
 		switch {
 		case wait == 0 && said:
 			s.opts.Log.Info().Msg("heartbeats are on time again, and this node takes jobs")

@@ -11,27 +11,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// idlersTable is idlers with runs that have names.
-type idlersTable struct {
+// idleRunsTable is idleRuns with runs that have names.
+type idleRunsTable struct {
 	*testing.T
-	idlers
-	runs  map[string]*idler
+	idleRuns
+	runs  map[string]*idleRun
 	began time.Time
 }
 
-func newIdlersTable(t *testing.T) *idlersTable {
-	return &idlersTable{T: t, runs: map[string]*idler{}, began: time.Unix(0, 0)}
+func newIdleRunsTable(t *testing.T) *idleRunsTable {
+	return &idleRunsTable{T: t, runs: map[string]*idleRun{}, began: time.Unix(0, 0)}
 }
 
 // do does what one of these words says, so many seconds after the beginning: "idle a", "busy a", "end a", "ask a" (a is
 // the run that has to be asked, none for no run), "pass".
-func (s *idlersTable) do(second float64, what string) {
+func (s *idleRunsTable) do(second float64, what string) {
 	s.Helper()
 	now := s.began.Add(time.Duration(second * float64(time.Second)))
 	verb, name, _ := strings.Cut(what, " ")
 	run := s.runs[name]
 	if run == nil {
-		run = &idler{}
+		run = &idleRun{}
 		s.runs[name] = run
 	}
 	switch verb {
@@ -51,7 +51,7 @@ func (s *idlersTable) do(second float64, what string) {
 	s.check()
 }
 
-func (s *idlersTable) name(run *idler) string {
+func (s *idleRunsTable) name(run *idleRun) string {
 	for name, r := range s.runs {
 		if r == run {
 			return name
@@ -61,7 +61,7 @@ func (s *idlersTable) name(run *idler) string {
 }
 
 // check checks that all parts agree.
-func (s *idlersTable) check() {
+func (s *idleRunsTable) check() {
 	s.Helper()
 	counts := map[idleState]int{}
 	for _, run := range s.runs {
@@ -79,7 +79,7 @@ func (s *idlersTable) check() {
 }
 
 // in returns the names of the runs in a state, sorted.
-func (s *idlersTable) in(state idleState) string {
+func (s *idleRunsTable) in(state idleState) string {
 	var names []string
 	for name, run := range s.runs {
 		if run.state == state {
@@ -90,7 +90,7 @@ func (s *idlersTable) in(state idleState) string {
 	return strings.Join(names, " ")
 }
 
-func TestIdlers(t *testing.T) {
+func TestIdleRuns(t *testing.T) {
 	t.Parallel()
 	type step struct {
 		second float64
@@ -126,7 +126,7 @@ func TestIdlers(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			s := newIdlersTable(t)
+			s := newIdleRunsTable(t)
 			for _, step := range test.steps {
 				s.do(step.second, step.do)
 			}
@@ -143,7 +143,7 @@ func TestIdlers(t *testing.T) {
 // A run that never parks is asked less and less often, up to every ten minutes.
 func TestRunsThatDoNotPark(t *testing.T) {
 	t.Parallel()
-	s := newIdlersTable(t)
+	s := newIdleRunsTable(t)
 	s.do(0, "idle a")
 	var waits []float64
 	for second, last := 0., 0.; second < 10_000; second++ {
@@ -161,11 +161,11 @@ func TestRunsThatDoNotPark(t *testing.T) {
 }
 
 // After any steps the parts agree, and each run that is idle comes to be ready.
-func TestIdlersAtRandom(t *testing.T) {
+func TestIdleRunsAtRandom(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		s := newIdlersTable(t)
+		s := newIdleRunsTable(t)
 		second := 0.
 		for range 500 {
 			second += random.ExpFloat64() * 3
@@ -180,7 +180,7 @@ func TestIdlersAtRandom(t *testing.T) {
 			case 4:
 				oldest := "none"
 				if front := s.ready.Front(); front != nil {
-					oldest = s.name(front.Value.(*idler))
+					oldest = s.name(front.Value.(*idleRun))
 				}
 				s.do(second, "ask "+oldest)
 			}

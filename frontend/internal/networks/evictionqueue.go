@@ -5,16 +5,16 @@ import (
 	"container/list"
 )
 
-// Crowd is a set of waiting members, by network. Add and Remove take time proportional to the
+// EvictionQueue is a set of waiting members, by network. Add and Remove take time proportional to the
 // logarithm of the number of networks. The zero value is empty. It is not safe for concurrent
 // use.
-type Crowd[T any] struct {
+type EvictionQueue[T any] struct {
 	networks map[string]*group[T]
 	largest  largest[T]
 	added    uint64 // number of calls of Add
 }
 
-// Member is a member of a crowd.
+// Member is a member of an eviction queue.
 type Member[T any] struct {
 	Value T
 
@@ -27,13 +27,13 @@ type Member[T any] struct {
 type group[T any] struct {
 	network string
 	members list.List // of *Member[T]
-	index   int       // index in Crowd.largest
+	index   int       // index in EvictionQueue.largest
 }
 
 func (g *group[T]) first() *Member[T] { return g.members.Front().Value.(*Member[T]) }
 
 // Add adds a member, the youngest.
-func (c *Crowd[T]) Add(network string, value T) *Member[T] {
+func (c *EvictionQueue[T]) Add(network string, value T) *Member[T] {
 	if c.networks == nil {
 		c.networks = make(map[string]*group[T])
 	}
@@ -54,8 +54,8 @@ func (c *Crowd[T]) Add(network string, value T) *Member[T] {
 	return m
 }
 
-// Remove removes a member. It must be in the crowd.
-func (c *Crowd[T]) Remove(m *Member[T]) {
+// Remove removes a member. It must be in the eviction queue.
+func (c *EvictionQueue[T]) Remove(m *Member[T]) {
 	g := m.group
 	if g.members.Len() == 1 {
 		heap.Remove(&c.largest, g.index)
@@ -67,7 +67,7 @@ func (c *Crowd[T]) Remove(m *Member[T]) {
 }
 
 // Count returns the number of members of a network.
-func (c *Crowd[T]) Count(network string) int {
+func (c *EvictionQueue[T]) Count(network string) int {
 	if g := c.networks[network]; g != nil {
 		return g.members.Len()
 	}
@@ -75,8 +75,8 @@ func (c *Crowd[T]) Count(network string) int {
 }
 
 // Next returns the member that should make room: the oldest one of the network with the most
-// members, or of these networks if there are several. It returns nil if the crowd is empty.
-func (c *Crowd[T]) Next() *Member[T] {
+// members, or of these networks if there are several. It returns nil if the eviction queue is empty.
+func (c *EvictionQueue[T]) Next() *Member[T] {
 	if len(c.largest) == 0 {
 		return nil
 	}

@@ -15,17 +15,17 @@ const (
 	shortestRest, longestRest = 5 * time.Second, 10 * time.Minute
 )
 
-// idlers are the idle runs of a node: which one is asked to park next, and when a run may be asked that did not park.
+// idleRuns are the idle runs of a node: which one is asked to park next, and when a run may be asked that did not park.
 // The slots of runs that are ready or asked count as free. The zero value has no runs. Its methods take the current time,
 // and are not safe for concurrent use.
-type idlers struct {
-	ready list.List // of *idler, the one that has been idle longest in front
+type idleRuns struct {
+	ready list.List // of *idleRun, the one that has been idle longest in front
 	timed byTime    // those that are asked, and those that rest
 	asked int
 }
 
-// idler is the part of a run that idlers change.
-type idler struct {
+// idleRun is the part of a run that idleRuns change.
+type idleRun struct {
 	of    *running
 	state idleState
 	since time.Time // since when it is ready
@@ -47,13 +47,13 @@ const (
 )
 
 // count is the number of idle runs.
-func (s *idlers) count() int { return s.ready.Len() + len(s.timed) }
+func (s *idleRuns) count() int { return s.ready.Len() + len(s.timed) }
 
 // free is the number of idle runs whose slots count as free.
-func (s *idlers) free() int { return s.ready.Len() + s.asked }
+func (s *idleRuns) free() int { return s.ready.Len() + s.asked }
 
 // idle notes that a run has nothing to do. If it was asked to park, it does not.
-func (s *idlers) idle(r *idler, now time.Time) {
+func (s *idleRuns) idle(r *idleRun, now time.Time) {
 	switch {
 	case r.state == asked:
 		s.fail(r, now)
@@ -69,7 +69,7 @@ func (s *idlers) idle(r *idler, now time.Time) {
 }
 
 // busy notes that a run has something to do. If it was asked to park, it does not.
-func (s *idlers) busy(r *idler, now time.Time) {
+func (s *idleRuns) busy(r *idleRun, now time.Time) {
 	if r.state == asked {
 		s.fail(r, now)
 	}
@@ -77,7 +77,7 @@ func (s *idlers) busy(r *idler, now time.Time) {
 }
 
 // forget removes a run that ends or is busy.
-func (s *idlers) forget(r *idler) {
+func (s *idleRuns) forget(r *idleRun) {
 	switch r.state {
 	case ready:
 		s.ready.Remove(r.place)
@@ -92,12 +92,12 @@ func (s *idlers) forget(r *idler) {
 }
 
 // ask chooses the run that has been ready longest, and returns nil if there is none.
-func (s *idlers) ask(now time.Time) *idler {
+func (s *idleRuns) ask(now time.Time) *idleRun {
 	front := s.ready.Front()
 	if front == nil {
 		return nil
 	}
-	r := front.Value.(*idler)
+	r := front.Value.(*idleRun)
 	s.forget(r)
 	r.until = now.Add(lookTime)
 	s.asked++
@@ -106,7 +106,7 @@ func (s *idlers) ask(now time.Time) *idler {
 }
 
 // pass moves the runs whose time has come: those that were asked long ago rest, and those that have rested are ready.
-func (s *idlers) pass(now time.Time) {
+func (s *idleRuns) pass(now time.Time) {
 	for len(s.timed) > 0 && !s.timed[0].until.After(now) {
 		r := s.timed[0]
 		if r.state == asked {
@@ -120,13 +120,13 @@ func (s *idlers) pass(now time.Time) {
 
 // next returns when pass has something to do, or a run has been ready for timeout, whichever is earlier. A timeout of 0
 // is infinite. The zero time means never.
-func (s *idlers) next(timeout time.Duration) time.Time {
+func (s *idleRuns) next(timeout time.Duration) time.Time {
 	var at time.Time
 	if len(s.timed) > 0 {
 		at = s.timed[0].until
 	}
 	if front := s.ready.Front(); front != nil && timeout > 0 {
-		if late := front.Value.(*idler).since.Add(timeout); at.IsZero() || late.Before(at) {
+		if late := front.Value.(*idleRun).since.Add(timeout); at.IsZero() || late.Before(at) {
 			at = late
 		}
 	}
@@ -134,31 +134,31 @@ func (s *idlers) next(timeout time.Duration) time.Time {
 }
 
 // late reports whether a run has been ready for timeout. A timeout of 0 is infinite.
-func (s *idlers) late(now time.Time, timeout time.Duration) bool {
+func (s *idleRuns) late(now time.Time, timeout time.Duration) bool {
 	front := s.ready.Front()
-	return front != nil && timeout > 0 && now.Sub(front.Value.(*idler).since) >= timeout
+	return front != nil && timeout > 0 && now.Sub(front.Value.(*idleRun).since) >= timeout
 }
 
 // fail makes a run rest that was asked and does not park.
-func (s *idlers) fail(r *idler, now time.Time) {
+func (s *idleRuns) fail(r *idleRun, now time.Time) {
 	s.forget(r)
 	r.until = now.Add(replicator.Backoff(r.failed, shortestRest, longestRest, 0))
 	r.failed++
 	s.schedule(r, resting)
 }
 
-func (s *idlers) admit(r *idler, now time.Time) {
+func (s *idleRuns) admit(r *idleRun, now time.Time) {
 	r.state, r.since = ready, now
 	r.place = s.ready.PushBack(r)
 }
 
-func (s *idlers) schedule(r *idler, state idleState) {
+func (s *idleRuns) schedule(r *idleRun, state idleState) {
 	r.state = state
 	heap.Push(&s.timed, r)
 }
 
 // byTime is a heap of runs by until.
-type byTime []*idler
+type byTime []*idleRun
 
 func (h byTime) Len() int           { return len(h) }
 func (h byTime) Less(i, j int) bool { return h[i].until.Before(h[j].until) }
@@ -169,7 +169,7 @@ func (h byTime) Swap(i, j int) {
 }
 
 func (h *byTime) Push(x any) {
-	r := x.(*idler)
+	r := x.(*idleRun)
 	r.index = len(*h)
 	*h = append(*h, r)
 }

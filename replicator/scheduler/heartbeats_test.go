@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestBeats(t *testing.T) {
+func TestHeartbeats(t *testing.T) {
 	t.Parallel()
 	const beat, s = 20 * time.Second, time.Second
 	began := time.Unix(1000, 0)
@@ -26,7 +26,7 @@ func TestBeats(t *testing.T) {
 		"begun late":                {26 * s, 0, 6 * s},
 		"begun a little late, slow": {23 * s, 4 * s, 7 * s},
 	} {
-		var b beats
+		var b heartbeats
 		before := time.Time{}
 		if c.before > 0 {
 			before = began.Add(-c.before)
@@ -46,21 +46,21 @@ func TestOnTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		server := &Server{opts: Options{Log: zerolog.New(&log)}, beats: new(beats)}
+		server := &Server{opts: Options{Log: zerolog.New(&log)}, heartbeats: new(heartbeats)}
 		began := time.Now()
 		assert.True(t, server.onTime(t.Context()))
 		assert.Empty(t, log.String())
-		server.beats.saw(time.Time{}, began.Add(-10*time.Second), began, 20*time.Second)
+		server.heartbeats.saw(time.Time{}, began.Add(-10*time.Second), began, 20*time.Second)
 		go func() {
 			time.Sleep(15 * time.Second)
-			server.beats.saw(time.Time{}, time.Now().Add(-10*time.Second), time.Now(), 20*time.Second)
+			server.heartbeats.saw(time.Time{}, time.Now().Add(-10*time.Second), time.Now(), 20*time.Second)
 		}()
 		assert.True(t, server.onTime(t.Context()))
 		assert.Equal(t, 35*time.Second, time.Since(began))
 		assert.Equal(t, 1, bytes.Count(log.Bytes(), []byte("takes no new jobs")))
 		assert.Contains(t, log.String(), "10s")
 		assert.Contains(t, log.String(), "on time again")
-		server.beats.saw(time.Time{}, time.Now().Add(-10*time.Second), time.Now(), 20*time.Second)
+		server.heartbeats.saw(time.Time{}, time.Now().Add(-10*time.Second), time.Now(), 20*time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		assert.False(t, server.onTime(ctx))
