@@ -98,6 +98,8 @@ type claimer struct {
 	queue *Queue
 	id    string // unique among the claimers of all processes
 
+	counts claimCounts
+
 	mu       sync.Mutex
 	requests []*request
 	running  bool
@@ -155,6 +157,10 @@ func (c *claimer) poke() {
 func (c *claimer) waiting() []*request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	select {
+	case <-c.wake: // a token now is for requests that are returned, and the next wait must not end with it
+	default:
+	}
 	c.running = len(c.requests) > 0
 	return slices.Clone(c.requests)
 }

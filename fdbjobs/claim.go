@@ -105,6 +105,7 @@ func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) 
 	if err != nil {
 		return outcome{}, err
 	}
+	c.counts.note(len(found.jobs))
 	c.learn(tx, found, began)
 
 	out := outcome{due: found.next != 0 && found.next <= q.layer.now().Unix()}

@@ -303,3 +303,19 @@ func TestPromoteApart(t *testing.T) {
 		assert.Equal(t, jobs, taken)
 	})
 }
+
+// TestClaimsAreCounted: claims, those that took no job, and the jobs that the others took.
+func TestClaimsAreCounted(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		b, taken := newBundle(t, db), make(chan accepted, 3)
+		assert.Equal(t, fdbjobs.Claims{}, b.jobs.Claims())
+		b.accepting(t, fdbjobs.AcceptOptions{Count: 2}, taken)
+		after(time.Second)
+		assert.Equal(t, fdbjobs.Claims{Made: 1, Empty: 1}, b.jobs.Claims())
+		specs := []fdbjobs.Spec{{ID: "a"}, {ID: "b"}, {ID: "c"}}
+		b.transact(t, func(tx kv.Transaction) error { return b.jobs.AddAll(tx, specs) })
+		after(time.Second)
+		assert.Len(t, taken, 3)
+		assert.Equal(t, fdbjobs.Claims{Made: 4, Empty: 2, Jobs: 3}, b.jobs.Claims())
+	})
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"settee/cmd/settee/internal/lifecycle"
+	"settee/fdbjobs"
 	"settee/frontend"
 	"settee/pkg/certs"
 	"settee/pkg/config"
@@ -220,6 +221,24 @@ func (m *metrics) replicating(server *scheduler.Server, maxJobs func() int) {
 	} {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help},
 			func() float64 { return float64(c.of(server.Counts())) }))
+	}
+}
+
+// claiming adds the numbers of claims of replication jobs by this node.
+func (m *metrics) claiming(claims func() fdbjobs.Claims) {
+	for _, c := range []struct {
+		name, help string
+		of         func(fdbjobs.Claims) int64
+	}{
+		{"claims_total", "transactions in which this node looked for due replication jobs to take",
+			func(c fdbjobs.Claims) int64 { return c.Made }},
+		{"empty_claims_total", "transactions in which this node looked for due replication jobs and took none",
+			func(c fdbjobs.Claims) int64 { return c.Empty }},
+		{"claimed_jobs_total", "replication jobs that this node took from the queue",
+			func(c fdbjobs.Claims) int64 { return c.Jobs }},
+	} {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "settee_replicator_" + c.name, Help: c.help},
+			func() float64 { return float64(c.of(claims())) }))
 	}
 }
 

@@ -370,6 +370,7 @@ func (n *node) replicate() {
 	})
 	n.metrics.connecting(n.outbound)
 	n.metrics.replicating(n.scheduler, func() int { return config.MaxJobs.Get(n.live.Current()) })
+	n.metrics.claiming(n.jobs.Jobs().Claims)
 	n.metrics.certificate("client", n.outbound.pool.Certificate)
 	go func() {
 		_ = n.scheduler.Run(context.Background()) // ends with Shutdown, which waits for it

@@ -28,7 +28,7 @@ func (f *fleet) alone(ctx context.Context) error {
 	if err := lab.Pause(ctx, settling); err != nil {
 		return err
 	}
-	before, err := f.use()
+	before, err := f.begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (f *fleet) alone(ctx context.Context) error {
 	limited, cancel := f.within(ctx, "the arrival of the last change")
 	defer cancel()
 	_ = f.arrivals.await(limited) // the report counts those that are missing
-	used, err := f.since(before)
+	used, err := f.since(ctx, before)
 	if err != nil {
 		return err
 	}

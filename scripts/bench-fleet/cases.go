@@ -54,7 +54,7 @@ func (f *fleet) first(ctx context.Context) error {
 	f.say("a document in each source; adding %d jobs", f.jobs)
 	limited, cancel := f.within(ctx, "the first run of all jobs")
 	defer cancel()
-	before, err := f.use()
+	before, err := f.begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (f *fleet) first(ctx context.Context) error {
 	if err := f.arrivals.await(limited); err != nil {
 		return err
 	}
-	used, err := f.since(before)
+	used, err := f.since(ctx, before)
 	if err != nil {
 		return err
 	}
@@ -101,21 +101,17 @@ func (f *fleet) parked(ctx context.Context) error {
 
 // rest measures nodes that have nothing to do.
 func (f *fleet) rest(ctx context.Context) (*rest, error) {
-	asked, err := f.requests(ctx)
+	before, err := f.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, node := range f.running() {
 		node.CloseIdle()
 	}
-	before, err := f.use()
-	if err != nil {
-		return nil, err
-	}
 	if err := lab.Pause(ctx, f.quiet); err != nil {
 		return nil, err
 	}
-	used, err := f.since(before)
+	used, err := f.since(ctx, before)
 	if err != nil {
 		return nil, err
 	}
@@ -125,9 +121,7 @@ func (f *fleet) rest(ctx context.Context) (*rest, error) {
 			return nil, err
 		}
 	}
-	now, err := f.requests(ctx)
-	r.Requests = (now - asked) / used.Seconds
-	return r, err
+	return r, nil
 }
 
 // add adds a node.
@@ -151,24 +145,12 @@ func (m *rest) add(ctx context.Context, node *lab.Node) error {
 	return nil
 }
 
-// requests returns the number of requests of the nodes to the databases.
-func (f *fleet) requests(ctx context.Context) (all float64, err error) {
-	for _, node := range f.running() {
-		metrics, err := node.Metrics(ctx)
-		if err != nil {
-			return 0, err
-		}
-		all += metrics["couchdb_couch_replicator_requests_total"]
-	}
-	return all, nil
-}
-
 // changes writes documents to random sources at random times.
 func (f *fleet) changes(ctx context.Context) error {
 	if err := f.login(ctx); err != nil {
 		return err
 	}
-	before, err := f.use()
+	before, err := f.begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -202,7 +184,7 @@ func (f *fleet) arrived(ctx context.Context, before usage) (*changes, error) {
 	if err := f.arrivals.await(limited); err != nil {
 		return nil, err
 	}
-	used, err := f.since(before)
+	used, err := f.since(ctx, before)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +199,7 @@ func (f *fleet) atOnce(ctx context.Context) error {
 		}
 	}
 	sources := f.random.Perm(f.jobs)[:f.burst]
-	before, err := f.use()
+	before, err := f.begin(ctx)
 	if err != nil {
 		return err
 	}

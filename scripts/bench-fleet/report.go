@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"runtime"
@@ -32,13 +33,14 @@ type report struct {
 	Restart   *restart `json:"restart,omitempty"`
 }
 
-// used is the processor time of a case.
+// used is the processor time of a case, and what the nodes did.
 type used struct {
 	Seconds   float64 `json:"seconds"` // the length of the case
 	Node      float64 `json:"node"`
 	Endpoints float64 `json:"endpoints"`
 	Load      float64 `json:"load"`   // of this process
 	Others    float64 `json:"others"` // of all other processes of the machine
+	work
 }
 
 type first struct {
@@ -54,7 +56,6 @@ type rest struct {
 	Heap        float64 `json:"heap"`       // Go's
 	Goroutines  int     `json:"goroutines"`
 	Connections int     `json:"connections"` // that the node has opened
-	Requests    float64 `json:"requests"`    // a second, to the endpoints
 	used
 }
 
@@ -69,13 +70,26 @@ type restart struct {
 	Rest    *rest   `json:"rest"`
 }
 
-// usage is the processor time that was used until a moment.
+// usage is the processor time that was used until a moment, and what the nodes had done.
 type usage struct {
 	at                        time.Time
 	node, endpoints, own, all time.Duration
+	done                      work
 }
 
-func (f *fleet) use() (u usage, err error) {
+// begin returns what was used until now. Asking the nodes what they have done is not part of the case.
+func (f *fleet) begin(ctx context.Context) (usage, error) {
+	done, err := f.done(ctx)
+	if err != nil {
+		return usage{}, err
+	}
+	u, err := f.processors()
+	u.done = done
+	return u, err
+}
+
+// processors returns the processor time that was used until now.
+func (f *fleet) processors() (u usage, err error) {
 	u.at = time.Now()
 	for _, node := range f.running() { // none with couchdb-alone
 		of, err := node.Processor()
@@ -97,13 +111,18 @@ func (f *fleet) use() (u usage, err error) {
 }
 
 // since returns what was used since a moment.
-func (f *fleet) since(before usage) (used, error) {
-	now, err := f.use()
+func (f *fleet) since(ctx context.Context, before usage) (used, error) {
+	now, err := f.processors()
+	if err != nil {
+		return used{}, err
+	}
 	u := used{
 		Seconds: now.at.Sub(before.at).Seconds(), Node: (now.node - before.node).Seconds(),
 		Endpoints: (now.endpoints - before.endpoints).Seconds(), Load: (now.own - before.own).Seconds(),
 	}
 	u.Others = max(0, (now.all-before.all).Seconds()-u.Node-u.Endpoints-u.Load)
+	done, err := f.done(ctx)
+	u.work = done.since(before.done)
 	return u, err
 }
 
@@ -118,8 +137,8 @@ func (u used) bound() string {
 	return "something other than processors, such as waits for stores and endpoints, or max_jobs"
 }
 
-// String returns the shares of a core.
-func (u used) String() string {
+// shares returns the shares of a core.
+func (u used) shares() string {
 	share := func(t float64) float64 { return 100 * t / u.Seconds }
 	return fmt.Sprintf("nodes %.1f %%, endpoints %.1f %%, this program %.1f %%, others %.1f %%",
 		share(u.Node), share(u.Endpoints), share(u.Load), share(u.Others))
@@ -145,7 +164,7 @@ func (r *report) table(w io.Writer) error {
 	if m := r.First; m != nil {
 		row("documents into _replicator until all jobs have run", "", "%.1f jobs/s (%.1f s; documents written in %.1f s)", m.Rate, m.Seconds, m.Added)
 		row("  bounded by", "", "%s", m.bound())
-		row("  processor, of a core", "", "%s", m.used)
+		m.used.rows(row)
 	}
 	if m := r.Parked; m != nil {
 		m.rows(row, "all jobs parked")
@@ -156,12 +175,12 @@ func (r *report) table(w io.Writer) error {
 			row("  not arrived", "", "%s", r.Missing)
 		}
 		row("  rate", "100/s", "%.1f/s", float64(m.Delay.Documents)/m.Seconds)
-		row("  processor, of a core", "", "%s", m.used)
+		m.used.rows(row)
 	}
 	if m := r.Burst; m != nil {
 		row("databases that change at once: all at their targets", "20 s for 1,000", "%d in %.1f s", m.Delay.Documents, m.Seconds)
 		row("  delay", "", "%s", m.Delay)
-		row("  processor, of a core", "", "%s", m.used)
+		m.used.rows(row)
 	}
 	if m := r.Roll; m != nil {
 		row("nodes restarted one after the other: each stopped in", "", "%.2f s at most", slices.Max(m.Stops))
@@ -187,9 +206,15 @@ func (r *report) table(w io.Writer) error {
 
 func (m *rest) rows(row func(what, target, format string, values ...any), title string) {
 	row(title+": memory", "300 MB", "%.0f MB (%.0f MB at most; Go heap %.0f MB, %d goroutines)", m.Memory, m.MaxMemory, m.Heap, m.Goroutines)
-	row("  processor, of a core", "2 %", "%.2f %% for %.0f s (%s)", 100*m.Node/m.Seconds, m.Seconds, m.used)
+	row("  processor, of a core", "2 %", "%.2f %% for %.0f s (%s)", 100*m.Node/m.Seconds, m.Seconds, m.shares())
 	row("  connections", "50", "%d", m.Connections)
-	row("  requests to the databases", "10/s", "%.2f/s", m.Requests)
+	row("  requests to the databases", "10/s", "%.2f/s", m.Requests/m.Seconds)
+	row("  work", "no run without a change", "%s", m.work)
+}
+
+func (u used) rows(row func(what, target, format string, values ...any)) {
+	row("  processor, of a core", "", "%s", u.shares())
+	row("  work", "at most 2 empty claims for each job", "%.0f requests to the databases, %s", u.Requests, u.work)
 }
 
 // String returns the percentiles.
