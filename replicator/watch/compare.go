@@ -16,7 +16,8 @@ const (
 	// pageRows is the number of parked jobs whose sources are compared at a time.
 	pageRows = couch.MaxDatabasesInfo
 	// A round that is to find at once what a feed has lost pauses between pages for quickFactor times as long as the last
-	// page took, but at least for quickPause. So it takes a fifth of the time of one connection.
+	// page took, but at least for quickPause. So it takes a fifth of the time of one connection. A round that has more pages
+	// than the last one pauses so after them: the pauses before follow from the number of the last one's pages.
 	quickPause  = 100 * time.Millisecond
 	quickFactor = 4
 	// pageRetry is the pause after a page that failed.
@@ -49,7 +50,7 @@ func (r round) after(row jobs.ParkedRow, whole bool, now time.Time, took, every 
 		r = round{Last: r.Pages}
 	}
 	pause := r.pause(every)
-	if r.Quick {
+	if r.Quick || r.Pages >= max(r.Last, 1) {
 		pause = min(max(quickPause, quickFactor*took), pause)
 	} else {
 		pause = max(pause-took, 0) // a page whose databases are read one by one takes long
