@@ -39,19 +39,18 @@
 //
 // A writer knows the row to remove without a key for it: it is at the stamp of the last change of the database, which
 // the writer reads, without a conflict. Writers of one database at a time do not see each other's rows, and leave some
-// behind. One write in sixteen looks at the rows that its stripe got lately, and removes those that later ones replace.
+// behind. One write in 32 looks at the rows that its stripe got lately, and removes those that later ones replace.
 // [Store.RemoveUpdates] removes the others.
 //
 // A reader reads all stripes at one version and merges them. It cannot pass a commit that becomes visible later,
 // because a version sees all commits up to it, and stamps are in the order of commits.
 //
-// A follower that has read all rows arms the stripes, and waits until the row armed of one is gone. The next writer of
-// the stripe removes it. A writer that finds none adds a conflict with the follower that sets it: either the writer is
-// committed before and the follower sees its row, or the writer runs again and finds the stripe armed. So no change is
-// missed. A watch needs a key that every write changes, and rows are new keys, so one key cannot do for both. But a
-// write pays for the second key only if it is the first one of its stripe since the followers had read everything: while
-// rows come, they look again after lookInterval and arm nothing. Without followers a write pays for the row alone. All
-// waiters of a process share one follower, which reads the stripes that are not armed in one transaction.
+// A follower that has read all rows arms the stripes, and waits until the row armed of one is gone. Every writer of the
+// stripe removes it, and reads nothing for that. The follower that sets it conflicts with these writers: either a writer
+// is committed before and the follower tries again and sees its row, or the writer removes the row armed. So no change is
+// missed, and no writer tries again for a follower. A watch needs a key that every write changes, and rows are new keys, so
+// one key cannot do for both. While rows come, followers look again after lookInterval and arm nothing. All waiters of a
+// process share one follower, which reads the stripes that are not armed in one transaction.
 //
 // A store that an earlier version of this package has written has no such rows, and needs no conversion: a database
 // appears with its first change. A version that does not write the rows must not write to the store any more, because

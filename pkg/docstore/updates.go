@@ -31,6 +31,12 @@ var updateTypes = [...]UpdateType{1: Created, 2: Updated, 3: Deleted}
 // packed returns the value of a row with this type.
 func (u UpdateType) packed() []byte { return tuple.Tuple{u.number()}.Pack() }
 
+// packedUpdated is the value of most rows.
+var packedUpdated = Updated.packed()
+
+// packedStamp is the length of a versionstamp in a key.
+var packedStamp = len(tuple.Tuple{tuple.Versionstamp{}}.Pack())
+
 func (u UpdateType) number() int64 {
 	switch u {
 	case Created:
@@ -103,38 +109,15 @@ func (s *Store) setUpdate(tx kv.Transaction, name string, u UpdateType) error {
 	return nil
 }
 
-// armedRead is a pending read whether a follower waits for the next row of a stripe.
-type armedRead struct {
-	tx    kv.Transaction
-	key   []byte
-	value kv.Future[[]byte]
-}
-
-func (s *Store) readArmed(tx kv.Transaction, name string) armedRead {
-	key := s.keys.stripe(name).armed
-	return armedRead{tx, key, tx.Snapshot().Get(key)}
-}
-
-// wake wakes the followers that wait. If there is none, it conflicts with the next one: either this transaction sees the
-// follower, or the follower sees its row. If there is one, it conflicts with nothing, because any number of writers may
-// wake it.
-func (a armedRead) wake() error {
-	value, err := a.value.Await()
-	if err != nil {
-		return err
-	}
-	if value == nil {
-		a.tx.AddReadConflictKey(a.key)
-	} else {
-		a.tx.Clear(a.key)
-	}
-	return nil
-}
+// wake wakes the followers that wait for the next row of the stripe, if there are any. Only followers conflict with it: if
+// one arms the stripe at the same time, either this transaction removes the row armed, or the follower tries again and sees
+// the new row.
+func (s *Store) wake(tx kv.Transaction, name string) { tx.Clear(s.keys.stripe(name).armed) }
 
 const (
 	// tidyEvery is the number of writes of a process of which one tidies the end of its stripe, and tidyRows the number of
 	// rows that it looks at. Each row is within reach of four of them on average.
-	tidyEvery = 16
+	tidyEvery = 32
 	tidyRows  = 4 * tidyEvery
 )
 
@@ -205,7 +188,6 @@ func (f *freshWrites) has(instance uuid.UUID, now time.Time) bool {
 // updating is what a write has to know for the row that it adds to updates.
 type updating struct {
 	w      *writer
-	armed  armedRead
 	former kv.RangeResult // the last change of the database before this one; nil: not read
 	tidy   *tidyMark      // nil: it does not tidy the end of its stripe
 	end    kv.RangeResult // the last rows of the stripe; nil: not read
@@ -220,7 +202,6 @@ func (w *writer) readUpdates(alone bool) *updating {
 	if s.silent {
 		return u
 	}
-	u.armed = s.readArmed(w.tx, w.db.name)
 	tidying := alone && s.writes.Add(1)%tidyEvery == 0
 	if w.opts.Order == 0 && (tidying || !s.fresh.has(w.db.instance, time.Now())) {
 		u.former = w.db.lastRows(w.tx.Snapshot())
@@ -255,15 +236,7 @@ func (u *updating) await() error {
 		if err != nil {
 			return err
 		}
-		var s superseded
-		s.note(u.w.db.name) // by the row that is added
-		for _, pair := range pairs {
-			// A row that cannot be read is no reason to refuse writes.
-			row, err := u.w.db.store.keys.parseUpdate(pair)
-			if err == nil && s.is(row) && !(len(u.old) > 0 && bytes.Equal(row.key, u.old[0])) {
-				u.old = append(u.old, row.key)
-			}
-		}
+		u.old = append(u.old, u.w.db.store.keys.stripe(u.w.db.name).replaced(pairs, u.w.db.name, u.old)...)
 	}
 	return nil
 }
@@ -277,10 +250,28 @@ func (u *updating) flush() error {
 	for _, key := range u.old {
 		u.w.tx.Clear(key)
 	}
-	if err := u.armed.wake(); err != nil {
-		return err
-	}
+	s.wake(u.w.tx, u.w.db.name)
 	return s.setUpdate(u.w.tx, u.w.db.name, Updated)
+}
+
+// replaced returns the keys of the rows of the type updated, among rows of the stripe from the last to the first, that
+// later ones or the row that the writer of a database adds replace, without those in known. It compares packed names, since
+// every write pays for several rows, and a row that cannot be read is no reason to refuse writes.
+func (k *stripeKeys) replaced(pairs []kv.KeyValue, name string, known [][]byte) (old [][]byte) {
+	later := map[string]bool{string(tuple.Tuple{name}.Pack()): true}
+	at := len(k.rows.Bytes()) + packedStamp
+	for _, pair := range pairs {
+		if len(pair.Key) <= at {
+			continue
+		}
+		packed := pair.Key[at:]
+		if !later[string(packed)] {
+			later[string(packed)] = true
+		} else if bytes.Equal(pair.Value, packedUpdated) && !(len(known) > 0 && bytes.Equal(pair.Key, known[0])) {
+			old = append(old, pair.Key)
+		}
+	}
+	return old
 }
 
 // superseded finds rows that later ones replace, among rows that are looked at from the last to the first. Only rows of
@@ -325,11 +316,10 @@ type turn struct {
 	tx    kv.Transaction
 	name  string
 	life  kv.Future[[]byte]
-	armed armedRead
 }
 
 func (s *Store) readLife(tx kv.Transaction, name string) turn {
-	return turn{s, tx, name, tx.Get(s.keys.lives.Pack(name)), s.readArmed(tx, name)}
+	return turn{s, tx, name, tx.Get(s.keys.lives.Pack(name))}
 }
 
 // begin writes that the database is created.
@@ -370,9 +360,7 @@ func (t turn) set(kind UpdateType, now int64) error {
 		return err
 	}
 	t.tx.SetVersionstampedValue(keys.lives.Pack(t.name), row)
-	if err := t.armed.wake(); err != nil {
-		return err
-	}
+	t.store.wake(t.tx, t.name)
 	return t.store.setUpdate(t.tx, t.name, kind)
 }
 
