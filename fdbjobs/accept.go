@@ -14,10 +14,16 @@ import (
 // seconds.
 const maxClaim = 64
 
-// afterWatch limits the random pause of a claimer between a change and its claim. A claimer pauses if it took no job
-// after the change before: there may be other claimers, and a ready job wakes all of them. With the pause most of them
-// find the job taken, instead of a conflict. The claimer that took the job does not pause.
-const afterWatch = 50 * time.Millisecond
+const (
+	// afterWatch limits the random pause of a claimer between a change and its claim. A claimer pauses if it took no job
+	// after the change before: there may be other claimers, and a ready job wakes all of them. With the pause most of them
+	// find the job taken, instead of a conflict. The claimer that took the job does not pause.
+	afterWatch = 50 * time.Millisecond
+	// longAfterWatch limits the pause if other claimers take jobs. It is eight times as long with each change in a row after
+	// which the claimer took no job. So a few claimers take the jobs of a time with few jobs, and the others look rarely, instead of
+	// once for each job. When those few have no more room, the others see that at the end of their pauses.
+	longAfterWatch = 6 * time.Second
+)
 
 // AcceptOptions says what [Queue.Accept] waits for. The zero value waits for one due job, without a time limit.
 type AcceptOptions struct {
@@ -187,10 +193,10 @@ func (c *claimer) run(ctx context.Context) {
 			c.fail(err)
 		case idle != nil:
 			if idle.wait(ctx, c) {
-				if c.memory.woken {
-					c.queue.layer.pause(ctx, time.Duration(c.queue.layer.draw().Int64N(int64(afterWatch))))
+				idle.pause(ctx, c)
+				if c.memory.misses++; c.memory.lane.of <= 1 {
+					c.memory.laneRead = time.Time{} // others may have begun to take jobs
 				}
-				c.memory.woken = true
 			}
 		}
 	}
@@ -247,7 +253,7 @@ func (c *claimer) serve(ctx context.Context, group []*request) (outcome, error) 
 		return outcome{}, err
 	}
 	if len(found.held) > 0 {
-		c.memory.woken = false
+		c.memory.misses = 0
 	}
 	c.hand(ctx, group, found.held)
 	if err := c.tidy(ctx, found); err != nil {
@@ -293,4 +299,38 @@ func (i *idle) cancel() {
 // wait returns when there may be something to claim, or to wait for. It reports whether the watch has ended.
 func (i *idle) wait(ctx context.Context, c *claimer) (woken bool) {
 	return c.queue.layer.await(ctx, i.watch, i.next, c.wake)
+}
+
+// pause waits between a change and the claim after it, or until the next job is due, or requests change.
+func (i *idle) pause(ctx context.Context, c *claimer) {
+	longest := c.memory.longestPause()
+	if longest == 0 {
+		return
+	}
+	pause := time.Duration(c.queue.layer.draw().Int64N(int64(longest)))
+	if !i.next.IsZero() {
+		pause = min(pause, time.Until(i.next))
+	}
+	if pause <= 0 {
+		return
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.wake:
+	case <-ctx.Done():
+	}
+	c.queue.layer.pass(ctx)
+}
+
+// longestPause returns the limit of the pause after a change.
+func (m *memory) longestPause() time.Duration {
+	switch {
+	case m.misses == 0:
+		return 0
+	case m.lane.of <= 1: // no other claimer has taken jobs lately
+		return afterWatch
+	}
+	return min(afterWatch<<min(3*(m.misses-1), 10), longAfterWatch)
 }

@@ -49,7 +49,7 @@ type memory struct {
 	folding time.Time            // when charges were last folded
 	delayed int64                // lower bound of delayed, without clock skew
 	full    time.Time            // when delayed was last read from its start
-	woken   bool                 // by a change, and has taken no job since: see afterWatch
+	misses  int                  // changes in a row after which it took no job: see afterWatch
 	beat    time.Time            // when this claimer last wrote a beat
 	lane    lane                 // its lane
 	// laneRead is when lane was read.

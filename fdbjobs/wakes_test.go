@@ -319,3 +319,37 @@ func TestClaimsAreCounted(t *testing.T) {
 		assert.Equal(t, fdbjobs.Claims{Made: 4, Empty: 2, Jobs: 3}, b.jobs.Claims())
 	})
 }
+
+// TestFewClaimersTakeFewJobs: while some claimers take the jobs, the others look rarely. They look again soon after those
+// have stopped.
+func TestFewClaimersTakeFewJobs(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		const claimers, jobs = 40, 600
+		taken, all := make(chan accepted, 2*jobs), make([]*bundle, claimers)
+		for i := range all {
+			all[i] = newBundle(t, db)
+			all[i].accepting(t, fdbjobs.AcceptOptions{}, taken)
+		}
+		b := newBundle(t, db)
+		add := func(n int) {
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(n)})
+			after(50 * time.Millisecond)
+		}
+		for n := range jobs {
+			add(n)
+		}
+		var sum fdbjobs.Claims
+		for _, one := range all {
+			claims := one.jobs.Claims()
+			sum.Empty, sum.Jobs = sum.Empty+claims.Empty, sum.Jobs+claims.Jobs
+		}
+		assert.EqualValues(t, jobs, sum.Jobs)
+		assert.LessOrEqual(t, sum.Empty, 2*sum.Jobs)
+		for len(taken) > 0 {
+			(<-taken).by.layer.Close()
+		}
+		add(jobs)
+		after(6 * time.Second)
+		require.Len(t, taken, 1)
+	})
+}
