@@ -17,10 +17,13 @@ const (
 	machinePart = 4
 	mostMemory  = 1 << 30
 	// clientPart is the part of a node's memory for client connections, requests and functions, and storePart the part for
-	// the cache of an embedded store. What is left is for everything else, and for Go's garbage.
+	// the cache of an embedded store, up to fullCache bytes. What is left is for everything else, and for Go's garbage.
 	clientPart = 4
 	storePart  = 4
-	// mostCache is the most memory for the cache of an embedded store, in bytes.
+	// A cache of more than fullCache bytes is largePart of the memory, and at most mostCache bytes. A cache that is full stays so,
+	// also if the node has nothing to do, and the system keeps the store's files in memory, too.
+	fullCache = 128 << 20
+	largePart = 8
 	mostCache = 256 << 20
 	// jobMemory is the number of bytes that a running job may use with the default settings (docs/operations.md).
 	jobMemory = 128 << 20
@@ -59,7 +62,10 @@ func machineMemory() uint64 {
 }
 
 // cacheBytes returns the size of the cache of an embedded store.
-func cacheBytes(cfg *config.Config) int64 { return min(nodeMemory(cfg)/storePart, mostCache) }
+func cacheBytes(cfg *config.Config) int64 {
+	memory := nodeMemory(cfg)
+	return min(max(min(memory/storePart, fullCache), memory/largePart), mostCache)
+}
 
 // clientBytes returns the memory for client connections, requests and functions.
 func clientBytes(cfg *config.Config) int64 { return nodeMemory(cfg) / clientPart }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,11 +19,14 @@ func TestMemoryOfANode(t *testing.T) {
 	cfg, _, err := config.Load(config.Options{Flags: []string{"settee/memory_limit_bytes=268435456"}})
 	require.NoError(t, err)
 	require.EqualValues(t, 256<<20, nodeMemory(cfg))
-	require.EqualValues(t, 64<<20, cacheBytes(cfg))
 	require.EqualValues(t, 64<<20, clientBytes(cfg))
-	cfg, _, err = config.Load(config.Options{Flags: []string{"settee/memory_limit_bytes=4294967296"}})
-	require.NoError(t, err)
-	require.EqualValues(t, 256<<20, cacheBytes(cfg), "the cache does not grow without end")
+	for memory, want := range map[int64]int64{
+		256 << 20: 64 << 20, 512 << 20: 128 << 20, 1 << 30: 128 << 20, 2 << 30: 256 << 20, 4 << 30: 256 << 20,
+	} {
+		cfg, _, err := config.Load(config.Options{Flags: []string{fmt.Sprintf("settee/memory_limit_bytes=%d", memory)}})
+		require.NoError(t, err)
+		require.EqualValues(t, want, cacheBytes(cfg), memory)
+	}
 	_, _, err = config.Load(config.Options{Flags: []string{"settee/memory_limit_bytes=1000"}})
 	require.ErrorContains(t, err, "memory_limit_bytes")
 	require.ErrorContains(t, err, "67108864")

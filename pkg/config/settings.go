@@ -28,8 +28,8 @@ var (
 	MaxReplicateBody = define("settee", "max_replicate_body", "4000000", wholeBytes(1_000, maxReplicateBody),
 		"The largest body of a POST to _replicate.")
 	MemoryLimit = atStart(define("settee", "memory_limit_bytes", "0", memoryBytes(),
-		"The memory that a node is to use, without that of its running jobs. Clients get a quarter, the embedded\n"+
-			"store's cache another one. 0 is a quarter of the machine's or the container's memory, at most 1 GiB."))
+		"The memory that a node is to use, without that of its running jobs. Clients and the embedded store's cache\n"+
+			"get a part of it. 0 is a quarter of the machine's or the container's memory, at most 1 GiB."))
 	SpoolDir = atStart(define("settee", "spool_dir", "", filePath(),
 		"The directory for large request bodies, in temporary files without a name. When not set, the system's\n"+
 			"(TMPDIR, or /tmp)."))

@@ -90,7 +90,7 @@ func (o *options) register(f *flag.FlagSet) {
 	f.IntVar(&o.targets, "targets", 100, "databases that the jobs write to")
 	f.IntVar(&o.slots, "slots", 500, "[replicator] max_jobs")
 	f.IntVar(&o.nodes, "nodes", 0, "nodes that run the jobs, which share the store with two others that get the documents; 0 is one node with both roles")
-	f.IntVar(&o.memory, "memory", 512, "[settee] memory_limit_bytes of a node that runs the jobs, in MiB; a quarter of it is the cache of a store in a directory")
+	f.IntVar(&o.memory, "memory", 0, "[settee] memory_limit_bytes of a node that runs the jobs, in MiB; 0 is the default of the setting")
 	f.DurationVar(&o.idle, "idle", 5*time.Second, "[replicator] idle_timeout_sec")
 	f.DurationVar(&o.quiet, "quiet", 2*time.Minute, "how long the nodes are measured while nothing changes; idle connections are closed after 90 s")
 	f.DurationVar(&o.look, "look", time.Hour, "[replicator] max_idle_sec, in which all databases are compared")
@@ -120,8 +120,8 @@ func (o *options) check() error {
 		return errors.New("-nodes needs -store, which several nodes can share")
 	case o.has(caseRoll) && o.nodes < 2:
 		return errors.New("the case roll needs -nodes: two at least, so that one can be stopped")
-	case o.memory < 64:
-		return errors.New("-memory must be at least 64")
+	case o.memory != 0 && o.memory < 64:
+		return errors.New("-memory must be 0 or at least 64")
 	case o.jobs < 1 || o.targets < 1 || o.slots < 1:
 		return errors.New("there must be a job, a target and a slot")
 	case o.rate <= 0 || o.idle < time.Second || o.look < time.Second || o.quiet <= 0 || o.duration <= 0 || o.limit <= 0 || o.fewChanges < 1:

@@ -28,7 +28,7 @@ func (f *fleet) roll(ctx context.Context) error {
 	if err := f.awaitRunning(ctx); err != nil {
 		return err
 	}
-	before, err := f.use()
+	before, err := f.begin(ctx)
 	if err != nil {
 		return err
 	}
