@@ -313,7 +313,7 @@ func TestClaimsAreCounted(t *testing.T) {
 		after(time.Second)
 		assert.Equal(t, fdbjobs.Claims{Made: 1, Empty: 1}, b.jobs.Claims())
 		specs := []fdbjobs.Spec{{ID: "a"}, {ID: "b"}, {ID: "c"}}
-		b.transact(t, func(tx kv.Transaction) error { return b.jobs.AddAll(tx, specs) })
+		b.transact(t, func(tx kv.Transaction) error { return b.jobs.Add(tx, specs...) })
 		after(time.Second)
 		assert.Len(t, taken, 3)
 		assert.Equal(t, fdbjobs.Claims{Made: 4, Empty: 2, Jobs: 3}, b.jobs.Claims())
