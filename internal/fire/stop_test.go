@@ -96,25 +96,16 @@ type posted struct {
 func (r *roll) postTo(index int, body string) posted {
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
-	response, text, err := send(ctx, http.MethodPost, r.at(hosted, r.doors[index])+"_replicate", body)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.at(hosted, r.doors[index])+"_replicate", strings.NewReader(body))
 	if err != nil {
 		return posted{err: err}
-	}
-	return posted{response.StatusCode, response.Header, text, nil}
-}
-
-// send makes a request, and reads the response.
-func send(ctx context.Context, method, target, body string) (*http.Response, string, error) {
-	request, err := http.NewRequestWithContext(ctx, method, target, strings.NewReader(body))
-	if err != nil {
-		return nil, "", err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return nil, "", err
+		return posted{err: err}
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	return response, string(text), err
+	return posted{response.StatusCode, response.Header, string(text), err}
 }
