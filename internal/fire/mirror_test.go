@@ -70,7 +70,12 @@ func (w *work) createDatabases(ctx context.Context, between time.Duration) {
 
 func (w *work) createDatabase() {
 	s := &source{peer: couch0, database: fmt.Sprintf("new%02d", len(w.created)), acked: map[string]string{}}
-	w.must(http.MethodPut, w.forTest(s.peer, s.database), "", http.StatusCreated, nil)
+	status, answer, err := askAgain(w.Context(), patience, http.MethodPut, w.forTest(s.peer, s.database), "", anyAnswer)
+	// An attempt without a response may have created it.
+	if err != nil || status != http.StatusCreated && status != http.StatusPreconditionFailed {
+		w.wrongAnswer("creating %s: %d %s, %v", s, status, answer, err)
+		return
+	}
 	w.change(w.Context(), w.random, s)
 	w.created = append(w.created, s)
 }
