@@ -188,7 +188,7 @@ func (r *report) table(w io.Writer) error {
 		row("  in all, the job that did most", "", "%.2f s", m.InAll)
 		row("  share of the time of all jobs", "5 %", "%.2f %%", 100*m.Share)
 		row("  changes meanwhile: change to target", "", "%s", m.Change.Delay)
-		row("  processor, of a core", "", "%s", m.Change.used)
+		row("  processor, of a core", "", "%s", m.Change.shares())
 	}
 	if m := r.Restart; m != nil {
 		row("restart: answers after", "2 s", "%.2f s", m.Answers)

@@ -77,6 +77,7 @@ func (f *fleet) roll(ctx context.Context) error {
 		return err
 	}
 	r.Change = *arrived
+	r.Change.work = work{} // the nodes began to count anew
 	f.report.Roll = r
 	return nil
 }
