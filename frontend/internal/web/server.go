@@ -125,22 +125,57 @@ func methodOf(r *http.Request) string {
 
 // Serve answers a request with an action, and logs the request. The action is not called if there are too many
 // requests, or if the rules for pages of other origins refuse or answer the request.
+//
+// Thousands of feeds wait in their actions, so the stack below an action should be small: what Serve does before and after
+// is in functions of their own.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, act Action) {
-	began, id := time.Now(), requestIDOf(r)
+	x := s.receive(w, r)
+	defer x.ended()
+	defer recoverPanic(x.out, x.served)
+	admitted := x.begin()
+	defer x.end()
+	defer x.leaveRest()
+	if !admitted {
+		respondError(x.out, x.served, Busy("too many requests are being answered: try again later"))
+		return
+	}
+	if s.crossOrigin(x.out, x.served) {
+		return
+	}
+	if err := act(x.out, x.served); err != nil {
+		s.fail(x.out, x.served, err)
+	}
+}
+
+// exchange is a request and its answer.
+type exchange struct {
+	server *Server
+	log    *zerolog.Logger
+	span   trace.Span
+	out    *answer
+	served *http.Request
+	began  time.Time
+	begins time.Duration // when the answer began, without the time in which the body came
+	end    func()        // of its place among the requests
+}
+
+// receive prepares a request to be served.
+func (s *Server) receive(w http.ResponseWriter, r *http.Request) *exchange {
+	x := &exchange{server: s, began: time.Now(), out: &answer{ResponseWriter: w}}
+	id := requestIDOf(r)
 	log := s.Log.With().Str("request_id", id).Logger()
 	ctx, span := s.startSpan(r)
 	if own := span.SpanContext(); own.IsSampled() {
 		log = log.With().Stringer("trace_id", own.TraceID()).Logger()
 	}
-	out := &answer{ResponseWriter: w}
-	defer endSpan(span, out)
-	header := out.Header()
+	x.log, x.span = &log, span
+	header := x.out.Header()
 	header.Set("Cache-Control", "must-revalidate")
 	header.Set("Server", "settee") // GET / says the version
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("X-Couch-Request-ID", id)
 	if !framesClearly(r) || s.Connections.Leaving() {
-		CloseConnection(out)
+		CloseConnection(x.out)
 	}
 	// The writer of a test may have no deadlines.
 	control := http.NewResponseController(w)
@@ -151,40 +186,39 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, act Action) {
 	_ = control.SetReadDeadline(receiveBy)
 	_ = control.SetWriteDeadline(time.Time{})
 
-	served := r.WithContext(context.WithValue(log.WithContext(ctx), requestIDKey{}, id))
-	served.URL = Canonical(r.URL, config.DecodePlusToSpace.Get(s.Settings.Current()))
-	served.Method = methodOf(r)
+	x.served = r.WithContext(context.WithValue(log.WithContext(ctx), requestIDKey{}, id))
+	x.served.URL = Canonical(r.URL, config.DecodePlusToSpace.Get(s.Settings.Current()))
+	x.served.Method = methodOf(r)
 	s.renameForwarded(r.Header)
-	describeSpan(span, served, id)
-	if s.Observe != nil {
-		defer func() { s.Observe(served.Method, out.status, time.Since(began)) }()
-	}
-	begins := time.Duration(0) // when the answer began, without the time in which the body came
-	defer func() { logAccess(&log, out, served, began, begins) }()
-	defer recoverPanic(out, served)
-	served, ok, end := s.Connections.begin(served)
-	defer end()
-	out.request = requestOf(served)
-	defer out.leaveRest(served)
-	out.begins = func() {
-		out.passRest(served)
+	describeSpan(span, x.served, id)
+	return x
+}
+
+// begin gives the request a place, and reports whether there was one. end must be called in either case.
+func (x *exchange) begin() (admitted bool) {
+	x.served, admitted, x.end = x.server.Connections.begin(x.served)
+	x.out.request = requestOf(x.served)
+	x.out.begins = func() {
+		x.out.passRest(x.served)
 		took := time.Duration(0)
-		if body, known := served.Body.(*receivedBody); known {
+		if body, known := x.served.Body.(*receivedBody); known {
 			took = body.took
 		}
-		begins = time.Since(began) - took
-		header.Set("X-CouchDB-Body-Time", strconv.FormatInt(took.Milliseconds(), 10))
+		x.begins = time.Since(x.began) - took
+		x.out.Header().Set("X-CouchDB-Body-Time", strconv.FormatInt(took.Milliseconds(), 10))
 	}
-	if !ok {
-		respondError(out, served, Busy("too many requests are being answered: try again later"))
-		return
+	return admitted
+}
+
+func (x *exchange) leaveRest() { x.out.leaveRest(x.served) }
+
+// ended logs and counts the request.
+func (x *exchange) ended() {
+	defer endSpan(x.span, x.out)
+	if x.server.Observe != nil {
+		defer func() { x.server.Observe(x.served.Method, x.out.status, time.Since(x.began)) }()
 	}
-	if s.crossOrigin(out, served) {
-		return
-	}
-	if err := act(out, served); err != nil {
-		s.fail(out, served, err)
-	}
+	logAccess(x.log, x.out, x.served, x.began, x.begins)
 }
 
 // framesClearly reports whether every reader of a connection finds the same end of a request. A request that has both
