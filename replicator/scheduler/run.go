@@ -54,7 +54,7 @@ func (s *Server) run(ctx context.Context, r *running) {
 	}
 }
 
-// startRun starts a run on a stack of its own. The caller's goroutine waits for long, so its stack should not grow.
+// startRun starts a run on a stack of its own. The caller's goroutine waits for long, so its stack should grow little.
 func (s *Server) startRun(ctx context.Context, run *jobs.Run) (err error) {
 	var starting sync.WaitGroup
 	starting.Go(func() { err = run.Start(ctx, s.opts.Node, s.pid()) })

@@ -75,25 +75,24 @@ func Run(ctx context.Context, job Job, cfg Config, reporter Reporter) (Result, e
 	return result, err
 }
 
-// perform calls do, and the Reporter meanwhile.
+// perform calls do, and the Reporter meanwhile. It calls do in its own goroutine, whose stack is large already.
 func (r *run) perform(ctx context.Context, reporter Reporter, do func(context.Context) error) error {
 	inner, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	r.reporter, r.end = reporter, end
 	r.beginReports(inner)
-	var err error
-	var doing sync.WaitGroup
-	doing.Go(func() {
-		err = verdict(do(inner))
-		r.reports.end()
-		end(nil)
-	})
+	var watching sync.WaitGroup
 	if r.lost != nil {
-		if err := r.lost(inner); err != nil && inner.Err() == nil {
-			r.giveUp(err)
-		}
+		watching.Go(func() {
+			if err := r.lost(inner); err != nil && inner.Err() == nil {
+				r.giveUp(err)
+			}
+		})
 	}
-	doing.Wait()
+	err := verdict(do(inner))
+	r.reports.end()
+	end(nil)
+	watching.Wait()
 	switch {
 	case r.ended != nil:
 		return r.ended
