@@ -3,6 +3,7 @@ package docstore
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -141,7 +142,7 @@ func (s *Store) forget(t *ticker) {
 
 func (t *ticker) run(from source) {
 	for {
-		read, err := kv.TransactValue(t.ctx, t.store.kv, from)
+		read, err := t.read(from)
 		if err != nil {
 			t.fail(err)
 			return
@@ -149,6 +150,14 @@ func (t *ticker) run(from source) {
 		t.tell(read.last, 0)
 		kv.AwaitChange(t.ctx, read.watch, kv.AwaitOptions{})
 	}
+}
+
+// read runs a source on a stack of its own: there are thousands of tickers, and while they wait they should need little.
+func (t *ticker) read(from source) (read tick, err error) {
+	var reading sync.WaitGroup
+	reading.Go(func() { read, err = kv.TransactValue(t.ctx, t.store.kv, from) })
+	reading.Wait()
+	return read, err
 }
 
 // tick reads the last change and watches for the next. A change that is committed before the read is in last, and one

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -78,7 +79,11 @@ func (f *sending) keepsRights() (bool, error) {
 		return true, nil
 	}
 	f.checked = now
-	found, err := f.endpoints.Guard.Fingerprint(f.r, f.of)
+	var found access.Fingerprint
+	var err error
+	var asking sync.WaitGroup // on a stack of its own: the feed's goroutine waits for long
+	asking.Go(func() { found, err = f.endpoints.Guard.Fingerprint(f.r, f.of) })
+	asking.Wait()
 	if isMissing(err) {
 		return false, nil
 	}
