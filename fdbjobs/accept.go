@@ -22,7 +22,7 @@ const (
 	// longAfterWatch limits the pause if other claimers take jobs. It is eight times as long with each change in a row after
 	// which the claimer took no job. So a few claimers take the jobs of a time with few jobs, and the others look rarely, instead of
 	// once for each job. When those few have no more room, the others see that at the end of their pauses.
-	longAfterWatch = 6 * time.Second
+	longAfterWatch = 2 * time.Second
 )
 
 // AcceptOptions says what [Queue.Accept] waits for. The zero value waits for one due job, without a time limit.

@@ -146,7 +146,7 @@
 // processes can open the store, because their claimers wait for the same time. So a delayed job wakes claimers only if
 // it comes before all others (batch.go). A job that becomes ready wakes all. A claimer that has taken no job since an
 // earlier change pauses before it looks, so that few conflict: up to 50 ms, and, while others take jobs, eight times as
-// long with each change, up to six seconds. So a few claimers take the jobs if there are few, and the others look rarely.
+// long with each change, up to two seconds. So a few claimers take the jobs if there are few, and the others look rarely.
 //
 // Rows are removed at the head, and for a while a store passes over removed rows as slowly as over others. Readers of
 // ready and active therefore begin where their last read began: stamps only grow, so nothing can have appeared before
