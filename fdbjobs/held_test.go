@@ -356,7 +356,7 @@ func TestAcceptScheduled(t *testing.T) {
 					return
 				}
 				told <- taken{held[0].Job().ID, time.Since(began)}
-				assert.NoError(t, held[0].Finish(ctx, nil, nil))
+				assert.NoError(t, held[0].Finish(context.WithoutCancel(ctx), nil, nil))
 			}
 		}()
 		after(3 * time.Second)

@@ -260,7 +260,7 @@ func TestWatchEnds(t *testing.T) {
 			l.until(n.follows(1))
 			l.source.write("db")
 			_, run := l.woken(id)
-			require.NoError(t, run.Start(t.Context(), "n", "1"))
+			require.NoError(t, run.Start(l.Context(), "n", "1"))
 			took := l.until(n.follows(0))
 			require.GreaterOrEqual(t, took, time.Minute)
 			require.LessOrEqual(t, took, 3*time.Minute)
