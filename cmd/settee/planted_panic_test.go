@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -8,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -18,8 +18,6 @@ import (
 
 	"settee/internal/logtest"
 	"settee/pkg/config"
-	"settee/pkg/kv"
-	"settee/pkg/kv/memkv"
 	"settee/replicator"
 )
 
@@ -55,51 +53,35 @@ var plantedFields = func() []string {
 	return m.fields
 }()
 
-// panicInARun runs a node whose store panics in the goroutine of a run.
+// panicInARun runs a node whose log panics in the goroutine of a run.
 func panicInARun(t *testing.T) {
 	m := &marks{}
 	m.plant("admin-environment")
-	db, err := memkv.Open(memkv.Options{})
-	require.NoError(t, err)
-	store := &panicking{Database: db, definition: plantedDefinition(m, "http://127.0.0.1:1/x", "http://127.0.0.1:1/y", "")}
+	crash := &panicking{plantedDefinition(m, "http://127.0.0.1:1/x", "http://127.0.0.1:1/y", "")}
 	cfg, _, err := config.Load(config.Options{
 		Environ: []string{"COUCHDB_USER=admin", "COUCHDB_PASSWORD=" + m.all()["admin-environment"]},
-		Flags:   []string{"chttpd/port=0", "chttpd_auth/iterations=10", "log/level=debug", "replicator/retries_per_request=0"}, Store: plantedEngine(func(kv.Options) (kv.Database, error) { return store, nil }),
+		Flags:   []string{"chttpd/port=0", "chttpd_auth/iterations=10", "log/level=debug", "replicator/retries_per_request=0", "settee/store=mem:"},
 	})
 	require.NoError(t, err)
 	log := &logtest.Journal{}
 	go func() {
-		_ = serve(context.Background(), cfg, nil, nil, nil, zerolog.New(io.MultiWriter(log, os.Stderr)))
+		_ = serve(context.Background(), cfg, nil, nil, nil, zerolog.New(io.MultiWriter(log, os.Stderr, crash)))
 	}()
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "settee is running") }, limit, 5*time.Millisecond)
 	n := &plantedNode{T: t, m: m, seen: map[string]string{}}
 	n.url = regexp.MustCompile(`"url":"(http://[^"]+)"`).FindStringSubmatch(log.String())[1]
-	_, _, _ = n.ask(n.admin(), http.MethodPost, "_replicate", store.definition)
+	_, _, _ = n.ask(n.admin(), http.MethodPost, "_replicate", crash.definition)
 	<-time.After(limit) // the process ends earlier
 }
 
-// panicking panics in the first write of a run's progress.
-type panicking struct {
-	kv.Database
-	definition string
-}
+// panicking is a log that panics when a run says why it has failed, in the goroutine of the run.
+type panicking struct{ definition string }
 
-func (p *panicking) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	var callers [64]uintptr
-	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers[:])])
-	inRun, inCrash := false, false
-	for {
-		frame, more := frames.Next()
-		inRun = inRun || strings.HasSuffix(frame.Function, "scheduler.(*Server).run")
-		inCrash = inCrash || strings.HasSuffix(frame.Function, "scheduler.(*Server).ended")
-		if !more {
-			break
-		}
-	}
-	if inRun && inCrash {
+func (p *panicking) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("http_request_failed")) {
 		p.panic()
 	}
-	return p.Database.Transact(ctx, fn)
+	return len(line), nil
 }
 
 func (p *panicking) panic() {
