@@ -25,7 +25,7 @@ func TestMemoryOfANode(t *testing.T) {
 	} {
 		cfg, _, err := config.Load(config.Options{Flags: []string{fmt.Sprintf("settee/memory_limit_bytes=%d", memory)}})
 		require.NoError(t, err)
-		require.EqualValues(t, want, cacheBytes(cfg), memory)
+		require.Equal(t, want, cacheBytes(cfg), memory)
 	}
 	_, _, err = config.Load(config.Options{Flags: []string{"settee/memory_limit_bytes=1000"}})
 	require.ErrorContains(t, err, "memory_limit_bytes")

@@ -137,10 +137,7 @@ func (s *stillness) watch(ctx context.Context, node *lab.Node) error {
 	for ctx.Err() == nil {
 		var list struct{ Jobs []struct{ ID string } }
 		if err := node.Ask(ctx, http.MethodGet, "_scheduler/jobs?states=pending,crashing&limit=10000", nil, &list); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
+			return whileRunning(ctx, err)
 		}
 		ids := make([]string, len(list.Jobs))
 		for i, job := range list.Jobs {
@@ -150,6 +147,14 @@ func (s *stillness) watch(ctx context.Context, node *lab.Node) error {
 		_ = lab.Pause(ctx, lookEvery)
 	}
 	return nil
+}
+
+// whileRunning returns err, unless ctx has ended.
+func whileRunning(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return err
 }
 
 // note notes the jobs that stand still now.
