@@ -311,17 +311,7 @@ func (i *idle) pause(ctx context.Context, c *claimer) {
 	if !i.next.IsZero() {
 		pause = min(pause, time.Until(i.next))
 	}
-	if pause <= 0 {
-		return
-	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.wake:
-	case <-ctx.Done():
-	}
-	c.queue.layer.pass(ctx)
+	c.queue.layer.pauseOr(ctx, pause, c.wake)
 }
 
 // longestPause returns the limit of the pause after a change.

@@ -47,7 +47,7 @@ func AwaitChange(ctx context.Context, watch Watch, opts AwaitOptions) (changed b
 		return !woken && err == nil
 	}
 	if left := time.Until(began.Add(poll)); left > 0 && ctx.Err() == nil {
-		sleep(ctx, left, opts.Wake)
+		SleepOr(ctx, left, opts.Wake)
 		pass(ctx)
 	}
 	return false
@@ -81,10 +81,10 @@ func (opts AwaitOptions) wait(
 }
 
 // Sleep waits until d has passed or ctx ends.
-func Sleep(ctx context.Context, d time.Duration) { sleep(ctx, d, nil) }
+func Sleep(ctx context.Context, d time.Duration) { SleepOr(ctx, d, nil) }
 
-// sleep is Sleep, and also ends when wake can be received from.
-func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+// SleepOr is [Sleep], and also ends when wake can be received from.
+func SleepOr(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
