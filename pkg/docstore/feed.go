@@ -3,7 +3,6 @@ package docstore
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -154,9 +153,7 @@ func (t *ticker) run(from source) {
 
 // read runs a source on a stack of its own: there are thousands of tickers, and while they wait they should need little.
 func (t *ticker) read(from source) (read tick, err error) {
-	var reading sync.WaitGroup
-	reading.Go(func() { read, err = kv.TransactValue(t.ctx, t.store.kv, from) })
-	reading.Wait()
+	kv.Apart(func() { read, err = kv.TransactValue(t.ctx, t.store.kv, from) })
 	return read, err
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -14,6 +13,7 @@ import (
 	"settee/frontend/internal/access"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
+	"settee/pkg/kv"
 	"settee/pkg/redact"
 )
 
@@ -81,9 +81,7 @@ func (f *sending) keepsRights() (bool, error) {
 	f.checked = now
 	var found access.Fingerprint
 	var err error
-	var asking sync.WaitGroup // on a stack of its own: the feed's goroutine waits for long
-	asking.Go(func() { found, err = f.endpoints.Guard.Fingerprint(f.r, f.of) })
-	asking.Wait()
+	kv.Apart(func() { found, err = f.endpoints.Guard.Fingerprint(f.r, f.of) })
 	if isMissing(err) {
 		return false, nil
 	}
