@@ -171,13 +171,18 @@ func (n *node) freeze() error {
 }
 
 func (n *node) thaw() error {
+	err := n.wake()
+	n.setHealthy(true)
+	return err
+}
+
+// wake lets a frozen process continue, and notes when.
+func (n *node) wake() error {
 	process, _ := n.now()
 	n.mu.Lock()
 	n.thawed = append(n.thawed, thawed{process.PID(), time.Now()})
 	n.mu.Unlock()
-	err := process.Signal(syscall.SIGCONT)
-	n.setHealthy(true)
-	return err
+	return process.Signal(syscall.SIGCONT)
 }
 
 // cut cuts the node off from the store by firewall rules, which mend removes. Without namespaces

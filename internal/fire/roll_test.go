@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,8 +23,8 @@ import (
 )
 
 // base is the release before this one, whose nodes run beside those of this one. Until there is a release it is the first
-// commit that has levels of the store.
-const base = "827c035904c3f10ba5bdb7d4fbc3d86e51bb9051"
+// commit that refuses a level of the store wherever it finds one that it does not know.
+const base = "73d0598cca1f476b767d6bfbe16ffbdd35319a9a"
 
 // between is the pause between two restarts.
 const between = 500 * time.Millisecond
@@ -157,11 +156,8 @@ func (r *roll) raiseOverFrozen(n *node) {
 	}, limit, 500*time.Millisecond)
 	r.Logf("the level was raised %.1f s after a node was frozen, which counts as dead after %s", time.Since(began).Seconds(), nodes.LiveFor)
 
+	require.NoError(r, n.wake())
 	process, _ := n.now()
-	n.mu.Lock()
-	n.thawed = append(n.thawed, thawed{process.PID(), time.Now()})
-	n.mu.Unlock()
-	require.NoError(r, process.Signal(syscall.SIGCONT))
 	require.Eventually(r, process.Exited, limit, 10*time.Millisecond)
 	r.saysWhy(n)
 }
@@ -170,23 +166,17 @@ func (r *roll) raiseOverFrozen(n *node) {
 func (r *roll) refused(n *node) {
 	n.program = r.old
 	require.ErrorIs(r, n.startOnce(), errExited)
-	text, err := os.ReadFile(filepath.Join(n.logs, r.nameOf(r.pidOf(n))+".log"))
-	require.NoError(r, err)
-	assert.Contains(r, string(text), "the store has format 14, but this version of settee knows only") // the base knows no format of raised levels
+	r.saysWhy(n)
 }
 
 // saysWhy checks that the latest log of a node names what to do about the level.
 func (r *roll) saysWhy(n *node) {
 	r.Helper()
-	text, err := os.ReadFile(filepath.Join(n.logs, r.nameOf(r.pidOf(n))+".log"))
+	process, _ := n.now()
+	text, err := os.ReadFile(filepath.Join(n.logs, r.nameOf(process.PID())+".log"))
 	require.NoError(r, err)
 	assert.Contains(r, string(text), "the store has level 2 (of version ")
 	assert.Contains(r, string(text), "and this version knows only 1: start version ")
-}
-
-func (r *roll) pidOf(n *node) int {
-	process, _ := n.now()
-	return process.PID()
 }
 
 // keepSession logs in once, and asks who it is with the cookie until ctx ends.
