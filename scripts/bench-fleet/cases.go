@@ -78,9 +78,14 @@ func (f *fleet) first(ctx context.Context) error {
 
 // awaitParked returns when all jobs are parked.
 func (f *fleet) awaitParked(ctx context.Context) error {
-	ctx, cancel := f.within(ctx, "parking all jobs")
+	return f.await(ctx, "parked", "parking all jobs")
+}
+
+// await returns when all jobs are in a state. what says for an error what takes too long.
+func (f *fleet) await(ctx context.Context, state, what string) error {
+	ctx, cancel := f.within(ctx, what)
 	defer cancel()
-	_, err := f.node.Jobs(ctx, func(states map[string]int) bool { return states["parked"] == f.jobs })
+	_, err := f.node.Jobs(ctx, func(states map[string]int) bool { return states[state] == f.jobs })
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}

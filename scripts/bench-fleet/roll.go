@@ -101,13 +101,7 @@ func (f *fleet) replace(ctx context.Context, n int) (time.Duration, error) {
 
 // awaitRunning returns when all jobs run.
 func (f *fleet) awaitRunning(ctx context.Context) error {
-	ctx, cancel := f.within(ctx, "running all jobs")
-	defer cancel()
-	_, err := f.node.Jobs(ctx, func(states map[string]int) bool { return states["running"] == f.jobs })
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	return err
+	return f.await(ctx, "running", "running all jobs")
 }
 
 // stillness is how long jobs stand still: they are in the queue.
