@@ -43,7 +43,7 @@ func fillStore(t *testing.T, manyJobs int) (storeURL string) {
 	db, err := kv.Open(t.Context(), storeURL, kv.Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, db.Close()) }()
-	require.NoError(t, checkStore(t.Context(), db))
+	require.NoError(t, checked(t, db))
 	layer := fdbjobs.Open(db, jobsPrefix, fdbjobs.Options{})
 	defer layer.Close()
 	store, err := jobs.Open(t.Context(), db, layer, jobs.Options{Documents: docsPrefix})

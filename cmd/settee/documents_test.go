@@ -58,7 +58,7 @@ func runParts(t *testing.T, n *node, parts ...lifecycle.Part) (stop func()) {
 			close(started)
 			return nil
 		}}), lifecycle.Options{
-			Failed: n.failed, Grace: n.gracePeriod, Ending: func() context.Context { return drainTime(0) }, CutOff: func() {},
+			Failed: n.failed, Grace: n.gracePeriod, Ending: func() context.Context { return untilDrained(0) }, CutOff: func() {},
 		})
 	}()
 	select {

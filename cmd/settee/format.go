@@ -95,20 +95,16 @@ func openStore(ctx context.Context, cfg *config.Config, opts kv.Options, tooOld 
 	if err != nil {
 		return nil, fmt.Errorf("opening the store: %w", err)
 	}
-	err = checkStore(ctx, db)
-	var guard *levels.Guard
-	if err == nil {
-		guard, err = levels.Open(ctx, db, levelOptions(tooOld))
-	}
+	guard, err := checkStore(ctx, db, tooOld)
 	if err != nil {
 		return nil, fmt.Errorf("opening the store: %w", errors.Join(err, db.Close()))
 	}
 	return guard, nil
 }
 
-// checkStore returns an error if this binary must not use the store. It writes the format into a
+// checkStore returns the store with its guard, or an error if this binary must not use it. It writes the format into a
 // new store, and converts a store of an earlier format, unless nodes that know only that one use it.
-func checkStore(ctx context.Context, db kv.Database) error {
+func checkStore(ctx context.Context, db kv.Database, tooOld func(error)) (*levels.Guard, error) {
 	var earlier []byte // the stamp of a store to convert
 	err := db.Transact(ctx, func(tx kv.Transaction) (err error) {
 		earlier, err = checkIn(tx, nil, kv.Exclusive(db))
@@ -117,7 +113,7 @@ func checkStore(ctx context.Context, db kv.Database) error {
 	if err == nil && earlier != nil {
 		kv.Sleep(ctx, quietFor)
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 		err = db.Transact(ctx, func(tx kv.Transaction) error {
 			_, err := checkIn(tx, earlier, false)
@@ -125,17 +121,17 @@ func checkStore(ctx context.Context, db kv.Database) error {
 		})
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// Nodes of earlier formats refuse the store from here on.
-	guard, err := levels.Open(ctx, db, levelOptions(nil))
+	guard, err := levels.Open(ctx, db, levelOptions(tooOld))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := upgrade.Jobs(ctx, guard, jobsPrefix); err != nil {
-		return fmt.Errorf("converting the jobs of an earlier version: %w", err)
+		return nil, fmt.Errorf("converting the jobs of an earlier version: %w", err)
 	}
-	return nil
+	return guard, nil
 }
 
 // checkIn is a transaction of checkStore. It converts a store of an earlier format if it is quiet: if no other process

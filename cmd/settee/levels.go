@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"settee/fdbjobs"
@@ -46,10 +47,8 @@ func optionsOf(known []storeLevel, unknown func(error)) levels.Options {
 	opts := levels.Options{Key: metaLevel, Own: known[len(known)-1].number, Release: currentVersion(), Raising: func(tx kv.Transaction) {
 		tx.Set(metaFormat, tuple.Tuple{leveledFormat}.Pack())
 	}}
-	for _, l := range known {
-		if l.convert != nil && l.number >= opts.Own-1 {
-			opts.Conversions = append(opts.Conversions, l.number)
-		}
+	for _, l := range converting(known) {
+		opts.Conversions = append(opts.Conversions, l.number)
 	}
 	if unknown != nil {
 		opts.Unknown = func(err *levels.UnknownLevelError) { unknown(err) }
@@ -57,12 +56,14 @@ func optionsOf(known []storeLevel, unknown func(error)) levels.Options {
 	return opts
 }
 
+// converting returns the levels with conversions, of the two that a release with the given levels knows.
+func converting(known []storeLevel) []storeLevel {
+	return slices.DeleteFunc(slices.Clone(known[max(0, len(known)-2):]), func(l storeLevel) bool { return l.convert == nil })
+}
+
 // conversionTasks returns the tasks that convert rows after the raise of one of the given levels.
 func (n *node) conversionTasks(known []storeLevel) (tasks []fdbjobs.Task) {
-	for _, l := range known {
-		if l.convert == nil || l.number < known[len(known)-1].number-1 {
-			continue
-		}
+	for _, l := range converting(known) {
 		c := levels.Conversion{Level: l.number, Step: l.convert(n)}
 		tasks = append(tasks, fdbjobs.Task{
 			Name: fmt.Sprint("conversion to level ", l.number), Every: documentUpkeepEvery,

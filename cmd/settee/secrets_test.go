@@ -249,12 +249,12 @@ func TestSealedFormat(t *testing.T) {
 		require.NoError(t, err)
 		return elements[0]
 	}
-	require.NoError(t, checkStore(t.Context(), db))
+	require.NoError(t, checked(t, db))
 	require.NoError(t, noteKey(t.Context(), db, nil))
 	require.Equal(t, format, stored())
 	require.NoError(t, noteKey(t.Context(), db, newKeyFile(t, "a").keys()))
 	require.Equal(t, sealedFormat, stored())
-	require.NoError(t, checkStore(t.Context(), db))
+	require.NoError(t, checked(t, db))
 	require.Equal(t, sealedFormat, stored())
 
 	// The next level has a format of its own, with keys and without.
@@ -266,7 +266,7 @@ func TestSealedFormat(t *testing.T) {
 	require.NoError(t, noteKey(t.Context(), next, newKeyFile(t, "b").keys()))
 	require.Equal(t, leveledFormat, stored())
 	var unknown *levels.UnknownLevelError
-	require.ErrorAs(t, checkStore(t.Context(), db), &unknown)
+	require.ErrorAs(t, checked(t, db), &unknown)
 }
 
 func TestBadKeyFiles(t *testing.T) {

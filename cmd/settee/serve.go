@@ -96,7 +96,7 @@ func serve(
 		Failed: n.failed,
 		Grace:  n.gracePeriod,
 		Ending: func() context.Context {
-			drain := drainTime(n.drainTime())
+			drain := untilDrained(n.drainTime())
 			stop()
 			log.Info().Msg("settee is shutting down")
 			return drain
@@ -105,8 +105,8 @@ func serve(
 	})
 }
 
-// drainTime returns a context that ends after d, or at a signal. Signals after that end the process.
-func drainTime(d time.Duration) context.Context {
+// untilDrained returns a context that ends after d, or at a signal. Signals after that end the process.
+func untilDrained(d time.Duration) context.Context {
 	if d <= 0 {
 		over, cancel := context.WithCancel(context.Background())
 		cancel()

@@ -33,7 +33,7 @@ func newUpgrade() *cobra.Command {
 				if status {
 					return showLevel(ctx, cmd, node)
 				}
-				return raiseLevel(ctx, cmd, node)
+				return askToRaise(ctx, cmd, node)
 			})
 		},
 	}
@@ -85,8 +85,8 @@ func showLevel(ctx context.Context, cmd *cobra.Command, node *console.Node) erro
 	return nil
 }
 
-// raiseLevel raises the level of the store.
-func raiseLevel(ctx context.Context, cmd *cobra.Command, node *console.Node) error {
+// askToRaise lets a node raise the level of the store.
+func askToRaise(ctx context.Context, cmd *cobra.Command, node *console.Node) error {
 	var is struct {
 		Level  int64 `json:"level"`
 		Raised bool  `json:"raised"`
