@@ -19,9 +19,9 @@ const (
 	// after the change before: there may be other claimers, and a ready job wakes all of them. With the pause most of them
 	// find the job taken, instead of a conflict. The claimer that took the job does not pause.
 	afterWatch = 50 * time.Millisecond
-	// longAfterWatch limits the pause if other claimers take jobs. It is eight times as long with each change in a row after
-	// which the claimer took no job. So a few claimers take the jobs of a time with few jobs, and the others look rarely, instead of
-	// once for each job. When those few have no more room, the others see that at the end of their pauses.
+	// longAfterWatch limits the pause if other claimers take jobs. The pause becomes eight times as long with each change in
+	// a row after which the claimer took no job. So while there are few jobs, a few claimers take them, and the others look
+	// rarely instead of once for each job. If the few have no more room, the others take jobs after their pauses.
 	longAfterWatch = 2 * time.Second
 )
 

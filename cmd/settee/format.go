@@ -44,8 +44,8 @@ const format = int64(12)
 // refuses such a store: it would treat sealed values as corrupt, and fail the jobs.
 const sealedFormat = int64(13)
 
-// leveledFormat is the format of a store whose level is above the first one. Its rows are those of its level. Nodes of
-// versions without levels refuse it, which commit without looking at the level.
+// leveledFormat is the format of a store whose level was raised. The level says which rows it has. Versions without levels
+// refuse this format: they would commit without looking at the level.
 const leveledFormat = int64(14)
 
 // converted has the formats that are converted, and what each becomes.

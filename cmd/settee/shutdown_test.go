@@ -59,9 +59,9 @@ func TestSecondSignal(t *testing.T) {
 	assert.Equal(t, syscall.SIGTERM, ended.Signal())
 }
 
-// A frontend that was told to stop goes on answering, says that it gets no more requests, and closes connections with
-// their next answers. Its jobs go back to the queue at once. After drain_sec, or when it is told again, the requests
-// that wait are answered, and it ends.
+// A frontend that was told to stop goes on answering for drain_sec, or until it is told again. Its /_up fails, and each
+// connection ends with its next answer. Its jobs go back to the queue at once. Then it answers the requests that wait, and
+// ends.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	node := serveNode(t, "mem:", "settee/drain_sec=3600")

@@ -284,8 +284,9 @@ func TestWriteWhileArming(t *testing.T) {
 	})
 }
 
-// TestFollowersShareLooks: while updates come, any number of followers look together, at most every lookInterval, and
-// writes pay for no more keys than without followers. After a pause the first write of a stripe also removes its former row.
+// TestFollowersShareLooks: while updates come, any number of followers look together, at most every lookInterval, and a
+// write reads and writes as many keys as without followers. After a pause the first write of a stripe also removes its
+// former row.
 func TestFollowersShareLooks(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		c := enginetest.Control(db)

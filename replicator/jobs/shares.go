@@ -16,7 +16,7 @@ import (
 // Shares, on one page: who is served, who yields, and what is only shown.
 //
 // An owner is a replicator database, or the user of posted replications. Owners share running time, jobs do not: an owner
-// with many jobs gets no more than one with few.
+// with many jobs gets as much as an owner with few.
 //
 //   - The weight of an owner is its shares in [replicator.shares] divided by 100, config.DefaultShares. Users, and
 //     databases that are not listed, have the weight 1. A weight of 0 is a pause (pauses.go).

@@ -86,10 +86,11 @@ var (
 // Bytes returns the number of bytes of memory that connections and requests may use.
 func (c *Connections) Bytes() int64 { return c.bytes }
 
-// Leave makes Leaving true, and lets each connection end with its next answer, so that clients open new ones elsewhere.
+// Leave makes Leaving true. From then on each connection ends with its next answer, so that clients open new ones at other
+// nodes.
 func (c *Connections) Leave() { c.left.Store(true) }
 
-// Leaving reports whether clients are to send no more requests: Leave or Drain was called.
+// Leaving reports whether Leave or Drain was called: this node is about to end.
 func (c *Connections) Leaving() bool { return c.left.Load() || c.Draining() }
 
 // Drain ends the requests that wait for an event, and those that would begin to wait.

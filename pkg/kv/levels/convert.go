@@ -15,9 +15,9 @@ import (
 type Conversion struct {
 	// Level is the level whose form the rows get.
 	Level int64
-	// Step converts some rows, as many as fit well into one transaction, from a position on: nil is the first. It returns
-	// the position after them, at most 10 kB, and nil if no row is left. The transaction also writes the position, so each
-	// step is committed once.
+	// Step converts rows from a position on, as many as fit well into one transaction. A nil position means the first row.
+	// Step returns the position after these rows, at most 10 kB, and nil if no row is left. The transaction also writes the
+	// position, so each step is committed once.
 	Step func(tx kv.Transaction, from []byte) (next []byte, err error)
 }
 

@@ -15,9 +15,9 @@ type Part struct {
 	// Start starts the part and returns when it works. It gives up when ctx ends, but ctx
 	// does not end what it has started. If it fails, it leaves nothing running.
 	Start func(ctx context.Context) error
-	// Leave tells the part that the program is about to end: it gives its work to others, and tells
-	// those who send it clients to send no more. It still serves clients. It returns at once. It is
-	// not called when a part has failed.
+	// Leave tells the part that the program is about to end. The part hands its work to other
+	// programs, and says that it wants no more clients, but still serves those that come. Leave
+	// returns at once. It is not called when a part has failed.
 	Leave func()
 	// Drain tells the part that its end is near: it takes no new work, and sends away the
 	// clients that wait. It returns at once.
