@@ -85,7 +85,13 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel()
 	var loops sync.WaitGroup
 	loops.Go(func() { s.monitor(accepting) })
-	loops.Go(func() { s.accept(ctx, accepting) })
+	loops.Go(func() {
+		s.accept(ctx, accepting)
+		<-accepting.Done()
+		if ctx.Err() == nil {
+			s.slots.close() // not before: this node would take the jobs again that it puts back
+		}
+	})
 	loops.Go(func() { s.tick(ctx, accepting) })
 	loops.Go(func() { s.parkIdle(accepting) })
 	ended := make(chan struct{})
@@ -100,10 +106,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // Leave stops taking jobs, and tells the running jobs to write a checkpoint and go back to the queue, where other nodes
 // take them. It does not wait for that.
-func (s *Server) Leave() {
-	s.stages.Leave()
-	s.slots.close()
-}
+func (s *Server) Leave() { s.stages.Leave() }
 
 // Shutdown is Leave, and waits until Run has returned. Running jobs have until ctx ends to write a checkpoint and go back
 // to the queue. After that they are cut off without a checkpoint. It returns ctx's error if ctx ended first. Run must
