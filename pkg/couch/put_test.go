@@ -370,8 +370,13 @@ func TestAnswersToAWrite(t *testing.T) {
 	for _, text := range []string{`{"ok":true}`, `{"ok":true,"id":"x","rev":"1-a"}`, `{"rev":"1-a"}`, `[]`, `[{"ok":true,"id":"x","rev":"1-a"}]`} {
 		require.NoError(t, put(text), text)
 	}
-	for _, text := range []string{``, `{}`, `null`, `"x"`, `true`, `{"ok":false}`, `{"ok":true`} {
+	for _, text := range []string{`{}`, `null`, `"x"`, `true`, `{"ok":false}`} {
 		require.ErrorIs(t, put(text), couch.ErrMalformed, text)
+	}
+	for _, text := range []string{``, `{"ok":true`, `{"ok":true,"id":"s3cret-word`} {
+		err := put(text)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF, text)
+		require.NotContains(t, err.Error(), "s3cret-word")
 	}
 	for _, text := range []string{
 		`{"error":"forbidden","reason":"you sent s3cret-word"}`,

@@ -1,8 +1,10 @@
 package couch
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -190,11 +192,22 @@ func (d *Database) fetch(ctx context.Context, r *request, limit int, parse func(
 			return err
 		case len(body) > limit:
 			return fmt.Errorf("%w: an answer of more than %d bytes", ErrLimit, limit)
-		case parse != nil:
-			return parse(body)
+		case parse == nil:
+			return nil
 		}
-		return nil
+		if err = parse(body); err != nil && endsEarly(body) {
+			return fmt.Errorf("the answer %w: %w", quoted(string(body)), io.ErrUnexpectedEOF)
+		}
+		return err
 	})
+}
+
+// endsEarly reports whether body ends before its JSON value does. CouchDB ends an answer like that, properly for HTTP, when
+// something fails in the middle.
+func endsEarly(body []byte) bool {
+	var value json.RawMessage
+	err := json.NewDecoder(bytes.NewReader(body)).Decode(&value)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // call makes a request and calls read with its answer. If the answer is cut off, the request may be repeated.

@@ -360,6 +360,23 @@ func TestDatabasesInfo(t *testing.T) {
 		require.ErrorContains(t, err, "400 Bad Request")
 		require.Equal(t, 8, asked)
 	})
+	for _, early := range []string{"", "[", `[{"error":"unknown_error","reason":"badarg","ref":1}`} {
+		t.Run("an answer that ends early: "+early, func(t *testing.T) {
+			t.Parallel()
+			answers := []string{early, early, `[{"key":"a","info":{"update_seq":"5-a"}}]`}
+			server := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, answers[0])
+				answers = answers[1:]
+			})
+			infos, err := server.DatabasesInfo(t.Context(), []string{"a"})
+			require.NoError(t, err)
+			require.Equal(t, []couch.DatabaseInfo{{Name: "a", UpdateSeq: raw(`"5-a"`)}}, infos)
+			require.Empty(t, answers)
+			server = answering(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, early) }, noRetries)
+			_, err = server.DatabasesInfo(t.Context(), []string{"a"})
+			require.ErrorContains(t, err, "(the server ended it early)")
+		})
+	}
 	t.Run("nonsense", func(t *testing.T) {
 		t.Parallel()
 		server := answering(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{}`) }, noRetries)
