@@ -147,8 +147,7 @@ func misdeeds() []misdeed {
 					m.says = []string{"db_not_found: could not open http://" + host + "/db/"}
 				case fault == couchtest.Status404 && at == couchtest.Get:
 					m.says = []string{"missing_doc: document ", "the source announced a revision that it does not have"}
-				case fault == couchtest.AnnouncesLess && (at == couchtest.Info || at == couchtest.Local || at == couchtest.Put),
-					fault == couchtest.CompressBomb && at == couchtest.Get:
+				case fault == couchtest.CompressBomb && at == couchtest.Get:
 					m.says[2] = malformed
 				}
 				all = append(all, m)
