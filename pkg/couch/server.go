@@ -65,7 +65,8 @@ type DatabaseInfo struct {
 	Name string
 	// UpdateSeq is the sequence of the last change, see [Info]. It is nil if the server does not tell it.
 	UpdateSeq json.RawMessage
-	// Missing reports whether the server says that there is no such database.
+	// Missing reports whether the server says that there is no such database. CouchDB says so, too, if it fails to read the
+	// description, for example because too many databases are open.
 	Missing bool
 }
 

@@ -2,7 +2,6 @@ package watch
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -112,7 +111,7 @@ func (w *watch) compare(ctx context.Context, f *feed) error {
 	return nil
 }
 
-// changedOf returns the databases of some rows that have changed since they were noted, or are missing. With an error it
+// changedOf returns the databases of some rows that have changed since they were noted, or are gone. With an error it
 // returns those that were found before.
 func (w *watch) changedOf(ctx context.Context, server *couch.Server, rows []jobs.ParkedRow) (changed []string, err error) {
 	var names []string
@@ -133,10 +132,8 @@ func (w *watch) changedOf(ctx context.Context, server *couch.Server, rows []jobs
 		info := infos[row.Database]
 		switch {
 		case row.Woken, slices.Contains(changed, row.Database):
-		case info.Missing:
-			changed = append(changed, row.Database)
 		default:
-			is, err := w.differs(ctx, server, row, info.UpdateSeq)
+			is, err := w.differs(ctx, server, row, info)
 			if err != nil {
 				return changed, err
 			}
@@ -148,15 +145,15 @@ func (w *watch) changedOf(ctx context.Context, server *couch.Server, rows []jobs
 	return changed, nil
 }
 
-// differs reports whether a database with an update_seq, nil if it is not known, has something new for a parked job: a
-// change, or another `_security` object if the job copies that.
-func (w *watch) differs(ctx context.Context, server *couch.Server, row jobs.ParkedRow, updateSeq json.RawMessage) (bool, error) {
-	if updateSeq != nil && string(updateSeq) != row.UpdateSeq {
+// differs reports whether a database has something new for a parked job: a change, or another `_security` object if the
+// job copies that. A database that is said to be missing is asked, because CouchDB says so of each that it fails to open.
+func (w *watch) differs(ctx context.Context, server *couch.Server, row jobs.ParkedRow, info couch.DatabaseInfo) (bool, error) {
+	if info.Missing || info.UpdateSeq != nil && string(info.UpdateSeq) != row.UpdateSeq {
 		if is, err := w.changedSince(ctx, server, row); is || err != nil {
 			return is, err
 		}
 	}
-	if !mayDiffer(server, row, updateSeq) {
+	if !mayDiffer(server, row, info.UpdateSeq) {
 		return false, nil
 	}
 	return w.securityDiffers(ctx, server, row)

@@ -25,6 +25,7 @@ type source struct {
 	instance  string            // of the log; "" if there is none
 	forgetful bool              // it does not know the sequences of other logs, and says so
 	copies    bool              // each answer has another update_seq
+	crowded   bool              // it fails to open databases for their descriptions
 	down      bool              // it closes all connections
 	slow      time.Duration     // before each answer
 	hides     bool              // it describes no database
@@ -213,7 +214,7 @@ func (s *source) infos(w http.ResponseWriter, body []byte) {
 	rows := []string{}
 	for _, name := range request.Keys {
 		row := fmt.Sprintf(`{"key":%q,"error":"not_found"}`, name)
-		if _, ok := s.databases[name]; ok {
+		if _, ok := s.databases[name]; ok && !s.crowded {
 			row = fmt.Sprintf(`{"key":%q,"info":{"update_seq":%q}}`, name, s.sequence(name))
 		}
 		rows = append(rows, row)

@@ -90,6 +90,19 @@ func TestAnotherCopyIsNoChange(t *testing.T) {
 	})
 }
 
+// A CouchDB says of a database that it fails to open that there is none.
+func TestDatabaseThatFailsToOpenIsNoChange(t *testing.T) {
+	inLab(t, func(l *lab) {
+		l.source.write("db")
+		id := l.park("root", "db")
+		l.source.set(func() { l.source.crowded = true })
+		n := l.start()
+		l.sleeps(5*time.Hour, id)
+		require.Zero(t, n.Counts().WakesSafety)
+		require.InDelta(t, 5, n.Counts().Questions, 1)
+	})
+}
+
 // A round of many pages is spread over its time, except the first one, which is quick.
 func TestRoundsAreSpread(t *testing.T) {
 	inLab(t, func(l *lab) {
