@@ -10,7 +10,7 @@ import (
 // returns zero and false for a job that does not exist, or does not wait to be taken.
 func (x Index) DueBefore(tx kv.ReadTransaction, id string, limit int) (n int, more bool, err error) {
 	q := x.queue
-	row, err := awaitRow(q.readRow(tx, id))
+	row, err := q.readRow(tx, id).Await()
 	if err != nil || row == nil || row.status != Pending || row.scheduled > q.layer.now().Unix() {
 		return 0, false, err
 	}

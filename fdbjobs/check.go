@@ -3,6 +3,7 @@ package fdbjobs
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"settee/fdbjobs/upgrade"
 	"settee/pkg/kv"
@@ -111,19 +112,21 @@ func (c *checker) visit(p *check.Page, pair kv.KeyValue) (func() error, error) {
 
 // awaitJob returns the row of a job that another row belongs to. It returns nil if there is none, and ok is false if it
 // cannot be read, which is a fault of its own.
-func awaitJob(f kv.Future[[]byte]) (r *row, ok bool, err error) {
-	value, err := f.Await()
-	if err != nil || value == nil {
-		return nil, err == nil, err
+func awaitJob(f kv.Future[*row]) (r *row, ok bool, err error) {
+	r, err = f.Await()
+	if errors.Is(err, tuple.ErrMalformed) {
+		return nil, false, nil
 	}
-	r, err = parseRow(value)
-	return r, err == nil && r.sound(), nil
+	return r, err == nil && (r == nil || r.sound()), err
 }
+
+// as stores the elements of the key in into, as scanKey does, and reports whether it can.
+func (k keyed) as(into ...any) bool { return storeElements("a key", k.key, nil, into) == nil }
 
 // data checks a job's own row, and that it has the other rows that it must have.
 func (c *checker) data(k keyed) (func() error, error) {
 	var id string
-	if !rows.As(k.key[0], &id) {
+	if !k.as(&id) {
 		return nil, k.unknown()
 	}
 	r, err := parseRow(k.Value)
@@ -140,11 +143,9 @@ func (c *checker) data(k keyed) (func() error, error) {
 	}
 	owner, args := c.owner(k, id, r), c.allArgs(k, id, r)
 	return func() error {
-		var values [4][]byte
-		for i, read := range reads {
-			if values[i], err = read.Await(); err != nil {
-				return err
-			}
+		values, err := kv.All(reads)
+		if err != nil {
+			return err
 		}
 		state, indexed, listed := values[0], values[1], values[2]
 		if state == nil {
@@ -275,7 +276,7 @@ func (c *checker) allArgs(k keyed, id string, r *row) func() error {
 }
 
 // ofJob starts reading the job that the row with a key ending in id belongs to.
-func (k keyed) ofJob(id *string) (kv.Future[[]byte], bool) {
+func (k keyed) ofJob(id *string) (kv.Future[*row], bool) {
 	if len(k.key) == 0 || !rows.As(k.key[len(k.key)-1], id) {
 		return nil, false
 	}
@@ -312,7 +313,7 @@ func (c *checker) part(k keyed, what string, has func(*row) bool) (func() error,
 func (c *checker) args(k keyed) (func() error, error) {
 	var id string
 	var n int64
-	if !rows.As(k.key[0], &id) || !rows.As(k.key[1], &n) {
+	if !k.as(&id, &n) {
 		return nil, k.unknown()
 	}
 	job := k.queue.readRow(k, id)
@@ -368,11 +369,10 @@ func (c *checker) delayed(k keyed) (func() error, error) {
 // owned checks a row of the index, and that its counter exists.
 func (c *checker) owned(k keyed) (func() error, error) {
 	var id, owner, status, label, tag string
-	job, ok := k.ofJob(&id)
-	if !ok || !rows.As(k.key[0], &owner) || !rows.As(k.key[1], &status) || !rows.As(k.key[2], &label) || !rows.As(k.key[3], &tag) {
+	if !k.as(&owner, &status, &label, &tag, &id) {
 		return nil, k.unknown()
 	}
-	key := k.queue.keys.counts.Pack(status, owner, label, tag)
+	job, key := k.queue.readRow(k, id), k.queue.keys.counts.Pack(status, owner, label, tag)
 	counted := k.Get(key)
 	return func() error {
 		r, ok, err := awaitJob(job)
@@ -394,12 +394,10 @@ func (c *checker) owned(k keyed) (func() error, error) {
 
 // counts checks a counter.
 func (c *checker) counts(k keyed) (func() error, error) {
-	var status string
 	var counted counter
-	if !rows.As(k.key[0], &status) || !rows.As(k.key[1], &counted.owner) || !rows.As(k.key[2], &counted.part.Label) || !rows.As(k.key[3], &counted.part.Tag) {
+	if !k.as((*string)(&counted.part.Status), &counted.owner, &counted.part.Label, &counted.part.Tag) {
 		return nil, k.unknown()
 	}
-	counted.part.Status = Status(status)
 	n, err := rows.ParseInt(k.Value)
 	if err != nil {
 		n = -1
@@ -494,9 +492,7 @@ func (c *checker) countLater(ctx context.Context, to *check.Checker) error {
 }
 
 func (c *checker) claimer(k keyed) (func() error, error) {
-	e, err := tuple.Unpack(k.Value)
-	var at int64
-	if err != nil || len(e) != 1 || !rows.As(e[0], &at) {
+	if _, err := parseBeat(k.Value); err != nil {
 		k.unreadable("when a process last took jobs")
 	}
 	return nil, nil
@@ -516,22 +512,22 @@ func (c *checker) watched(k keyed) (func() error, error) {
 	return nil, nil
 }
 
-// Peek starts reading a job without its args, for a check of what belongs to it. The function that it returns returns
-// nil if the job does not exist. It does not fail if the job's rows are faulty: the job then has no Status, or no State.
-func (a Admin) Peek(tx kv.ReadTransaction, id string) func() (*Job, error) {
+// Peek starts reading a job without its args, for a check of what belongs to it. Its result is nil if the job does not
+// exist. It does not fail if the job's rows are faulty: the job then has no Status, or no State.
+func (a Admin) Peek(tx kv.ReadTransaction, id string) kv.Future[*Job] {
 	read, state := a.queue.readRow(tx, id), tx.Get(a.queue.keys.state.Pack(id))
-	return func() (*Job, error) {
-		value, err := read.Await()
-		if err != nil || value == nil {
+	return kv.Func[*Job](func() (*Job, error) {
+		r, err := read.Await()
+		faulty := errors.Is(err, tuple.ErrMalformed)
+		if err != nil && !faulty || err == nil && r == nil {
 			return nil, err
 		}
 		text, err := state.Await()
-		r, bad := parseRow(value)
-		if bad != nil {
+		if faulty {
 			return &Job{ID: id, State: text}, err
 		}
 		return r.job(id, text), err
-	}
+	})
 }
 
 // States returns the range of the states of all jobs, and a function that returns the id of the job that a key in it

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"settee/pkg/kv"
-	"settee/pkg/kv/rows"
-	"settee/pkg/tuple"
 )
 
 const (
@@ -205,7 +203,7 @@ type claim struct {
 	// Of one run.
 	again  bool // an earlier run has taken jobs
 	random *rand.Rand
-	rolled kv.Future[[]byte] // the last roll-up
+	rolled kv.Future[rollup] // the last roll-up
 }
 
 // taken is a job that a run took, whether or not that was committed.
@@ -219,14 +217,14 @@ func (c *claim) run(tx kv.Transaction) (claimRun, error) {
 	out := claimRun{heads: map[string][]byte{}}
 	c.beats, c.again = false, len(c.taken) > 0
 	c.random = rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
-	timeout := tx.Snapshot().Get(c.queue.keys.timeout)
+	timeout := c.queue.readTimeout(tx.Snapshot())
 	c.rolled = c.queue.share.readRollup(tx.Snapshot())
 	var err error
 	if done, err := c.recover(tx, &out); done || err != nil {
 		out.timeout = c.timeout // which that run wrote with the jobs
 		return out, err
 	}
-	if out.timeout, err = awaitTimeout(timeout); err != nil {
+	if out.timeout, err = timeout.Await(); err != nil {
 		return out, err
 	}
 	c.timeout = out.timeout
@@ -255,15 +253,16 @@ func (c *claim) drawLocks() {
 // recover finds the jobs that an earlier run of this transaction took, if that run was committed. It reads without
 // conflicts, so that later writes of the jobs' holders do not make the claim fail.
 func (c *claim) recover(tx kv.Transaction, out *claimRun) (bool, error) {
-	rows := make([]kv.Future[[]byte], len(c.taken))
+	ids := make([]string, len(c.taken))
 	for i, earlier := range c.taken {
-		rows[i] = c.queue.readRow(tx.Snapshot(), earlier.id)
+		ids[i] = earlier.id
+	}
+	found, err := c.queue.readRows(tx.Snapshot(), ids)
+	if err != nil {
+		return false, err
 	}
 	for i, earlier := range c.taken {
-		row, err := awaitRow(rows[i])
-		if err != nil {
-			return false, err
-		}
+		row := found[i]
 		if row == nil || !row.heldBy(earlier.lock) {
 			continue
 		}
@@ -293,9 +292,6 @@ func (c *claim) enough(out *claimRun) bool { return len(out.jobs) >= c.n || out.
 
 // parseDelayed returns the time and the job id of a key in delayed.
 func (q *Queue) parseDelayed(key []byte) (scheduled int64, id string, err error) {
-	elements, err := q.keys.delayed.Unpack(key)
-	if err == nil && (len(elements) != 2 || !rows.As(elements[0], &scheduled) || !rows.As(elements[1], &id)) {
-		err = tuple.ErrMalformed
-	}
+	err = scanKey("the key of a delayed job", q.keys.delayed, key, &scheduled, &id)
 	return scheduled, id, err
 }

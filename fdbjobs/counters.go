@@ -7,7 +7,6 @@ import (
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
-	"settee/pkg/tuple"
 )
 
 // counter is the number of an owner's jobs in a part. A counter goes when it reaches 0, so a walk over the counters of
@@ -24,42 +23,37 @@ func (k *keyspace) counterOf(r *row) []byte {
 }
 
 func (k *keyspace) parseCounter(pair kv.KeyValue) (c counter, err error) {
-	e, err := k.counts.Unpack(pair.Key)
-	var status string
-	if err == nil && (len(e) != 4 || !rows.As(e[0], &status) || !rows.As(e[1], &c.owner) ||
-		!rows.As(e[2], &c.part.Label) || !rows.As(e[3], &c.part.Tag)) {
-		err = tuple.ErrMalformed
-	}
+	err = scanKey("a counter of jobs", k.counts, pair.Key, (*string)(&c.part.Status), &c.owner, &c.part.Label, &c.part.Tag)
 	if err == nil {
-		c.n, err = rows.ParseInt(pair.Value)
+		c.n, err = parseCount(pair.Value)
 	}
+	return c, err
+}
+
+func parseCount(value []byte) (int64, error) {
+	n, err := rows.ParseInt(value)
 	if err != nil {
-		return c, fmt.Errorf("reading a counter of jobs: %w", err)
+		err = fmt.Errorf("reading a counter of jobs: %w", err)
 	}
-	c.part.Status = Status(status)
-	return c, nil
+	return n, err
 }
 
-// ownerCount is a pending read of an owner's counters of a status.
-type ownerCount struct{ counters kv.RangeResult }
-
-func (q *Queue) readOwnerCount(tx kv.ReadTransaction, owner string, status Status) ownerCount {
-	return ownerCount{tx.GetRange(rows.Range(q.keys.counts.Sub(string(status), owner)), kv.RangeOptions{})}
-}
-
-// await returns the sum of the counters.
-func (o ownerCount) await() (n int64, err error) {
-	for pair, err := range o.counters.All() {
-		if err != nil {
-			return 0, err
+// readOwnerCount starts reading the number of an owner's jobs with a status.
+func (q *Queue) readOwnerCount(tx kv.ReadTransaction, owner string, status Status) kv.Future[int64] {
+	counters := tx.GetRange(rows.Range(q.keys.counts.Sub(string(status), owner)), kv.RangeOptions{})
+	return kv.Func[int64](func() (n int64, err error) {
+		for pair, err := range counters.All() {
+			if err != nil {
+				return 0, err
+			}
+			m, err := parseCount(pair.Value)
+			if err != nil {
+				return 0, err
+			}
+			n += m
 		}
-		m, err := rows.ParseInt(pair.Value)
-		if err != nil {
-			return 0, fmt.Errorf("reading a counter of jobs: %w", err)
-		}
-		n += m
-	}
-	return n, nil
+		return n, nil
+	})
 }
 
 // The number of counters in one read of a walk. It doubles with each read.
@@ -222,16 +216,14 @@ func (x Index) Count(tx kv.ReadTransaction, parts ...Part) (n int64, err error) 
 		}
 		return n, err
 	}
-	reads := make([]kv.Future[[]byte], len(parts))
+	reads := make([]kv.Future[int64], len(parts))
 	for i, part := range parts {
-		reads[i] = tx.Get(x.queue.keys.counterOf(&row{owner: *x.owner, status: part.Status, label: part.Label, tag: part.Tag}))
+		key := x.queue.keys.counterOf(&row{owner: *x.owner, status: part.Status, label: part.Label, tag: part.Tag})
+		reads[i] = kv.Map(tx.Get(key), ifAny(0, parseCount))
 	}
-	for _, read := range reads {
-		counted, err := rows.AwaitInt(read)
-		if err != nil {
-			return 0, fmt.Errorf("reading a counter of jobs: %w", err)
-		}
-		n += counted
+	counted, err := kv.All(reads)
+	for _, m := range counted {
+		n += m
 	}
-	return n, nil
+	return n, err
 }

@@ -23,7 +23,7 @@ func (q *Queue) Add(tx kv.Transaction, specs ...Spec) error {
 	if len(specs) > math.MaxUint16 {
 		return fmt.Errorf("%w: %d jobs in one call, at most %d", ErrTooLarge, len(specs), math.MaxUint16)
 	}
-	specs, ids := slices.Clone(specs), make(map[string]bool, len(specs))
+	specs, seen := slices.Clone(specs), make(map[string]bool, len(specs))
 	for i := range specs {
 		spec := &specs[i]
 		err := spec.check()
@@ -33,29 +33,29 @@ func (q *Queue) Add(tx kv.Transaction, specs ...Spec) error {
 				err = fmt.Errorf("the job %q: %w", spec.ID, err)
 			}
 		}
-		if err == nil && ids[spec.ID] {
+		if err == nil && seen[spec.ID] {
 			err = fmt.Errorf("%w: the id %q is given twice", ErrInvalid, spec.ID)
 		}
 		if err != nil {
 			return err
 		}
-		ids[spec.ID] = true
+		seen[spec.ID] = true
 	}
-	batch, reads := q.batch(tx), make([]kv.Future[[]byte], len(specs))
+	batch, ids := q.batch(tx), make([]string, len(specs))
 	for i, spec := range specs {
-		reads[i] = q.readRow(tx, spec.ID)
+		ids[i] = spec.ID
 		batch.want(spec.Owner, spec.Scheduled.Unix())
 	}
+	olds, err := q.readRows(tx, ids)
+	if err != nil {
+		return err
+	}
 	var left []string // previous owners, which may have no other jobs
-	for i, spec := range specs {
-		old, err := awaitRow(reads[i])
-		if err != nil {
+	for i, old := range olds {
+		if err := q.add(batch, specs[i], old); err != nil {
 			return err
 		}
-		if err := q.add(batch, spec, old); err != nil {
-			return err
-		}
-		if old != nil && old.owner != spec.Owner {
+		if old != nil && old.owner != specs[i].Owner {
 			left = append(left, old.owner)
 		}
 	}
@@ -116,7 +116,7 @@ func (q *Queue) MakeDue(tx kv.Transaction, id, tag string) error {
 	if len(tag) > maxLabelSize {
 		return fmt.Errorf("%w: the job's tag: %d bytes, at most %d", ErrTooLarge, len(tag), maxLabelSize)
 	}
-	old, err := awaitRow(q.readRow(tx, id))
+	old, err := q.readRow(tx, id).Await()
 	switch {
 	case err != nil:
 		return err
@@ -143,30 +143,23 @@ func (q *Queue) MakeTaggedDue(tx kv.Transaction, ids []string, tag string, order
 	if len(ids) > math.MaxUint16 {
 		return nil, fmt.Errorf("%w: %d jobs in one call, at most %d", ErrTooLarge, len(ids), math.MaxUint16)
 	}
-	reads := make([]kv.Future[[]byte], len(ids))
-	for i, id := range ids {
-		reads[i] = q.readRow(tx, id)
+	olds, err := q.readRows(tx, ids)
+	if err != nil {
+		return nil, err
 	}
-	olds, batch := make([]*row, len(ids)), q.batch(tx)
-	for i, read := range reads {
-		old, err := awaitRow(read)
-		if err != nil {
-			return nil, err
-		}
-		if old != nil && old.waits() && old.tag == tag {
-			olds[i] = old
+	batch, made := q.batch(tx), make([]bool, len(ids))
+	for i, old := range olds {
+		if made[i] = old != nil && old.waits() && old.tag == tag; made[i] {
 			batch.line.want(old.owner)
 		}
 	}
-	made := make([]bool, len(ids))
 	for i, old := range olds {
-		if old == nil {
+		if !made[i] {
 			continue
 		}
 		if err := batch.put(ids[i], old, q.due(old, "", order+uint16(i))); err != nil {
 			return nil, err
 		}
-		made[i] = true
 	}
 	return made, nil
 }
@@ -218,27 +211,20 @@ func (q *Queue) SetTimeout(tx kv.Transaction, timeout time.Duration) error {
 
 // Timeout returns the queue's activity timeout, DefaultTimeout if none was set.
 func (q *Queue) Timeout(tx kv.ReadTransaction) (time.Duration, error) {
-	return awaitTimeout(tx.Get(q.keys.timeout))
+	return q.readTimeout(tx).Await()
 }
 
-func awaitTimeout(f kv.Future[[]byte]) (time.Duration, error) {
-	value, err := f.Await()
-	if err != nil || value == nil {
-		return DefaultTimeout, err
-	}
-	return parseTimeout(value)
+func (q *Queue) readTimeout(tx kv.ReadTransaction) kv.Future[time.Duration] {
+	return kv.Map(tx.Get(q.keys.timeout), ifAny(DefaultTimeout, parseTimeout))
 }
 
 func packTimeout(timeout time.Duration) []byte { return tuple.Tuple{timeout.Seconds()}.Pack() }
 
 func parseTimeout(value []byte) (time.Duration, error) {
-	elements, err := tuple.Unpack(value)
-	if err != nil {
-		return 0, fmt.Errorf("reading a timeout: %w", err)
-	}
 	var seconds float64
-	if len(elements) != 1 || !rows.As(elements[0], &seconds) || !(seconds > 0) {
-		return 0, fmt.Errorf("reading a timeout: unknown form %v", elements)
+	err := scan("a timeout", value, &seconds)
+	if err == nil && !(seconds > 0) {
+		err = fmt.Errorf("reading a timeout: %w: %v", tuple.ErrMalformed, seconds)
 	}
-	return time.Duration(math.Round(seconds * float64(time.Second))), nil
+	return time.Duration(math.Round(seconds * float64(time.Second))), err
 }

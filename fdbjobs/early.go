@@ -35,7 +35,7 @@ func (c *claim) takeAny(tx kv.Transaction, out *claimRun) error {
 func (c *claim) takeAnyOf(tx kv.Transaction, out *claimRun, t tally) error {
 	middle := fmt.Sprintf("%016x", c.random.Uint64())
 	for _, after := range []string{middle, ""} {
-		ids, err := c.queue.readIDs(tx.Snapshot(), t.owner, after, c.n-len(out.jobs), t.parts).await()
+		ids, err := c.queue.readIDs(tx.Snapshot(), t.owner, after, c.n-len(out.jobs), t.parts).Await()
 		if err != nil {
 			return err
 		}
@@ -85,29 +85,30 @@ func (c *claim) takeEarly(tx kv.Transaction, out *claimRun, now int64) error {
 
 // takePending takes the pending ones of some jobs.
 func (c *claim) takePending(tx kv.Transaction, out *claimRun, ids []string) error {
-	reads := make([]jobRead, len(ids))
+	reads, rows := make([]jobRead, len(ids)), make([]kv.Future[*row], len(ids))
 	for i, id := range ids {
 		reads[i] = c.queue.readJob(tx, id)
+		rows[i] = reads[i].row
 	}
-	found, weights := make([]*row, len(ids)), map[string]kv.Future[[]byte]{}
-	for i, read := range reads {
-		var err error
-		if found[i], err = awaitRow(read.row); err != nil {
-			return err
-		}
-		if found[i] != nil && found[i].status == Pending {
-			c.readWeight(tx, weights, found[i].owner)
+	found, err := kv.All(rows)
+	if err != nil {
+		return err
+	}
+	weights := map[string]kv.Future[float64]{}
+	for _, row := range found {
+		if row != nil && row.status == Pending {
+			c.readWeight(tx, weights, row.owner)
 		}
 	}
 	for i, row := range found {
 		if row == nil || row.status != Pending || c.enough(out) {
 			continue
 		}
-		_, paused, err := awaitWeight(weights[row.owner])
+		weight, err := weights[row.owner].Await()
 		if err != nil {
 			return err
 		}
-		if paused {
+		if weight == 0 {
 			continue
 		}
 		job, err := reads[i].job(row)

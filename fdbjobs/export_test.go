@@ -36,7 +36,7 @@ func (h *Held) StopTimer() { h.timer.Stop() }
 
 // LockOf returns the lock in the row of a job, or "".
 func (q *Queue) LockOf(tx kv.ReadTransaction, id string) (string, error) {
-	r, err := awaitRow(q.readRow(tx, id))
+	r, err := q.readRow(tx, id).Await()
 	if err != nil || r == nil {
 		return "", err
 	}
@@ -98,7 +98,7 @@ func each(tx kv.ReadTransaction, s tuple.Subspace, f func(key tuple.Tuple, value
 
 // Delay adds a job as a process whose clock is behind does.
 func (q *Queue) Delay(tx kv.Transaction, id string, scheduled time.Time) error {
-	old, err := awaitRow(q.readRow(tx, id))
+	old, err := q.readRow(tx, id).Await()
 	if err != nil {
 		return err
 	}

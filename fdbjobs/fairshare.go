@@ -69,7 +69,7 @@ func (f *Fair) SetWeight(tx kv.Transaction, owner string, weight float64) error 
 	case !(weight >= 0) || math.IsInf(weight, 1):
 		return fmt.Errorf("%w: the weight of the owner %q is %v, not 0 or a positive number", ErrInvalid, owner, weight)
 	}
-	_, paused, err := awaitWeight(tx.Get(f.weights.Pack(owner)))
+	before, err := f.readWeight(tx, owner).Await()
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (f *Fair) SetWeight(tx kv.Transaction, owner string, weight float64) error 
 	} else {
 		tx.Set(f.weights.Pack(owner), tuple.Tuple{weight}.Pack())
 	}
-	if !paused || weight == 0 {
+	if before > 0 || weight == 0 {
 		return f.fold(tx, []string{owner})
 	}
 	tx.Add(f.queue.keys.watchReady, 1)
@@ -87,11 +87,7 @@ func (f *Fair) SetWeight(tx kv.Transaction, owner string, weight float64) error 
 
 // Weight returns an owner's weight.
 func (f *Fair) Weight(tx kv.ReadTransaction, owner string) (float64, error) {
-	weight, paused, err := awaitWeight(tx.Get(f.weights.Pack(owner)))
-	if paused {
-		weight = 0
-	}
-	return weight, err
+	return f.readWeight(tx, owner).Await()
 }
 
 // Weights returns the weights by owner that are not [DefaultWeight].
@@ -171,38 +167,38 @@ func (f *Fair) admit(tx kv.Transaction, owner string, part int64) error {
 	now := tx.Snapshot()
 	reading, rolled := f.readUsage(tx, now, owner), f.readRollup(now)
 	pending := f.queue.readOwnerCount(now, owner, Pending)
-	lowest := f.lowestUsage(now)
+	lowest := f.lowestUsage(now, owner, rolled)
 
-	u, err := reading.await()
+	u, err := reading.Await()
 	if err != nil {
 		return err
 	}
-	r, err := awaitRollup(rolled)
+	r, err := rolled.Await()
 	if err != nil {
 		return err
 	}
-	waiting, err := pending.await()
+	waiting, err := pending.Await()
 	if err != nil {
 		return err
 	}
 	s := u.standing
-	if u.known && part == rankIdle {
+	if s.known && part == rankIdle {
 		return nil
 	}
-	if u.known {
+	if s.known {
 		tx.Clear(f.ranks.Pack(rankIdle, s.rank, owner))
 	}
-	if !u.known || waiting+u.running <= 0 {
-		least, err := lowest(owner, r)
+	if !s.known || waiting+u.running <= 0 {
+		least, err := lowest.Await()
 		if err != nil {
 			return err
 		}
-		s.usage, s.generation = least*u.weight, r.generation
-		s.rank = least + float64(r.running*u.running)/u.weight
+		s.usage, s.generation = least*divisor(u.weight), r.generation
+		s.rank = least + float64(r.running*u.running)/divisor(u.weight)
 		tx.Clear(f.charges.Pack(owner))
 	}
 	tx.Set(f.standings.Pack(owner), s.pack())
-	if !u.paused {
+	if u.weight > 0 {
 		tx.Set(f.ranks.Pack(part, s.rank, owner), nil)
 	}
 	if part == rankWaiting {
@@ -232,13 +228,13 @@ const lowestOf = 8
 
 // lowestUsage starts reading the lowest usage per weight among all owners except one, without what counts for running
 // jobs.
-func (f *Fair) lowestUsage(tx kv.ReadTransaction) func(except string, r rollup) (float64, error) {
+func (f *Fair) lowestUsage(tx kv.ReadTransaction, except string, rolled kv.Future[rollup]) kv.Future[float64] {
 	var parts []kv.RangeResult
 	for _, part := range []int64{rankIdle, rankWaiting} {
 		parts = append(parts, tx.GetRange(rows.Range(f.ranks.Sub(part)), kv.RangeOptions{Limit: lowestOf}))
 	}
-	return func(except string, r rollup) (float64, error) {
-		var reads []usageRead
+	return kv.Func[float64](func() (float64, error) {
+		var reads []kv.Future[ownerUsage]
 		for _, part := range parts {
 			for pair, err := range part.All() {
 				if err != nil {
@@ -253,49 +249,44 @@ func (f *Fair) lowestUsage(tx kv.ReadTransaction) func(except string, r rollup) 
 				}
 			}
 		}
-		lowest := math.Inf(1)
-		for _, read := range reads {
-			u, err := read.await()
-			if err != nil {
-				return 0, err
-			}
-			lowest = min(lowest, u.usage(r)/u.weight)
+		r, err := rolled.Await()
+		if err != nil {
+			return 0, err
 		}
-		if math.IsInf(lowest, 1) {
+		usages, err := kv.All(reads)
+		lowest := math.Inf(1)
+		for _, u := range usages {
+			lowest = min(lowest, u.usage(r)/divisor(u.weight))
+		}
+		if len(usages) == 0 {
 			lowest = 0
 		}
-		return lowest, nil
-	}
+		return lowest, err
+	})
 }
 
 // parseRank parses a key of ranks.
 func (f *Fair) parseRank(key []byte) (rank float64, owner string, err error) {
-	e, err := f.ranks.Unpack(key)
-	if err == nil && (len(e) != 3 || !rows.As(e[1], &rank) || !rows.As(e[2], &owner)) {
-		err = tuple.ErrMalformed
-	}
-	if err != nil {
-		err = fmt.Errorf("reading an owner's rank: %w", err)
-	}
+	err = scanKey("an owner's rank", f.ranks, key, nil, &rank, &owner)
 	return rank, owner, err
 }
 
 // leave starts reading an owner without ready jobs. The function that it returns takes the owner out of the line. An
 // owner whose job becomes ready meanwhile conflicts with that, or enters again.
 func (f *Fair) leave(tx kv.Transaction, owner string) func() error {
-	reading, weight := tx.Get(f.standings.Pack(owner)), tx.Get(f.weights.Pack(owner))
+	reading, weighing := f.readStanding(tx, owner), f.readWeight(tx, owner)
 	return func() error {
-		s, known, err := awaitStanding(reading)
-		if err != nil || !known {
+		s, err := reading.Await()
+		if err != nil || !s.known {
 			return err
 		}
-		_, paused, err := awaitWeight(weight)
+		weight, err := weighing.Await()
 		if err != nil {
 			return err
 		}
 		tx.Clear(f.waiting.Pack(owner))
 		tx.Clear(f.ranks.Pack(rankWaiting, s.rank, owner))
-		if !paused {
+		if weight > 0 {
 			tx.Set(f.ranks.Pack(rankIdle, s.rank, owner), nil)
 		}
 		return nil
@@ -305,8 +296,8 @@ func (f *Fair) leave(tx kv.Transaction, owner string) func() error {
 // forget removes the rows of an owner without pending or running jobs, except its weight, and reports whether it had
 // any.
 func (f *Fair) forget(tx kv.Transaction, owner string) (known bool, err error) {
-	s, known, err := awaitStanding(tx.Get(f.standings.Pack(owner)))
-	if err != nil || !known {
+	s, err := f.readStanding(tx, owner).Await()
+	if err != nil || !s.known {
 		return false, err
 	}
 	for _, part := range []int64{rankIdle, rankWaiting} {
@@ -340,38 +331,39 @@ func (f *Fair) owners(tx kv.ReadTransaction, after string, limit int) (names []s
 // subtracts what it moves.
 func (f *Fair) fold(tx kv.Transaction, owners []string) error {
 	rolled := f.readRollup(tx.Snapshot())
-	waits, reads := make([]kv.Future[[]byte], len(owners)), make([]usageRead, len(owners))
+	waiting, reads := make([]kv.Future[[]byte], len(owners)), make([]kv.Future[ownerUsage], len(owners))
 	for i, owner := range owners {
-		waits[i] = tx.Get(f.waiting.Pack(owner))
+		waiting[i] = tx.Get(f.waiting.Pack(owner))
 		reads[i] = f.readUsage(tx, tx.Snapshot(), owner)
 	}
-	r, err := awaitRollup(rolled)
+	r, err := rolled.Await()
+	if err != nil {
+		return err
+	}
+	usages, err := kv.All(reads)
+	if err != nil {
+		return err
+	}
+	waits, err := kv.All(waiting)
 	if err != nil {
 		return err
 	}
 	for i, owner := range owners {
-		u, err := reads[i].await()
-		if err != nil {
-			return err
-		}
-		waits, err := waits[i].Await()
-		if err != nil {
-			return err
-		}
-		if !u.known {
+		u := usages[i]
+		if !u.standing.known {
 			continue
 		}
 		next := standing{usage: max(u.usage(r), 0), generation: r.generation}
-		next.rank = (next.usage + float64(r.running*u.running)) / u.weight
+		next.rank = (next.usage + float64(r.running*u.running)) / divisor(u.weight)
 		if u.charged != 0 {
 			f.Charge(tx, owner, -u.charged)
 		}
 		part := rankIdle
-		if waits != nil {
+		if waits[i] != nil {
 			part = rankWaiting
 		}
 		tx.Clear(f.ranks.Pack(part, u.standing.rank, owner))
-		if !u.paused {
+		if u.weight > 0 {
 			tx.Set(f.ranks.Pack(part, next.rank, owner), nil)
 		}
 		tx.Set(f.standings.Pack(owner), next.pack())

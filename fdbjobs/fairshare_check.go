@@ -1,14 +1,17 @@
 package fdbjobs
 
 import (
+	"errors"
+
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
 )
 
 // ofOwner checks a row of an owner, which needs a row in owners. A row without it is cleared.
 func (c *checker) ofOwner(k keyed, what string) (func() error, error) {
 	var owner string
-	if !rows.As(k.key[0], &owner) {
+	if !k.as(&owner) {
 		return nil, k.unknown()
 	}
 	standing := k.Get(k.queue.share.standings.Pack(owner))
@@ -34,7 +37,7 @@ func (c *checker) charges(k keyed) (func() error, error) {
 // standing checks a row in owners, and that it has its rank.
 func (c *checker) standing(k keyed) (func() error, error) {
 	var owner string
-	if !rows.As(k.key[0], &owner) {
+	if !k.as(&owner) {
 		return nil, k.unknown()
 	}
 	s, err := parseStanding(k.Value)
@@ -43,7 +46,7 @@ func (c *checker) standing(k keyed) (func() error, error) {
 		return nil, nil
 	}
 	share := k.queue.share
-	waits, weight := k.Get(share.waiting.Pack(owner)), k.Get(share.weights.Pack(owner))
+	waits, weight := k.Get(share.waiting.Pack(owner)), share.readWeight(k, owner)
 	keys := [2][]byte{share.ranks.Pack(rankIdle, s.rank, owner), share.ranks.Pack(rankWaiting, s.rank, owner)}
 	ranked := [2]kv.Future[[]byte]{k.Get(keys[rankIdle]), k.Get(keys[rankWaiting])}
 	return func() error {
@@ -68,27 +71,24 @@ func (c *checker) standing(k keyed) (func() error, error) {
 }
 
 // awaitPaused reports whether an owner's weight says that it is paused. A weight that cannot be read is a fault of its own.
-func awaitPaused(weight kv.Future[[]byte]) (bool, error) {
-	value, err := weight.Await()
-	if err != nil || value == nil {
-		return false, err
+func awaitPaused(reading kv.Future[float64]) (bool, error) {
+	weight, err := reading.Await()
+	if errors.Is(err, tuple.ErrMalformed) {
+		return false, nil
 	}
-	_, paused, bad := awaitWeight(known(value))
-	return bad == nil && paused, nil
+	return err == nil && weight == 0, err
 }
 
 func (c *checker) rank(k keyed) (func() error, error) {
 	var part int64
-	if !rows.As(k.key[0], &part) || part != rankIdle && part != rankWaiting {
-		return nil, k.unknown()
-	}
-	rank, owner, err := k.queue.share.parseRank(k.Key)
-	if err != nil {
+	var rank float64
+	var owner string
+	if !k.as(&part, &rank, &owner) || part != rankIdle && part != rankWaiting {
 		return nil, k.unknown()
 	}
 	share := k.queue.share
 	standing, waits := k.Get(share.standings.Pack(owner)), k.Get(share.waiting.Pack(owner))
-	weight := k.Get(share.weights.Pack(owner))
+	weight := share.readWeight(k, owner)
 	return func() error {
 		value, err := standing.Await()
 		if err != nil {
@@ -118,7 +118,7 @@ func (c *checker) weight(k keyed) (func() error, error) {
 }
 
 func (c *checker) rollup(k keyed) (func() error, error) {
-	if _, err := awaitRollup(known(k.Value)); err != nil {
+	if _, err := parseRollup(k.Value); err != nil {
 		k.unreadable("the last roll-up")
 	}
 	return nil, nil

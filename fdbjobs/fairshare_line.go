@@ -108,8 +108,8 @@ func (o *order) next(n int) (owners []*party, err error) {
 // price sets the usage of owners whose names and ranks are known, and returns what a running job counts. If running jobs
 // count, or if exact is set, it reads all that an owner's usage consists of: a rank contains the running jobs at the time
 // when it was written, and lags behind roll-ups. Otherwise it reads only the charges since then.
-func (f *Fair) price(tx kv.ReadTransaction, rolled kv.Future[[]byte], owners []*party, exact bool) (unit float64, err error) {
-	r, err := awaitRollup(rolled)
+func (f *Fair) price(tx kv.ReadTransaction, rolled kv.Future[rollup], owners []*party, exact bool) (unit float64, err error) {
+	r, err := rolled.Await()
 	if err != nil {
 		return 0, err
 	}
@@ -122,35 +122,34 @@ func (f *Fair) price(tx kv.ReadTransaction, rolled kv.Future[[]byte], owners []*
 }
 
 func (f *Fair) priceAll(tx kv.ReadTransaction, owners []*party, r rollup) error {
-	reads := make([]usageRead, len(owners))
+	reads := make([]kv.Future[ownerUsage], len(owners))
 	for i, p := range owners {
 		reads[i] = f.readUsage(tx, tx, p.owner)
 	}
-	for i, p := range owners {
-		u, err := reads[i].await()
-		if err != nil {
-			return err
-		}
-		p.used, p.weight, p.offset = u.perWeight(r), u.weight, offset(p.owner, r.generation)
+	usages, err := kv.All(reads)
+	for i, u := range usages {
+		p := owners[i]
+		p.weight, p.offset = divisor(u.weight), offset(p.owner, r.generation)
+		p.used = (u.usage(r) + float64(r.running*u.running)) / p.weight
 	}
-	return nil
+	return err
 }
 
 // priceCharges adds the later charges to the owners' ranks.
 func (f *Fair) priceCharges(tx kv.ReadTransaction, owners []*party) error {
-	charges, weights := make([]kv.Future[[]byte], len(owners)), make([]kv.Future[[]byte], len(owners))
+	charges, weights := make([]kv.Future[int64], len(owners)), make([]kv.Future[float64], len(owners))
 	for i, p := range owners {
-		charges[i], weights[i] = tx.Get(f.charges.Pack(p.owner)), tx.Get(f.weights.Pack(p.owner))
+		charges[i], weights[i] = f.readCharges(tx, p.owner), f.readWeight(tx, p.owner)
 	}
-	for i, p := range owners {
-		n, err := rows.AwaitInt(charges[i])
-		if err != nil {
-			return err
-		}
-		if p.weight, _, err = awaitWeight(weights[i]); err != nil {
-			return err
-		}
-		p.used = p.rank + float64(n)/p.weight
+	charged, err := kv.All(charges)
+	if err != nil {
+		return err
 	}
-	return nil
+	weighed, err := kv.All(weights)
+	for i, weight := range weighed {
+		p := owners[i]
+		p.weight = divisor(weight)
+		p.used = p.rank + float64(charged[i])/p.weight
+	}
+	return err
 }

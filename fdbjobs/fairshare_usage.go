@@ -1,6 +1,7 @@
 package fdbjobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -20,19 +21,14 @@ type rollup struct {
 	running    int64 // Usage.Running
 }
 
-func awaitRollup(f kv.Future[[]byte]) (r rollup, err error) {
-	value, err := f.Await()
-	if err != nil || value == nil {
-		return r, err
-	}
-	e, err := tuple.Unpack(value)
-	if err == nil && (len(e) != 4 || !rows.As(e[0], &r.generation) || !rows.As(e[1], &r.at) || !rows.As(e[2], &r.coeff) || !rows.As(e[3], &r.running)) {
-		err = fmt.Errorf("unknown form %v", e)
-	}
-	if err != nil {
-		return r, fmt.Errorf("reading the last roll-up: %w", err)
-	}
-	return r, nil
+// readRollup starts reading the last roll-up. It is the zero value if there was none.
+func (f *Fair) readRollup(tx kv.ReadTransaction) kv.Future[rollup] {
+	return kv.Map(tx.Get(f.rollup), ifAny(rollup{}, parseRollup))
+}
+
+func parseRollup(value []byte) (r rollup, err error) {
+	err = scan("the last roll-up", value, &r.generation, &r.at, &r.coeff, &r.running)
+	return r, err
 }
 
 // Usage says how the usage of owners is counted.
@@ -87,7 +83,7 @@ func (f *Fair) RollUp(ctx context.Context, u Usage) (bool, error) {
 	began, at := time.Now(), f.queue.layer.now().Unix()
 	var mine int64 // the generation that an earlier run of the function wrote
 	due, err := kv.TransactValue(ctx, f.queue.layer.db, func(tx kv.Transaction) (bool, error) {
-		r, err := awaitRollup(f.readRollup(tx))
+		r, err := f.readRollup(tx).Await()
 		if err != nil {
 			return false, err
 		}
@@ -134,19 +130,20 @@ type standing struct {
 	usage      float64 // without later charges
 	rank       float64 // usage over weight, as in ranks
 	generation int64   // of the last roll-up in usage
+	known      bool    // there is such a key
 }
 
 func (s standing) pack() []byte { return tuple.Tuple{s.usage, s.rank, s.generation}.Pack() }
 
-func parseStanding(value []byte) (s standing, err error) {
-	e, err := tuple.Unpack(value)
-	if err != nil {
-		return s, fmt.Errorf("reading an owner's row: %w", err)
-	}
-	if len(e) != 3 || !rows.As(e[0], &s.usage) || !rows.As(e[1], &s.rank) || !rows.As(e[2], &s.generation) {
-		return s, fmt.Errorf("reading an owner's row: unknown form %v", e)
-	}
-	return s, nil
+func parseStanding(value []byte) (standing, error) {
+	s := standing{known: true}
+	err := scan("an owner's row", value, &s.usage, &s.rank, &s.generation)
+	return s, err
+}
+
+// readStanding starts reading an owner's standing.
+func (f *Fair) readStanding(tx kv.ReadTransaction, owner string) kv.Future[standing] {
+	return kv.Map(tx.Get(f.standings.Pack(owner)), ifAny(standing{}, parseStanding))
 }
 
 // rolled returns the usage after the roll-ups since its generation.
@@ -157,96 +154,57 @@ func (s standing) rolled(r rollup) float64 {
 	return s.usage
 }
 
-// awaitWeight returns a weight. That of a paused owner counts as DefaultWeight in its usage per weight.
-func awaitWeight(f kv.Future[[]byte]) (weight float64, paused bool, err error) {
-	value, err := f.Await()
-	if err != nil || value == nil {
-		return DefaultWeight, false, err
-	}
-	if weight, err = parseWeight(value); weight == 0 {
-		return DefaultWeight, err == nil, err
-	}
-	return weight, false, nil
+// readWeight starts reading an owner's weight. It is 0 if the owner is paused.
+func (f *Fair) readWeight(tx kv.ReadTransaction, owner string) kv.Future[float64] {
+	return kv.Map(tx.Get(f.weights.Pack(owner)), ifAny(DefaultWeight, parseWeight))
 }
+
+// divisor returns what an owner's usage is divided by: its weight, or DefaultWeight if it is paused.
+func divisor(weight float64) float64 { return cmp.Or(weight, DefaultWeight) }
 
 func parseWeight(value []byte) (weight float64, err error) {
-	e, err := tuple.Unpack(value)
-	if err == nil && (len(e) != 1 || !rows.As(e[0], &weight) || !(weight >= 0)) {
-		err = fmt.Errorf("unknown form %v", e)
+	err = scan("an owner's weight", value, &weight)
+	if err == nil && !(weight >= 0) {
+		err = fmt.Errorf("reading an owner's weight: %w: %v", tuple.ErrMalformed, weight)
 	}
-	if err != nil {
-		return 0, fmt.Errorf("reading an owner's weight: %w", err)
-	}
-	return weight, nil
+	return weight, err
 }
 
-// usageRead is a pending read of an owner's usage.
-type usageRead struct {
-	standing, weight, charges kv.Future[[]byte]
-	running                   func() (int64, error)
-}
-
-// readUsage starts reading an owner's usage. It reads the standing and weight, which change together with the rank,
-// through own, and the rest through rest.
-func (f *Fair) readUsage(own, rest kv.ReadTransaction, owner string) usageRead {
-	return usageRead{
-		standing: own.Get(f.standings.Pack(owner)), weight: own.Get(f.weights.Pack(owner)),
-		charges: rest.Get(f.charges.Pack(owner)), running: f.queue.readOwnerCount(rest, owner, Running).await,
-	}
+// readCharges starts reading what an owner was charged since its standing was written.
+func (f *Fair) readCharges(tx kv.ReadTransaction, owner string) kv.Future[int64] {
+	return kv.Map(tx.Get(f.charges.Pack(owner)), ifAny(0, rows.ParseInt))
 }
 
 // ownerUsage is the usage of an owner.
 type ownerUsage struct {
 	standing standing
-	known    bool // it has a standing
-	weight   float64
-	paused   bool
-	charged  int64 // since the standing was written
-	running  int64 // the number of its running jobs
+	weight   float64 // 0 if it is paused
+	charged  int64   // since the standing was written
+	running  int64   // the number of its running jobs
 }
 
-// readCharged is readUsage with a known standing, and without running jobs.
-func (f *Fair) readCharged(tx kv.ReadTransaction, owner string, standing []byte) usageRead {
-	return usageRead{
-		standing: known(standing), weight: tx.Get(f.weights.Pack(owner)),
-		charges: tx.Get(f.charges.Pack(owner)), running: func() (int64, error) { return 0, nil },
-	}
+// readUsage starts reading an owner's usage. It reads the standing and weight, which change together with the rank,
+// through own, and the rest through rest.
+func (f *Fair) readUsage(own, rest kv.ReadTransaction, owner string) kv.Future[ownerUsage] {
+	return joinUsage(
+		f.readStanding(own, owner), f.readWeight(own, owner), f.readCharges(rest, owner), f.queue.readOwnerCount(rest, owner, Running))
 }
 
-// known is a future whose value is known.
-type known []byte
-
-func (k known) Await() ([]byte, error) { return k, nil }
-
-func (u usageRead) await() (o ownerUsage, err error) {
-	if o.standing, o.known, err = awaitStanding(u.standing); err != nil {
-		return o, err
-	}
-	if o.weight, o.paused, err = awaitWeight(u.weight); err != nil {
-		return o, err
-	}
-	if o.charged, err = rows.AwaitInt(u.charges); err != nil {
-		return o, err
-	}
-	o.running, err = u.running()
-	return o, err
+func joinUsage(standings kv.Future[standing], weights kv.Future[float64], charges, running kv.Future[int64]) kv.Future[ownerUsage] {
+	return kv.Func[ownerUsage](func() (u ownerUsage, err error) {
+		if u.standing, err = standings.Await(); err != nil {
+			return u, err
+		}
+		if u.weight, err = weights.Await(); err != nil {
+			return u, err
+		}
+		if u.charged, err = charges.Await(); err != nil {
+			return u, err
+		}
+		u.running, err = running.Await()
+		return u, err
+	})
 }
 
 // usage returns the charges, decayed by the roll-ups.
-func (o ownerUsage) usage(r rollup) float64 { return o.standing.rolled(r) + float64(o.charged) }
-
-// perWeight returns the usage including running jobs, divided by the owner's weight.
-func (o ownerUsage) perWeight(r rollup) float64 {
-	return (o.usage(r) + float64(r.running*o.running)) / o.weight
-}
-
-func (f *Fair) readRollup(tx kv.ReadTransaction) kv.Future[[]byte] { return tx.Get(f.rollup) }
-
-func awaitStanding(f kv.Future[[]byte]) (s standing, known bool, err error) {
-	value, err := f.Await()
-	if err != nil || value == nil {
-		return s, false, err
-	}
-	s, err = parseStanding(value)
-	return s, true, err
-}
+func (u ownerUsage) usage(r rollup) float64 { return u.standing.rolled(r) + float64(u.charged) }

@@ -178,7 +178,7 @@ func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.T
 	timeout := DefaultTimeout
 	err := h.write(ctx, &write{also: also, renews: true, apply: func(s *sharing, old *row) error {
 		var err error
-		if timeout, err = awaitTimeout(s.timeout); err != nil {
+		if timeout, err = s.timeout.Await(); err != nil {
 			return err
 		}
 		next := *old
@@ -271,7 +271,7 @@ func (h *Held) resubmit(
 // IsResubmitted reports whether the job was added again while it ran. The next update then queues it.
 func (h *Held) IsResubmitted(ctx context.Context) (bool, error) {
 	return kv.TransactValue(ctx, h.queue.layer.db, func(tx kv.Transaction) (bool, error) {
-		row, err := awaitRow(h.queue.readRow(tx.Snapshot(), h.job.ID))
+		row, err := h.queue.readRow(tx.Snapshot(), h.job.ID).Await()
 		if err != nil {
 			return false, err
 		}

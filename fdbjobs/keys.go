@@ -161,40 +161,68 @@ func elementOf[T any](p *T) any {
 }
 
 func parseRow(value []byte) (*row, error) {
-	t, err := tuple.Unpack(value)
-	if err != nil {
-		return nil, fmt.Errorf("reading a job's row: %w", err)
-	}
 	var r row
-	fields := r.fields()
-	ok := len(t) == len(fields)
-	for i := 0; ok && i < len(fields); i++ {
-		switch field := fields[i].(type) {
-		case *string:
-			ok = rows.As(t[i], field)
-		case *int64:
-			ok = rows.As(t[i], field)
-		case *bool:
-			ok = rows.As(t[i], field)
-		case **int64:
-			ok = parseElement(t[i], field)
-		case **tuple.Versionstamp:
-			ok = parseElement(t[i], field)
-		}
-	}
-	if !ok {
-		return nil, fmt.Errorf("reading a job's row: unknown form of %d elements", len(t))
-	}
-	return &r, nil
+	return &r, scan("a job's row", value, r.fields()...)
 }
 
-// parseElement reads an element that may be null.
-func parseElement[T int64 | tuple.Versionstamp](element any, into **T) bool {
+// scan stores the elements of a packed tuple in into: pointers to their types. A pointer to a pointer is for an element
+// that may be null, nil for one that is not needed. what names the value in errors, which wrap [tuple.ErrMalformed].
+func scan(what string, packed []byte, into ...any) error {
+	t, err := tuple.Unpack(packed)
+	return storeElements(what, t, err, into)
+}
+
+// scanKey is [scan] for a key of s.
+func scanKey(what string, s tuple.Subspace, key []byte, into ...any) error {
+	t, err := s.Unpack(key)
+	return storeElements(what, t, err, into)
+}
+
+func storeElements(what string, t tuple.Tuple, err error, into []any) error {
+	ok := len(t) == len(into)
+	for i := 0; ok && i < len(into); i++ {
+		switch into := into[i].(type) {
+		case *string:
+			ok = rows.As(t[i], into)
+		case *int64:
+			ok = rows.As(t[i], into)
+		case *float64:
+			ok = rows.As(t[i], into)
+		case *bool:
+			ok = rows.As(t[i], into)
+		case *tuple.Versionstamp:
+			ok = rows.As(t[i], into)
+		case **int64:
+			ok = storeNullable(t[i], into)
+		case **tuple.Versionstamp:
+			ok = storeNullable(t[i], into)
+		}
+	}
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: unknown form of %d elements", tuple.ErrMalformed, len(t))
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", what, err)
+	}
+	return nil
+}
+
+func storeNullable[T any](element any, into **T) bool {
 	if element == nil {
 		return true
 	}
 	*into = new(T)
 	return rows.As(element, *into)
+}
+
+// ifAny returns parse for the value of a key that may not exist. It returns none then.
+func ifAny[T any](none T, parse func([]byte) (T, error)) func([]byte) (T, error) {
+	return func(value []byte) (T, error) {
+		if value == nil {
+			return none, nil
+		}
+		return parse(value)
+	}
 }
 
 // stripes is the number of parts of active. All inserts into a part go to its end, which one server of a cluster has.
@@ -228,17 +256,9 @@ func stampVersion(s tuple.Versionstamp) int64 {
 }
 
 // stampAndID returns the last two elements of a key of s, which is ready or active.
-func stampAndID(s tuple.Subspace, key []byte) (tuple.Versionstamp, string, error) {
-	t, err := s.Unpack(key)
-	if err != nil {
-		return tuple.Versionstamp{}, "", fmt.Errorf("reading a job's key: %w", err)
-	}
-	var stamp tuple.Versionstamp
-	var id string
-	if len(t) < 2 || !rows.As(t[len(t)-2], &stamp) || !rows.As(t[len(t)-1], &id) {
-		return stamp, "", fmt.Errorf("reading a job's key: unknown form %v", t)
-	}
-	return stamp, id, nil
+func stampAndID(s tuple.Subspace, key []byte) (stamp tuple.Versionstamp, id string, err error) {
+	err = scanKey("a job's key", s, key, nil, &stamp, &id)
+	return stamp, id, err
 }
 
 func unixTime(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }

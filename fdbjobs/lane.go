@@ -2,7 +2,6 @@ package fdbjobs
 
 import (
 	"context"
-	"fmt"
 	"hash/fnv"
 	"math/bits"
 	"slices"
@@ -75,15 +74,14 @@ func (l lane) whole() ownerLane { return ownerLane{mine: l.mine, shared: l.of, o
 // prefers reports whether rows of the owner can be in the lane.
 func (l ownerLane) prefers() bool { return l.mine < l.shared }
 
-// readLane starts reading the beats of the other claimers, if the claimer does not know its lane. The function that it
-// returns awaits them and returns the lane.
-func (c *claim) readLane(tx kv.Transaction) func() (lane, error) {
+// readLane starts reading the beats of the other claimers, if the claimer does not know its lane.
+func (c *claim) readLane(tx kv.Transaction) kv.Future[lane] {
 	if known := c.memory.lane; !c.again && c.began.Sub(c.memory.laneRead) < laneFor {
-		return func() (lane, error) { return known, nil }
+		return kv.Known(known)
 	}
 	claimers := tx.Snapshot().GetRange(rows.Range(c.queue.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
 	c.lane = lane{}
-	return func() (lane, error) {
+	return kv.Func[lane](func() (lane, error) {
 		if c.lane.of != 0 {
 			return c.lane, nil
 		}
@@ -108,7 +106,7 @@ func (c *claim) readLane(tx kv.Transaction) func() (lane, error) {
 		slices.Sort(there)
 		c.lane = lane{mine: slices.Index(there, c.claimer), of: len(there)}
 		return c.lane, nil
-	}
+	})
 }
 
 // beat writes a beat, if it is time. Only a claim that takes jobs writes one, so a claimer without jobs hinders no
@@ -122,14 +120,8 @@ func (c *claim) beat(tx kv.Transaction) {
 
 func parseBeat(value []byte) (time.Time, error) {
 	var at int64
-	e, err := tuple.Unpack(value)
-	if err == nil && (len(e) != 1 || !rows.As(e[0], &at)) {
-		err = tuple.ErrMalformed
-	}
-	if err != nil {
-		return time.Time{}, fmt.Errorf("reading when a claimer was there: %w", err)
-	}
-	return unixTime(at), nil
+	err := scan("when a claimer was there", value, &at)
+	return unixTime(at), err
 }
 
 // sort returns the rows in the claimer's lane and those of the others, in their order.

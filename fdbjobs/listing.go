@@ -1,6 +1,7 @@
 package fdbjobs
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,31 +14,37 @@ import (
 
 // Get reads a job. The error is ErrNotFound if it does not exist.
 func (q *Queue) Get(tx kv.ReadTransaction, id string) (*Job, error) {
-	return q.readJob(tx, id).await()
+	return q.readJob(tx, id).Await()
 }
 
 // jobRead is a pending read of a job. Most args are one chunk. The row says how many more there are.
 type jobRead struct {
-	id               string
-	queue            *Queue
-	tx               kv.ReadTransaction
-	row, state, args kv.Future[[]byte]
-	listed           kv.Future[[]byte] // instead of args
+	id          string
+	queue       *Queue
+	tx          kv.ReadTransaction
+	row         kv.Future[*row]
+	state, args kv.Future[[]byte]
+	listed      kv.Future[[]byte] // instead of args
 }
 
 func (q *Queue) readJob(tx kv.ReadTransaction, id string) jobRead {
 	return jobRead{
-		id:    id,
-		queue: q,
-		tx:    tx,
-		row:   q.readRow(tx, id),
-		state: tx.Get(q.keys.state.Pack(id)),
-		args:  tx.Get(q.keys.args.Pack(id, 0)),
+		id: id, queue: q, tx: tx,
+		row: q.readRow(tx, id), state: tx.Get(q.keys.state.Pack(id)), args: tx.Get(q.keys.args.Pack(id, 0)),
 	}
 }
 
-func (r jobRead) await() (*Job, error) {
-	row, err := awaitRow(r.row)
+// readListed is readJob with Listed instead of the args.
+func (q *Queue) readListed(tx kv.ReadTransaction, id string) jobRead {
+	return jobRead{
+		id: id, queue: q, tx: tx,
+		row: q.readRow(tx, id), state: tx.Get(q.keys.state.Pack(id)), listed: tx.Get(q.keys.listed.Pack(id)),
+	}
+}
+
+// Await returns the job. The error is ErrNotFound if it does not exist.
+func (r jobRead) Await() (*Job, error) {
+	row, err := r.row.Await()
 	if err != nil {
 		return nil, err
 	}
@@ -72,23 +79,15 @@ func (r jobRead) job(row *row) (*Job, error) {
 
 // storedArgs awaits the chunks of args, at least one.
 func (r jobRead) storedArgs(chunks int64) ([]byte, error) {
-	more := make([]kv.Future[[]byte], chunks)
-	more[0] = r.args
+	reads := []kv.Future[[]byte]{r.args}
 	for n := int64(1); n < chunks; n++ {
-		more[n] = r.tx.Get(r.queue.keys.args.Pack(r.id, n))
+		reads = append(reads, r.tx.Get(r.queue.keys.args.Pack(r.id, n)))
 	}
-	var args []byte
-	for _, chunk := range more {
-		value, err := chunk.Await()
-		if err != nil {
-			return nil, err
-		}
-		if value == nil {
-			return nil, fmt.Errorf("reading the args of the job %q: a chunk of %d is missing", r.id, chunks)
-		}
-		args = append(args, value...)
+	found, err := kv.All(reads)
+	if err == nil && slices.ContainsFunc(found, func(chunk []byte) bool { return chunk == nil }) {
+		err = fmt.Errorf("reading the args of the job %q: a chunk of %d is missing", r.id, chunks)
 	}
-	return args, nil
+	return bytes.Join(found, nil), err
 }
 
 // Position is a place in a list of jobs by owner and id: after this job, which need not exist.
@@ -119,7 +118,7 @@ func (x Index) List(tx kv.ReadTransaction, after Position, limit int, parts ...P
 	if x.owner != nil {
 		return q.list(tx, limit, q.readIDs(tx, *x.owner, after.ID, limit, parts))
 	}
-	var reads []idRead
+	var reads []kv.Future[[]string]
 	left := limit // without those of after.Owner, of which any number may come before after
 	for t, err := range q.talliesOf(tx, after.Owner, parts) {
 		if err != nil {
@@ -138,10 +137,10 @@ func (x Index) List(tx kv.ReadTransaction, after Position, limit int, parts ...P
 }
 
 // list reads the jobs whose ids are read, at most limit.
-func (q *Queue) list(tx kv.ReadTransaction, limit int, reads ...idRead) ([]*Job, error) {
-	var found []jobRead
+func (q *Queue) list(tx kv.ReadTransaction, limit int, reads ...kv.Future[[]string]) ([]*Job, error) {
+	var found []kv.Future[*Job]
 	for _, read := range reads {
-		ids, err := read.await()
+		ids, err := read.Await()
 		if err != nil {
 			return nil, err
 		}
@@ -149,22 +148,11 @@ func (q *Queue) list(tx kv.ReadTransaction, limit int, reads ...idRead) ([]*Job,
 			found = append(found, q.readListed(tx, id))
 		}
 	}
-	jobs := make([]*Job, len(found))
-	for i, read := range found {
-		var err error
-		if jobs[i], err = read.await(); err != nil {
-			return nil, fmt.Errorf("reading an index: %w", err)
-		}
+	jobs, err := kv.All(found)
+	if err != nil {
+		return nil, fmt.Errorf("reading an index: %w", err)
 	}
 	return jobs, nil
-}
-
-// readListed is readJob with Listed instead of the args.
-func (q *Queue) readListed(tx kv.ReadTransaction, id string) jobRead {
-	return jobRead{
-		id: id, queue: q, tx: tx,
-		row: q.readRow(tx, id), state: tx.Get(q.keys.state.Pack(id)), listed: tx.Get(q.keys.listed.Pack(id)),
-	}
 }
 
 // ListIDs reads the jobs with some ids as List does, nil for an id that no job has.
@@ -175,7 +163,7 @@ func (x Index) ListIDs(tx kv.ReadTransaction, ids ...string) ([]*Job, error) {
 	}
 	for i, read := range reads {
 		var err error
-		if jobs[i], err = read.await(); err != nil && !errors.Is(err, ErrNotFound) {
+		if jobs[i], err = read.Await(); err != nil && !errors.Is(err, ErrNotFound) {
 			return nil, err
 		}
 	}
@@ -191,7 +179,7 @@ func (x Index) Skip(tx kv.ReadTransaction, after Position, n int, without []stri
 	}
 	q := x.queue
 	within := func(owner string, parts []Part) (found int, err error) {
-		ids, err := q.readIDs(tx, owner, after.ID, n, parts).await()
+		ids, err := q.readIDs(tx, owner, after.ID, n, parts).Await()
 		if len(ids) > 0 {
 			after.ID = ids[len(ids)-1]
 		}
@@ -228,50 +216,40 @@ func (x Index) Skip(tx kv.ReadTransaction, after Position, n int, without []stri
 	return after, nil
 }
 
-// idRead is a pending read of an owner's ids.
-type idRead struct {
-	index  tuple.Subspace
-	ranges []kv.RangeResult
-	limit  int
-}
-
-// readIDs starts reading the ids of an owner's jobs in some parts that are greater than after.
-func (q *Queue) readIDs(tx kv.ReadTransaction, owner, after string, limit int, parts []Part) idRead {
-	r := idRead{index: q.keys.owned.Sub(owner), limit: max(limit, 0)}
+// readIDs starts reading the ids of an owner's jobs in some parts that are greater than after, in order, at most limit.
+func (q *Queue) readIDs(tx kv.ReadTransaction, owner, after string, limit int, parts []Part) kv.Future[[]string] {
 	if limit <= 0 {
-		return r
+		return kv.Known[[]string](nil)
 	}
-	for _, part := range parts {
-		s := r.index.Sub(part.elements()...)
+	index := q.keys.owned.Sub(owner)
+	ranges := make([]kv.RangeResult, len(parts))
+	for i, part := range parts {
+		s := index.Sub(part.elements()...)
 		var begin []byte
 		if after != "" {
 			begin = kv.KeyAfter(s.Pack(after))
 		}
-		r.ranges = append(r.ranges, tx.GetRange(rows.From(s, begin), kv.RangeOptions{Limit: limit}))
+		ranges[i] = tx.GetRange(rows.From(s, begin), kv.RangeOptions{Limit: limit})
 	}
-	return r
-}
-
-// await returns the ids in order, at most as many as the limit.
-func (r idRead) await() ([]string, error) {
-	found, err := idsOf(r.index, r.ranges)
-	return found[:min(r.limit, len(found))], err
+	return kv.Func[[]string](func() ([]string, error) {
+		found, err := idsOf(index, ranges)
+		return found[:min(limit, len(found))], err
+	})
 }
 
 // idsOf awaits ids from ranges of index, and sorts them.
 func idsOf(index tuple.Subspace, ranges []kv.RangeResult) ([]string, error) {
 	var found []string
 	for _, r := range ranges {
-		for pair, err := range r.All() {
-			if err != nil {
-				return nil, err
-			}
-			id, err := rows.LastString(index, pair.Key)
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, id)
+		pairs, err := r.Slice()
+		if err != nil {
+			return nil, err
 		}
+		ids, err := lastStrings(index, pairs)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, ids...)
 	}
 	slices.Sort(found)
 	return found, nil

@@ -299,27 +299,25 @@ func (m *monitor) overdue(pairs []kv.KeyValue, now time.Time, out *requeued) (ov
 
 // requeueActive queues the jobs of rows in active, and returns their ids. Jobs whose row has moved meanwhile stay.
 func (q *Queue) requeueActive(tx kv.Transaction, pairs []kv.KeyValue) (moved []string, err error) {
-	reads := make([]kv.Future[[]byte], len(pairs))
 	stamps, ids := make([]tuple.Versionstamp, len(pairs)), make([]string, len(pairs))
 	for i, pair := range pairs {
 		if stamps[i], ids[i], err = stampAndID(q.keys.active, pair.Key); err != nil {
 			return nil, err
 		}
-		reads[i] = q.readRow(tx, ids[i])
 	}
-	rows, batch := make([]*row, len(pairs)), q.batch(tx)
-	for i, read := range reads {
-		row, err := awaitRow(read)
-		if err != nil {
-			return nil, err
-		}
-		if row != nil && row.status == Running && *row.sequence == stamps[i] {
-			rows[i] = row
+	rows, err := q.readRows(tx, ids)
+	if err != nil {
+		return nil, err
+	}
+	there := func(i int) bool { return rows[i] != nil && rows[i].status == Running && *rows[i].sequence == stamps[i] }
+	batch := q.batch(tx)
+	for i, row := range rows {
+		if there(i) {
 			batch.line.want(row.owner)
 		}
 	}
 	for i, row := range rows {
-		if row == nil {
+		if !there(i) {
 			continue
 		}
 		if err := q.requeue(batch, ids[i], row, uint16(i)); err != nil {

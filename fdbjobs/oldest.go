@@ -29,11 +29,7 @@ func (x Index) OldestDue(tx kv.ReadTransaction) (time.Time, error) {
 			return time.Time{}, err
 		}
 	}
-	for _, read := range ready {
-		row, err := awaitRow(read)
-		if err != nil {
-			return time.Time{}, err
-		}
+	for _, row := range ready {
 		if row != nil {
 			oldest = min(oldest, row.scheduled)
 		}
@@ -44,8 +40,8 @@ func (x Index) OldestDue(tx kv.ReadTransaction) (time.Time, error) {
 	return unixTime(oldest), nil
 }
 
-// firstReady starts reading the first ready job of each of the owners that are served next.
-func (q *Queue) firstReady(tx kv.ReadTransaction) (reads []kv.Future[[]byte], err error) {
+// firstReady returns the rows of the first ready jobs of the owners that are served next.
+func (q *Queue) firstReady(tx kv.ReadTransaction) ([]*row, error) {
 	owners, err := q.share.order(tx, "", 0, ownersAtATime).next(ownersAtATime)
 	if err != nil {
 		return nil, err
@@ -54,6 +50,7 @@ func (q *Queue) firstReady(tx kv.ReadTransaction) (reads []kv.Future[[]byte], er
 	for i, o := range owners {
 		firsts[i] = q.readReady(tx, o.owner, 1)
 	}
+	var ids []string
 	for _, first := range firsts {
 		pairs, err := first.Slice()
 		if err != nil {
@@ -64,8 +61,8 @@ func (q *Queue) firstReady(tx kv.ReadTransaction) (reads []kv.Future[[]byte], er
 			if err != nil {
 				return nil, err
 			}
-			reads = append(reads, q.readRow(tx, id))
+			ids = append(ids, id)
 		}
 	}
-	return reads, nil
+	return q.readRows(tx, ids)
 }

@@ -1,6 +1,8 @@
 package fdbjobs
 
 import (
+	"slices"
+
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 )
@@ -30,26 +32,25 @@ func (f *Fair) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, 
 	if err != nil {
 		return nil, err
 	}
-	usages, counts := make([]usageRead, len(names)), make([][]kv.RangeResult, len(names))
+	reads, counts := make([]kv.Future[ownerUsage], len(names)), make([][]kv.RangeResult, len(names))
 	for i, name := range names {
-		usages[i] = f.readCharged(tx, name, standings[i])
+		known := kv.Map(kv.Known(standings[i]), parseStanding)
+		reads[i] = joinUsage(known, f.readWeight(tx, name), f.readCharges(tx, name), kv.Known[int64](0))
 		for _, status := range []Status{Pending, Running, Finished} {
 			counts[i] = append(counts[i], tx.GetRange(rows.Range(f.queue.keys.counts.Sub(string(status), name)), kv.RangeOptions{}))
 		}
 	}
-	r, err := awaitRollup(rolled)
+	r, err := rolled.Await()
+	if err != nil {
+		return nil, err
+	}
+	usages, err := kv.All(reads)
 	if err != nil {
 		return nil, err
 	}
 	owners := make([]Owner, len(names))
-	for i, name := range names {
-		u, err := usages[i].await()
-		if err != nil {
-			return nil, err
-		}
-		if owners[i] = (Owner{Name: name, Weight: u.weight, Usage: u.usage(r)}); u.paused {
-			owners[i].Weight = 0
-		}
+	for i, u := range usages {
+		owners[i] = Owner{Name: names[i], Weight: u.weight, Usage: u.usage(r)}
 		if err := f.count(&owners[i], counts[i]); err != nil {
 			return nil, err
 		}
@@ -107,22 +108,18 @@ func (q *Queue) withoutJobs(tx kv.ReadTransaction, owners []string) (idle []stri
 // settle forgets owners without pending or running jobs. It conflicts with adding a job to such an owner, and with
 // nothing for the others.
 func (q *Queue) settle(tx kv.Transaction, owners []string) error {
-	reads := make([][]ownerCount, len(owners))
+	reads := make([][]kv.Future[int64], len(owners))
 	for i, owner := range owners {
 		for _, status := range live {
 			reads[i] = append(reads[i], q.readOwnerCount(tx.Snapshot(), owner, status))
 		}
 	}
 	for i, owner := range owners {
-		jobs := int64(0)
-		for _, read := range reads[i] {
-			n, err := read.await()
-			if err != nil {
-				return err
-			}
-			jobs += n
+		jobs, err := kv.All(reads[i])
+		if err != nil {
+			return err
 		}
-		if jobs > 0 {
+		if slices.ContainsFunc(jobs, func(n int64) bool { return n > 0 }) {
 			continue
 		}
 		for _, status := range live {

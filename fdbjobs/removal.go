@@ -13,7 +13,7 @@ import (
 // After a commit whose result was unknown the transaction's function runs again and finds the job gone. A caller that
 // reports the result keeps it outside of the function: the job existed if any run found it.
 func (q *Queue) Remove(tx kv.Transaction, id string) (bool, error) {
-	old, err := awaitRow(q.readRow(tx, id))
+	old, err := q.readRow(tx, id).Await()
 	if err != nil || old == nil {
 		return false, err
 	}
@@ -79,18 +79,18 @@ func (a Admin) RemoveExpired(tx kv.Transaction, limit int) ([]*Job, error) {
 
 // removeMany removes the jobs that match. They come from an index, so the invariants say that all match.
 func (q *Queue) removeMany(tx kv.Transaction, ids []string, match func(i int, r *row) bool) ([]*Job, error) {
-	rows, states := make([]kv.Future[[]byte], len(ids)), make([]kv.Future[[]byte], len(ids))
+	states := make([]kv.Future[[]byte], len(ids))
 	for i, id := range ids {
-		rows[i] = q.readRow(tx, id)
 		states[i] = tx.Snapshot().Get(q.keys.state.Pack(id)) // a write of it conflicts with a read of the row
+	}
+	olds, err := q.readRows(tx, ids)
+	if err != nil {
+		return nil, err
 	}
 	var removed []*Job
 	var owners []string
 	for i, id := range ids {
-		old, err := awaitRow(rows[i])
-		if err != nil {
-			return nil, err
-		}
+		old := olds[i]
 		if old == nil || !match(i, old) {
 			continue
 		}

@@ -143,15 +143,16 @@ func stamp(order uint16) *tuple.Versionstamp {
 	return &s
 }
 
-func (q *Queue) readRow(tx kv.ReadTransaction, id string) kv.Future[[]byte] {
-	return tx.Get(q.keys.data.Pack(id))
+// readRow starts reading a job's row. Its result is nil if there is no job.
+func (q *Queue) readRow(tx kv.ReadTransaction, id string) kv.Future[*row] {
+	return kv.Map(tx.Get(q.keys.data.Pack(id)), ifAny(nil, parseRow))
 }
 
-// awaitRow returns the row that readRow reads, or nil if there is no job.
-func awaitRow(f kv.Future[[]byte]) (*row, error) {
-	value, err := f.Await()
-	if err != nil || value == nil {
-		return nil, err
+// readRows reads the rows of several jobs together.
+func (q *Queue) readRows(tx kv.ReadTransaction, ids []string) ([]*row, error) {
+	reads := make([]kv.Future[*row], len(ids))
+	for i, id := range ids {
+		reads[i] = q.readRow(tx, id)
 	}
-	return parseRow(value)
+	return kv.All(reads)
 }

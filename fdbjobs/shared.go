@@ -78,7 +78,7 @@ type write struct {
 type sharing struct {
 	tx      kv.Transaction
 	batch   *batch
-	timeout kv.Future[[]byte]
+	timeout kv.Future[time.Duration]
 	order   uint16 // unique among the writes
 }
 
@@ -287,14 +287,14 @@ func (s *sharedWriter) transact(writes []*write, repeats func()) (failed *write,
 // apply makes some writes. If one of them fails, it returns that one too.
 func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) (*write, error) {
 	sharing := &sharing{tx: tx, batch: s.queue.batch(tx)}
-	rows := make([]kv.Future[[]byte], len(writes))
+	rows := make([]kv.Future[*row], len(writes))
 	for i, w := range writes {
 		rows[i] = s.queue.readRow(tx, w.held.job.ID)
 		if w.resubmits != nil {
 			sharing.batch.want(w.held.job.Owner, *w.resubmits)
 		}
 		if w.renews && sharing.timeout == nil {
-			sharing.timeout = tx.Snapshot().Get(s.queue.keys.timeout)
+			sharing.timeout = s.queue.readTimeout(tx.Snapshot())
 		}
 	}
 	stale := false
@@ -316,9 +316,9 @@ func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) (*write, error)
 // When the holder ends the job, its lock stays in the row. Any other transaction that takes the job away clears or
 // replaces the lock. So if an earlier run found the job held, and now it is not held but the row still has the lock,
 // then the earlier run was committed.
-func (w *write) run(s *sharing, reading kv.Future[[]byte]) error {
+func (w *write) run(s *sharing, reading kv.Future[*row]) error {
 	h := w.held
-	old, err := awaitRow(reading)
+	old, err := reading.Await()
 	w.halted, w.panics = true, nil
 	switch {
 	case err != nil:

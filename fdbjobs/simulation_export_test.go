@@ -37,7 +37,7 @@ type JobRow struct {
 
 // ReadRow reads a job's row. The status of a job that does not exist is Removed.
 func (q *Queue) ReadRow(tx kv.ReadTransaction, id string) (JobRow, error) {
-	r, err := awaitRow(q.readRow(tx, id))
+	r, err := q.readRow(tx, id).Await()
 	if err != nil || r == nil {
 		return JobRow{Status: removed}, err
 	}
@@ -57,8 +57,8 @@ func (q *Queue) ReadRow(tx kv.ReadTransaction, id string) (JobRow, error) {
 
 // Paused reports whether an owner is paused.
 func (q *Queue) Paused(tx kv.ReadTransaction, owner string) (bool, error) {
-	_, paused, err := awaitWeight(tx.Get(q.share.weights.Pack(owner)))
-	return paused, err
+	weight, err := q.share.readWeight(tx, owner).Await()
+	return weight == 0, err
 }
 
 // CheckKeys checks that the keys of a job exist where now says, and not where before said. It runs after each commit

@@ -12,7 +12,7 @@ import (
 func (c *claim) takeInOrder(tx kv.Transaction, out *claimRun) error {
 	delayed := tx.Snapshot().GetRange(
 		rows.From(c.queue.keys.delayed, c.queue.keys.delayed.Pack(c.memory.delayedFrom(c.full))), kv.RangeOptions{Limit: 1})
-	v := view{exchange: c.wants.yielding != nil, jobs: map[string]*seen{}, weights: map[string]kv.Future[[]byte]{}}
+	v := view{exchange: c.wants.yielding != nil, jobs: map[string]*seen{}, weights: map[string]kv.Future[float64]{}}
 	if v.exchange {
 		v.yields = yielders(*c.wants.yielding)
 		if _, err := c.queue.share.price(tx.Snapshot(), c.rolled, v.yields, true); err != nil {
@@ -37,7 +37,7 @@ func (c *claim) takeInOrder(tx kv.Transaction, out *claimRun) error {
 			return err
 		}
 		if out.next <= now {
-			if _, err := lane(); err != nil { // for promote
+			if _, err := lane.Await(); err != nil { // for promote
 				return err
 			}
 		}
@@ -56,7 +56,7 @@ type view struct {
 	yields   []*party // owners of jobs that can make room, and that are not in owners
 	owners   []*party // that choose chooses from
 	jobs     map[string]*seen
-	weights  map[string]kv.Future[[]byte] // of owners of jobs, read with conflicts
+	weights  map[string]kv.Future[float64] // of owners of jobs, read with conflicts
 	// othersToo says that rows in other lanes count.
 	othersToo bool
 	// lower reports whether an owner may follow whose usage is lower. It may be nil.
@@ -88,10 +88,10 @@ func (v *view) add(owners []*party) {
 // takeReady takes jobs that are ready. The owner with the lowest usage per weight is first. Owners with the same
 // usage take turns, beginning after the one that was served last. Jobs in other lanes are taken only if no others are
 // found.
-func (c *claim) takeReady(tx kv.Transaction, out *claimRun, v *view, readLane func() (lane, error)) error {
+func (c *claim) takeReady(tx kv.Transaction, out *claimRun, v *view, readLane kv.Future[lane]) error {
 	v.version = tx.Snapshot().ReadVersion()
 	line := c.queue.share.order(tx.Snapshot(), c.memory.owner, c.memory.rank, c.ownersToRead(c.memory.lane))
-	lane, err := readLane()
+	lane, err := readLane.Await()
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (c *claim) takeReady(tx kv.Transaction, out *claimRun, v *view, readLane fu
 	// Without running jobs, a rank is a bound of an owner's usage. So usages are read one after the other, while a lower
 	// one is possible.
 	atOnce := c.n
-	if r, err := awaitRollup(c.rolled); err != nil {
+	if r, err := c.rolled.Await(); err != nil {
 		return err
 	} else if r.running != 0 || v.exchange {
 		atOnce = max(c.n, ownersAtOnce)
@@ -333,15 +333,15 @@ func (c *claim) readJobs(tx kv.Transaction, v *view, some []choice) error {
 	for _, choice := range reading {
 		found := v.jobs[string(choice.key)]
 		var err error
-		if found.row, err = awaitRow(found.read.row); err != nil {
+		if found.row, err = found.read.row.Await(); err != nil {
 			return err
 		}
-		_, paused, err := awaitWeight(v.weights[choice.of.owner])
+		weight, err := v.weights[choice.of.owner].Await()
 		if err != nil {
 			return err
 		}
 		r := found.row
-		if paused || r == nil || r.status != Pending || r.waits() || !c.wants.allow(r) ||
+		if weight == 0 || r == nil || r.status != Pending || r.waits() || !c.wants.allow(r) ||
 			!bytes.Equal(choice.key, c.queue.derive(found.read.id, r).key()) {
 			continue
 		}
@@ -353,9 +353,9 @@ func (c *claim) readJobs(tx kv.Transaction, v *view, some []choice) error {
 }
 
 // readWeight starts reading the weight of an owner into weights, once. The claim conflicts with pausing the owner.
-func (c *claim) readWeight(tx kv.Transaction, weights map[string]kv.Future[[]byte], owner string) {
+func (c *claim) readWeight(tx kv.Transaction, weights map[string]kv.Future[float64], owner string) {
 	if weights[owner] == nil {
-		weights[owner] = tx.Get(c.queue.share.weights.Pack(owner))
+		weights[owner] = c.queue.share.readWeight(tx, owner)
 	}
 }
 

@@ -183,25 +183,22 @@ func (q *Queue) promote(ctx context.Context, begin int64, lane lane) error {
 			random.Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
 		}
 		pairs = pairs[:min(len(pairs), promoteBatch)]
-		ids := make([]string, len(pairs))
-		rows := make([]kv.Future[[]byte], len(pairs))
-		batch := q.batch(tx)
+		ids, batch := make([]string, len(pairs)), q.batch(tx)
 		for i, pair := range pairs {
 			if _, ids[i], err = q.parseDelayed(pair.Key); err != nil {
 				return err
 			}
-			rows[i] = q.readRow(tx, ids[i])
 			batch.line.want(string(pair.Value))
 		}
-		for i, id := range ids {
-			old, err := awaitRow(rows[i])
-			if err != nil {
-				return err
-			}
+		olds, err := q.readRows(tx, ids)
+		if err != nil {
+			return err
+		}
+		for i, old := range olds {
 			if old == nil || !old.waits() {
 				continue
 			}
-			if err := batch.put(id, old, queued(*old, old.scheduled, now, uint16(i))); err != nil {
+			if err := batch.put(ids[i], old, queued(*old, old.scheduled, now, uint16(i))); err != nil {
 				return err
 			}
 		}

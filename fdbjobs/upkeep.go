@@ -115,22 +115,20 @@ func (u *upkeep) run(ctx context.Context, h *Held) error {
 
 func (u *upkeep) addMissing(ctx context.Context) error {
 	return u.queue.layer.db.Transact(ctx, func(tx kv.Transaction) error {
-		rows := make([]kv.Future[[]byte], len(u.opts.Tasks))
+		names := make([]string, len(u.opts.Tasks))
 		for i, task := range u.opts.Tasks {
-			rows[i] = u.queue.readRow(tx, task.Name)
+			names[i] = task.Name
 		}
-		for i, task := range u.opts.Tasks {
-			row, err := awaitRow(rows[i])
-			if err != nil {
-				return err
-			}
-			if row != nil && row.status != Finished {
-				continue
-			}
-			if err := u.queue.Add(tx, Spec{ID: task.Name, Order: uint16(i)}); err != nil {
-				return err
+		found, err := u.queue.readRows(tx, names)
+		if err != nil {
+			return err
+		}
+		var missing []Spec
+		for i, row := range found {
+			if row == nil || row.status == Finished {
+				missing = append(missing, Spec{ID: names[i]})
 			}
 		}
-		return nil
+		return u.queue.Add(tx, missing...)
 	})
 }

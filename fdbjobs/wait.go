@@ -122,22 +122,17 @@ func (w *waiter) look(ctx context.Context, ids []string) (*Job, error) {
 }
 
 func (w *waiter) read(tx kv.Transaction, ids []string) (out sight, err error) {
-	reads := make([]kv.Future[[]byte], len(ids))
-	for i, id := range ids {
-		reads[i] = w.queue.readRow(tx.Snapshot(), id)
+	if out.rows, err = w.queue.readRows(tx.Snapshot(), ids); err != nil {
+		return out, err
 	}
 	for i, id := range ids {
-		row, err := awaitRow(reads[i])
-		switch {
-		case err != nil:
-			return sight{}, err
+		switch row := out.rows[i]; {
 		case row == nil:
-			return sight{}, fmt.Errorf("%w: %q", ErrNotFound, id)
+			return out, fmt.Errorf("%w: %q", ErrNotFound, id)
 		case w.meets(id, row):
 			out.job, err = w.queue.Get(tx.Snapshot(), id)
 			return out, err
 		}
-		out.rows = append(out.rows, row)
 	}
 	for _, id := range ids {
 		out.watches = append(out.watches, tx.Watch(w.queue.keys.data.Pack(id)))
@@ -198,7 +193,7 @@ func (q *Queue) followRow(
 			var err error
 			q.layer.apart(ctx, func() {
 				found, err = kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) (out look, err error) {
-					row, err := awaitRow(q.readRow(tx.Snapshot(), id))
+					row, err := q.readRow(tx.Snapshot(), id).Await()
 					if err != nil {
 						return out, err
 					}

@@ -155,7 +155,7 @@ func (k checker) reservation(e entry) (func() error, error) {
 func (k checker) ofJob(e entry, jobID string, derived bool, what string) (func() error, error) {
 	job := k.jobs.Admin().Peek(e, jobID)
 	return func() error {
-		there, err := job()
+		there, err := job.Await()
 		switch {
 		case err != nil || there != nil:
 		case derived:
@@ -238,7 +238,7 @@ func (k checker) troubled(e entry, otherwise string, of func(*replicator.JobStat
 	}
 	job := k.jobs.Admin().Peek(e, jobID)
 	return func() error {
-		there, err := job()
+		there, err := job.Await()
 		var state replicator.JobState
 		if err != nil || there != nil && there.State != nil && json.Unmarshal(there.State, &state) != nil {
 			return err

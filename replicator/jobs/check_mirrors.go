@@ -36,7 +36,7 @@ func (k checker) mirrored(e entry) (func() error, error) {
 				return err
 			}
 		}
-		made, err := job()
+		made, err := job.Await()
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ func (k checker) isParked(p *check.Page, key []byte, state *replicator.JobState,
 	}
 	row, job := k.readParked(p, sourceOf(state.Parked), jobID), k.jobs.Admin().Peek(p, jobID)
 	return func() error {
-		is, err := job()
+		is, err := job.Await()
 		if err != nil || is == nil || is.Status != fdbjobs.Pending || is.Tag != tagParked {
 			return err
 		}
@@ -56,7 +56,7 @@ func (k checker) parked(e entry) (func() error, error) {
 		asked = e.Get(k.askKey(row.Server, row.ask(), row.JobID))
 	}
 	return func() error {
-		there, err := job()
+		there, err := job.Await()
 		if err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (k checker) watched(e entry) (func() error, error) {
 	}
 	watch := k.watches.Admin().Peek(e, server)
 	return func() error {
-		is, err := watch()
+		is, err := watch.Await()
 		if err == nil && (is == nil || is.Status == fdbjobs.Finished) {
 			e.Fault(e.Key, func() error { return k.addWatch(e, server) }, "the watch of a server does not exist or has ended")
 		}
