@@ -34,6 +34,9 @@ func (q *Queue) ShareAtOnce(n int) { q.writer.atOnce = n }
 // StopTimer stops the timer that ends Context, as in a process that was stopped.
 func (h *Held) StopTimer() { h.timer.Stop() }
 
+// Name returns the queue's name.
+func (q *Queue) Name() string { return q.name }
+
 // LockOf returns the lock in the row of a job, or "".
 func (q *Queue) LockOf(tx kv.ReadTransaction, id string) (string, error) {
 	r, err := q.readRow(tx, id).Await()

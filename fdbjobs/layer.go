@@ -152,9 +152,6 @@ type Queue struct {
 	writer  *sharedWriter
 }
 
-// Name returns the queue's name.
-func (q *Queue) Name() string { return q.name }
-
 // Admin is what the keepers of a store need: it removes many jobs, and looks at all.
 type Admin struct{ queue *Queue }
 

@@ -1,10 +1,8 @@
 package fdbjobs_test
 
 import (
-	"context"
 	"fmt"
 	"math"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -570,81 +568,6 @@ func TestExpiry(t *testing.T) {
 		expire()
 		assert.Zero(t, b.count(t, fdbjobs.Finished))
 		b.check(t)
-	})
-}
-
-// TestUpkeep: tasks run repeatedly on some process, continue elsewhere after its death, and are retried after an error.
-func TestUpkeep(t *testing.T) {
-	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db)
-		ctx, cancel := context.WithCancel(t.Context())
-		var runs atomic.Int64
-		failures := make(chan error, 100)
-		long := make(chan *fdbjobs.Held, 10)
-		tasks := []fdbjobs.Task{
-			{Name: "expired", Every: time.Minute, Run: func(ctx context.Context, _ *fdbjobs.Held) error {
-				_, _, err := removeExpired(ctx, db, b.jobs)
-				return err
-			}},
-			{Name: "fails", Every: time.Hour, Run: func(context.Context, *fdbjobs.Held) error { runs.Add(1); return assert.AnError }},
-			{Name: "long", Every: time.Hour, Run: func(ctx context.Context, h *fdbjobs.Held) error {
-				long <- h
-				if string(h.Job().State) == `{"at":1}` {
-					return nil
-				}
-				if err := h.Update(ctx, text(`{"at":1}`), nil); err != nil {
-					return err
-				}
-				<-ctx.Done()
-				return ctx.Err()
-			}},
-		}
-		run := func(ctx context.Context, b *bundle) <-chan error {
-			ended := make(chan error, 1)
-			go func() {
-				ended <- b.layer.RunUpkeep(ctx, fdbjobs.UpkeepOptions{Tasks: tasks, Failed: func(task string, err error) {
-					assert.Equal(t, "fails", task)
-					failures <- err
-				}})
-			}()
-			return ended
-		}
-		first := run(ctx, b)
-		h := <-long
-		after(30 * time.Minute)
-		require.NoError(t, h.Context().Err(), "it is kept")
-		// The process stops: the task is resubmitted, and continues elsewhere where it was.
-		cancel()
-		require.ErrorIs(t, <-first, context.Canceled)
-		other := newBundle(t, db)
-		ctx, cancel = context.WithCancel(t.Context())
-		second := run(ctx, other)
-		assert.JSONEq(t, `{"at":1}`, string((<-long).Job().State))
-
-		b.add(t, fdbjobs.Spec{ID: "old"})
-		require.NoError(t, b.accept(t).FinishFor(t.Context(), time.Minute, nil, nil))
-		after(3 * time.Minute)
-		_, err := b.read(t, "old")
-		require.ErrorIs(t, err, fdbjobs.ErrNotFound)
-		n := runs.Load()
-		assert.NotZero(t, n)
-		require.ErrorIs(t, <-failures, assert.AnError)
-		after(3 * time.Minute)
-		assert.Greater(t, runs.Load(), n, "it is tried again in a minute")
-		cancel()
-		require.ErrorIs(t, <-second, context.Canceled)
-
-		// A job of a task that is not known here stays.
-		upkeep := other.layer.Queue(fdbjobs.UpkeepQueue)
-		other.transact(t, func(tx kv.Transaction) error { return upkeep.Add(tx, fdbjobs.Spec{ID: "unknown"}) })
-		ctx, cancel = context.WithCancel(t.Context())
-		third := run(ctx, other)
-		after(3 * time.Minute)
-		cancel()
-		require.ErrorIs(t, <-third, context.Canceled)
-		job, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) (*fdbjobs.Job, error) { return upkeep.Get(tx, "unknown") })
-		require.NoError(t, err)
-		assert.Equal(t, fdbjobs.Pending, job.Status)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"settee/fdbjobs"
+	"settee/fdbjobs/upkeep"
 	"settee/pkg/config"
 	"settee/pkg/kv"
 	"settee/pkg/kv/levels"
@@ -62,10 +63,10 @@ func converting(known []storeLevel) []storeLevel {
 }
 
 // conversionTasks returns the tasks that convert rows after the raise of one of the given levels.
-func (n *node) conversionTasks(known []storeLevel) (tasks []fdbjobs.Task) {
+func (n *node) conversionTasks(known []storeLevel) (tasks []upkeep.Task) {
 	for _, l := range converting(known) {
 		c := levels.Conversion{Level: l.number, Step: l.convert(n)}
-		tasks = append(tasks, fdbjobs.Task{
+		tasks = append(tasks, upkeep.Task{
 			Name: fmt.Sprint("conversion to level ", l.number), Every: documentUpkeepEvery,
 			Run: func(ctx context.Context, _ *fdbjobs.Held) error { return n.guard.Convert(ctx, c) },
 		})

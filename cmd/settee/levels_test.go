@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/fdbjobs/upkeep"
 	"settee/internal/bubbletest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -64,9 +65,9 @@ func TestConversionTasks(t *testing.T) {
 		layer := fdbjobs.Open(n.guard, jobsPrefix, fdbjobs.Options{})
 		ended := make(chan error)
 		go func() {
-			ended <- layer.RunUpkeep(t.Context(), fdbjobs.UpkeepOptions{Tasks: tasks, Failed: func(task string, err error) {
+			ended <- upkeep.Run(t.Context(), n.guard, layer, tasks, func(task string, err error) {
 				t.Errorf("%s: %v", task, err)
-			}})
+			})
 		}()
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -18,6 +18,7 @@ import (
 	"settee/cmd/settee/internal/lifecycle"
 	"settee/cmd/settee/internal/tracing"
 	"settee/fdbjobs"
+	"settee/fdbjobs/upkeep"
 	"settee/frontend"
 	"settee/frontend/accounts"
 	"settee/pkg/config"
@@ -203,13 +204,13 @@ func (n *node) requeueJobs(ctx context.Context) error {
 	if !kv.Exclusive(n.db) {
 		return nil
 	}
-	for _, queue := range []*fdbjobs.Queue{n.jobs.Jobs(), n.jobs.Watches(), n.layer.Queue(fdbjobs.UpkeepQueue)} {
-		jobs, err := queue.Admin().RequeueAll(ctx)
+	for _, queue := range []string{jobs.QueueName, jobs.WatchQueue, upkeep.Queue} {
+		requeued, err := n.layer.Queue(queue).Admin().RequeueAll(ctx)
 		if err != nil {
 			return fmt.Errorf("queueing the jobs of an earlier process: %w", err)
 		}
-		if jobs > 0 {
-			n.log.Info().Str("queue", queue.Name()).Int("jobs", jobs).Msg("queued the jobs that the previous process was running")
+		if requeued > 0 {
+			n.log.Info().Str("queue", queue).Int("jobs", requeued).Msg("queued the jobs that the previous process was running")
 		}
 	}
 	if err := n.jobs.ForgetEndings(ctx); err != nil {
@@ -337,11 +338,9 @@ func (n *node) accept(ctx context.Context, e entrance) error {
 
 // runUpkeep takes part in the upkeep of the store until ctx ends.
 func (n *node) runUpkeep(ctx context.Context) {
-	_ = n.layer.RunUpkeep(ctx, fdbjobs.UpkeepOptions{ // it fails only with ctx.Err()
-		Tasks: append(upkeepTasks(n.docs, n.jobs), n.conversionTasks(storeLevels)...),
-		Failed: func(task string, err error) {
-			n.log.Error().Err(err).Str("task", task).Msg("upkeep failed and will be tried again")
-		},
+	tasks := append(upkeepTasks(n.docs, n.jobs), n.conversionTasks(storeLevels)...)
+	_ = upkeep.Run(ctx, n.db, n.layer, tasks, func(task string, err error) { // it fails only with ctx.Err()
+		n.log.Error().Err(err).Str("task", task).Msg("upkeep failed and will be tried again")
 	})
 }
 

@@ -127,7 +127,7 @@ func TestRoleOfAFrontend(t *testing.T) {
 		_, text := node.request(http.MethodGet, "_node/_local/_prometheus", "")
 		assert.Equal(t, test.runs, strings.Contains(text, "jobs_starts_total"))
 		stacks := node.goroutines()
-		require.Contains(t, stacks, "fdbjobs.(*Layer).RunUpkeep")
+		require.Contains(t, stacks, "settee/fdbjobs/upkeep.Run(")
 		// Only the scheduler has acceptors.
 		for _, part := range []string{"settee/replicator/scheduler.", "settee/replicator/worker."} {
 			assert.Equal(t, test.runs, strings.Contains(stacks, part), part)
@@ -189,7 +189,7 @@ func TestRoleOfAReplicationNode(t *testing.T) {
 			stacks := node.goroutines()
 			assert.Contains(t, stacks, "main.(*node).replicate")
 			assert.NotContains(t, stacks, "settee/frontend.")
-			assert.NotContains(t, stacks, "RunUpkeep")
+			assert.NotContains(t, stacks, "settee/fdbjobs/upkeep.")
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"settee/fdbjobs"
+	"settee/fdbjobs/upkeep"
 	"settee/pkg/docstore"
 	"settee/replicator/jobs"
 )
@@ -16,8 +17,8 @@ const documentUpkeepEvery = 5 * time.Minute
 // upkeepTasks returns the tasks with which api_frontend nodes clean up a store in the background. A task's name is the
 // id of its job in the store and must not change: otherwise the task would run twice while old and new nodes run
 // together.
-func upkeepTasks(docs *docstore.Store, store *jobs.Store) []fdbjobs.Task {
-	return slices.Concat([]fdbjobs.Task{
+func upkeepTasks(docs *docstore.Store, store *jobs.Store) []upkeep.Task {
+	return slices.Concat([]upkeep.Task{
 		documentTask("deleted databases", docs.RemoveDatabases),
 		documentTask("unused uploads", docs.RemoveUploads),
 		documentTask("old updates", docs.RemoveUpdates),
@@ -25,8 +26,8 @@ func upkeepTasks(docs *docstore.Store, store *jobs.Store) []fdbjobs.Task {
 }
 
 // documentTask calls remove until it reports that nothing is left.
-func documentTask(name string, remove func(context.Context) (more bool, err error)) fdbjobs.Task {
-	return fdbjobs.Task{Name: name, Every: documentUpkeepEvery, Run: func(ctx context.Context, _ *fdbjobs.Held) error {
+func documentTask(name string, remove func(context.Context) (more bool, err error)) upkeep.Task {
+	return upkeep.Task{Name: name, Every: documentUpkeepEvery, Run: func(ctx context.Context, _ *fdbjobs.Held) error {
 		for {
 			if more, err := remove(ctx); err != nil || !more {
 				return err

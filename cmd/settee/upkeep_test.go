@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/fdbjobs/upkeep"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/memkv"
@@ -65,9 +66,9 @@ func TestUpkeepOfAnOlderVersion(t *testing.T) {
 
 		ended := make(chan error)
 		go func() {
-			ended <- layer.RunUpkeep(ctx, fdbjobs.UpkeepOptions{Tasks: upkeepTasks(docs, store), Failed: func(task string, err error) {
+			ended <- upkeep.Run(ctx, db, layer, upkeepTasks(docs, store), func(task string, err error) {
 				t.Errorf("%s: %v", task, err)
-			}})
+			})
 		}()
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"settee/fdbjobs"
+	"settee/fdbjobs/upkeep"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/replicator"
@@ -66,13 +67,13 @@ func (s *Store) deletedDatabases(tx kv.ReadTransaction, after string) ([]deleted
 
 // Tasks returns the upkeep tasks: removing the jobs of deleted databases, transient jobs that have
 // expired, and the jobs of mirrors that have ended.
-func (s *Store) Tasks() []fdbjobs.Task {
-	task := func(name string, run func(context.Context) error) fdbjobs.Task {
-		return fdbjobs.Task{Name: name, Every: upkeepEvery, Run: func(ctx context.Context, _ *fdbjobs.Held) error {
+func (s *Store) Tasks() []upkeep.Task {
+	task := func(name string, run func(context.Context) error) upkeep.Task {
+		return upkeep.Task{Name: name, Every: upkeepEvery, Run: func(ctx context.Context, _ *fdbjobs.Held) error {
 			return run(ctx)
 		}}
 	}
-	return []fdbjobs.Task{
+	return []upkeep.Task{
 		task(cancelledTask, s.removeCancelled), task(expiredTask, s.removeExpired), task(mirrorsTask, s.dropMirrors),
 	}
 }

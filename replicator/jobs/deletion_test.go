@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/fdbjobs/upkeep"
 	"settee/internal/bubbletest"
 	"settee/internal/racetest"
 	"settee/pkg/kv"
@@ -134,7 +135,7 @@ func TestUpkeepAfterDeletion(t *testing.T) {
 		run := b.accept()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- b.layer.RunUpkeep(ctx, fdbjobs.UpkeepOptions{Tasks: b.store.Tasks()}) }()
+		go func() { ended <- upkeep.Run(ctx, b.db, b.layer, b.store.Tasks(), func(string, error) {}) }()
 		synctest.Wait() // the tasks are idle
 		began := time.Now()
 		lost := make(chan error)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/fdbjobs/upkeep"
 	"settee/internal/seeds"
 	"settee/internal/shorttest"
 	"settee/pkg/docstore"
@@ -65,7 +66,7 @@ func (w mirrorWorld) run() {
 	}
 	for _, p := range w.processes {
 		others.Go(func() {
-			_ = p.layer.RunUpkeep(ctx, fdbjobs.UpkeepOptions{Tasks: p.jobs.Tasks(), Failed: w.failed})
+			_ = upkeep.Run(ctx, p.db, p.layer, p.jobs.Tasks(), w.failed)
 		})
 		others.Go(func() {
 			_ = p.jobs.Jobs().RunMonitor(ctx, fdbjobs.MonitorOptions{Failed: func(err error) { w.failed("monitor", err) }})

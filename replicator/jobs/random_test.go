@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/fdbjobs/upkeep"
 	"settee/internal/seeds"
 	"settee/internal/shorttest"
 	"settee/pkg/docstore"
@@ -80,6 +81,7 @@ type world struct {
 }
 
 type process struct {
+	db    kv.Database
 	layer *fdbjobs.Layer
 	jobs  *jobs.Store
 	docs  *docstore.Store
@@ -97,7 +99,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 			faultkv.TooOld: 0.01, faultkv.Delay: 0.1,
 			faultkv.LostWatch: 0.05, faultkv.LateWatch: 0.1, faultkv.SpuriousWatch: 0.1,
 		}})
-		p := &process{layer: fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{})}
+		p := &process{db: faulty, layer: fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{})}
 		t.Cleanup(p.layer.Close)
 		var err error
 		p.jobs, err = jobs.Open(t.Context(), faulty, p.layer, opts)
@@ -156,7 +158,7 @@ func (w *world) run() {
 	}
 	for _, p := range w.processes {
 		others.Go(func() {
-			_ = p.layer.RunUpkeep(ctx, fdbjobs.UpkeepOptions{Tasks: p.jobs.Tasks(), Failed: w.failed})
+			_ = upkeep.Run(ctx, p.db, p.layer, p.jobs.Tasks(), w.failed)
 		})
 		others.Go(func() {
 			_ = p.jobs.Jobs().RunMonitor(ctx, fdbjobs.MonitorOptions{Failed: func(err error) { w.failed("monitor", err) }})

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"settee/fdbjobs"
+	"settee/fdbjobs/upkeep"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
@@ -78,7 +79,7 @@ type Store struct {
 // makes one first if there is none.
 func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Options) (*Store, error) {
 	s := &Store{
-		db: db, jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), upkeep: layer.Queue(fdbjobs.UpkeepQueue),
+		db: db, jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), upkeep: layer.Queue(upkeep.Queue),
 		space: tuple.NewSubspace("replicator"), uuid: opts.UUID, settings: opts.Settings,
 		sealer: opts.Sealer, docs: docstore.Open(db, opts.Documents, docstore.Options{Sealer: opts.Sealer, Sealed: SealedDatabase}),
 	}
