@@ -183,36 +183,30 @@ func statusesOf(parts []Part) (statuses []Status) {
 	return statuses
 }
 
-// Counts is what [Index.Counts] counts.
-type Counts struct {
-	Jobs   map[Part]int64   // by part
-	Owners map[string]int64 // owners of jobs, by the label of the jobs
-}
-
-// Counts counts the jobs of all owners with some statuses, and their owners. It reads a counter for each part of each
-// owner that has jobs in it.
-func (x Index) Counts(tx kv.ReadTransaction, statuses ...Status) (Counts, error) {
-	c := Counts{map[Part]int64{}, map[string]int64{}}
+// Counts counts the jobs of all owners with some statuses by part, and the owners of jobs by the label of the jobs. It
+// reads a counter for each part of each owner that has jobs in it.
+func (x Index) Counts(tx kv.ReadTransaction, statuses ...Status) (jobs map[Part]int64, owners map[string]int64, err error) {
+	jobs, owners = map[Part]int64{}, map[string]int64{}
 	for t, err := range x.queue.tallies(tx, "", statuses, anyPart) {
 		if err != nil {
-			return Counts{}, err
+			return nil, nil, err
 		}
 		for i, part := range t.parts {
-			c.Jobs[part] += t.counts[i]
+			jobs[part] += t.counts[i]
 			if !slices.ContainsFunc(t.parts[:i], func(p Part) bool { return p.Label == part.Label }) {
-				c.Owners[part.Label]++
+				owners[part.Label]++
 			}
 		}
 	}
-	return c, nil
+	return jobs, owners, nil
 }
 
 // Count returns the number of jobs in some parts. It reads what [Index.Counts] reads, or the counters of one owner.
 func (x Index) Count(tx kv.ReadTransaction, parts ...Part) (n int64, err error) {
 	if x.owner == nil {
-		counts, err := x.Counts(tx, statusesOf(parts)...)
+		jobs, _, err := x.Counts(tx, statusesOf(parts)...)
 		for _, part := range parts {
-			n += counts.Jobs[part]
+			n += jobs[part]
 		}
 		return n, err
 	}

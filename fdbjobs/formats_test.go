@@ -67,7 +67,7 @@ func TestStoreOf010(t *testing.T) {
 		ended := make(chan string, 6)
 		wait := func(id string) {
 			go func() {
-				job, err := b.jobs.Wait(t.Context(), id)
+				job, err := b.jobs.Wait(t.Context(), []string{id})
 				if assert.NoError(t, err) {
 					ended <- fmt.Sprintf("%s %s", id, job.State)
 				}

@@ -140,14 +140,12 @@ func (h *Held) release(cause error) {
 // tag. The tag has at most a hundred bytes, which Finish and Resubmit check.
 func (h *Held) SetTag(tag string) { h.tag = tag }
 
-// Job returns the job as it was when it was taken. The caller must not modify it.
+// Job returns the job as it was when it was taken. A caller that has read its args and state, which may be large, may set
+// them to nil. It must not change anything else.
 func (h *Held) Job() *Job { return h.job }
 
 // Instead returns the id of the job that makes room for this one: see [AcceptOptions].Yielding.
 func (h *Held) Instead() string { return h.instead }
-
-// Forget drops the args and the state of Job, which may be large, once the holder has read them.
-func (h *Held) Forget() { h.job.Args, h.job.State = nil, nil }
 
 // Context ends when the holder must stop working on the job: after the job was finished or resubmitted (the cause is
 // context.Canceled), after a call returned ErrHalt, or if no update succeeded in time (the cause is ErrExpired).

@@ -448,7 +448,7 @@ func TestClose(t *testing.T) {
 		ended := make(chan error)
 		begin := func(wait func() error) { go func() { ended <- wait() }() }
 		accept := func() error { _, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{}); return err }
-		wait := func() error { _, err := b.jobs.Wait(t.Context(), "k"); return err }
+		wait := func() error { _, err := b.jobs.Wait(t.Context(), []string{"k"}); return err }
 		for range 3 {
 			begin(accept)
 			begin(wait)
@@ -506,7 +506,7 @@ func TestCloseWithoutStore(t *testing.T) {
 			ended <- err
 		}()
 		go func() {
-			_, err := b.jobs.Wait(t.Context(), "j")
+			_, err := b.jobs.Wait(t.Context(), []string{"j"})
 			ended <- err
 		}()
 		after(time.Second)
@@ -529,7 +529,7 @@ func TestStoreFails(t *testing.T) {
 		accept := func() error { _, err := b.jobs.Accept(t.Context(), doesNotWait); return err }
 		ended := make(chan error)
 		for range 3 {
-			go func() { _, err := b.jobs.Wait(t.Context(), "j"); ended <- err }()
+			go func() { _, err := b.jobs.Wait(t.Context(), []string{"j"}); ended <- err }()
 		}
 		after(time.Second)
 		broken.Fail(failure)
@@ -538,13 +538,13 @@ func TestStoreFails(t *testing.T) {
 		for range 3 {
 			require.ErrorIs(t, <-ended, failure)
 		}
-		_, err := b.jobs.Wait(t.Context(), "j")
+		_, err := b.jobs.Wait(t.Context(), []string{"j"})
 		require.ErrorIs(t, err, failure)
 		broken.Fail(kv.ErrClosed)
 		require.ErrorIs(t, accept(), fdbjobs.ErrClosed)
 		broken.Fail(nil)
 		require.NoError(t, accept())
-		go func() { _, err := b.jobs.Wait(t.Context(), "j"); ended <- err }()
+		go func() { _, err := b.jobs.Wait(t.Context(), []string{"j"}); ended <- err }()
 		after(time.Second)
 		b.remove(t, "j")
 		require.ErrorIs(t, <-ended, fdbjobs.ErrNotFound)
@@ -589,7 +589,7 @@ func TestNoWatches(t *testing.T) {
 		defer w.Cancel()
 		waited := make(chan error)
 		b.add(t, fdbjobs.Spec{ID: "j", Scheduled: time.Now().Add(time.Minute)})
-		go func() { _, err := b.jobs.Wait(t.Context(), "j"); waited <- err }()
+		go func() { _, err := b.jobs.Wait(t.Context(), []string{"j"}); waited <- err }()
 		go func() {
 			held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{})
 			if assert.NoError(t, err) {

@@ -160,18 +160,14 @@ type Job struct {
 	Lock string
 }
 
-// String returns the job's status, id and owner. It leaves out the args, which may hold secrets.
-func (j Job) String() string { return fmt.Sprintf("%s job %q of %q", j.Status, j.ID, j.Owner) }
-
-// Format writes String for every verb.
+// Format writes the job's status, id and owner for every verb. It leaves out the args, which may hold secrets.
 func (j Job) Format(f fmt.State, verb rune) {
-	redact.Format(f, verb, j.String(), "fdbjobs.Job("+j.String()+")")
+	text := fmt.Sprintf("%s job %q of %q", j.Status, j.ID, j.Owner)
+	redact.Format(f, verb, text, "fdbjobs.Job("+text+")")
 }
 
-// String returns the job's id and owner. It leaves out the args, which may hold secrets.
-func (s Spec) String() string { return fmt.Sprintf("job %q of %q", s.ID, s.Owner) }
-
-// Format writes String for every verb.
+// Format writes the job's id and owner for every verb. It leaves out the args, which may hold secrets.
 func (s Spec) Format(f fmt.State, verb rune) {
-	redact.Format(f, verb, s.String(), "fdbjobs.Spec("+s.String()+")")
+	text := fmt.Sprintf("job %q of %q", s.ID, s.Owner)
+	redact.Format(f, verb, text, "fdbjobs.Spec("+text+")")
 }

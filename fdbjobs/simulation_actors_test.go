@@ -174,7 +174,7 @@ func (s *simulation) waiter(p *simProcess, queue *fdbjobs.Queue) {
 				since: s.ledger.commits, began: time.Now(),
 			}
 			s.waiters = append(s.waiters, w)
-			job, err := queue.WaitAny(ctx, w.ids)
+			job, err := queue.Wait(ctx, w.ids)
 			s.waiters = slices.DeleteFunc(s.waiters, func(v *waiting) bool { return v == w })
 			s.told(w, job, err)
 		})

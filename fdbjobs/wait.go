@@ -18,17 +18,13 @@ import (
 // rowsAtOnce is the number of rows that one transaction reads.
 const rowsAtOnce = 1_000
 
-// Wait waits until a job has one of the statuses, Finished if none is given, and returns it. A job that already has one
-// is returned at once. A job that has had one since is returned even if it has changed again before it is read, unless
-// it was removed and added again: its Status is the current one. The errors are ErrNotFound if the job does not exist or was removed, ctx's, ErrClosed, and
-// the store's.
-func (q *Queue) Wait(ctx context.Context, id string, statuses ...Status) (*Job, error) {
-	return q.WaitAny(ctx, []string{id}, statuses...)
-}
-
-// WaitAny is Wait for the first of several jobs. To wait for all of them, call it again without the one that was
-// returned. It watches each job. With more than the store allows (kv.DefaultMaxWatches) it reads the others every second.
-func (q *Queue) WaitAny(ctx context.Context, ids []string, statuses ...Status) (*Job, error) {
+// Wait waits until one of some jobs has one of the statuses, Finished if none is given, and returns that job. A job that
+// already has one is returned at once. A job that has had one since is returned even if it has changed again before it
+// is read, unless it was removed and added again: its Status is the current one. To wait for all jobs, call Wait again
+// without the job that was returned. It watches each job. With more than the store allows (kv.DefaultMaxWatches) it reads
+// the others every second. The errors are ErrNotFound if a job does not exist or was removed, ctx's, ErrClosed, and the
+// store's.
+func (q *Queue) Wait(ctx context.Context, ids []string, statuses ...Status) (*Job, error) {
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("%w: there is nothing to wait for", ErrInvalid)
 	}
@@ -48,7 +44,7 @@ func (q *Queue) WaitAny(ctx context.Context, ids []string, statuses ...Status) (
 	return job, nil
 }
 
-// waiter is a call of WaitAny.
+// waiter is a call of Wait.
 type waiter struct {
 	queue    *Queue
 	statuses []Status
@@ -96,16 +92,9 @@ func (w *waiter) next(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// sight is what a transaction of a waiter has seen: a job, or the rows of all and their watches.
-type sight struct {
-	job     *Job
-	rows    []*row
-	watches []kv.Watch
-}
-
 // look returns the first of some jobs that has, or has had, one of the statuses, or else watches them.
 func (w *waiter) look(ctx context.Context, ids []string) (*Job, error) {
-	seen, err := kv.TransactValue(ctx, w.queue.layer.db, func(tx kv.Transaction) (sight, error) { return w.read(tx, ids) })
+	seen, err := kv.TransactValue(ctx, w.queue.layer.db, func(tx kv.Transaction) (waited, error) { return w.read(tx, ids) })
 	if err != nil || seen.job != nil {
 		return seen.job, err
 	}
@@ -121,7 +110,14 @@ func (w *waiter) look(ctx context.Context, ids []string) (*Job, error) {
 	return nil, nil
 }
 
-func (w *waiter) read(tx kv.Transaction, ids []string) (out sight, err error) {
+// waited is what a transaction of a waiter has read: a job, or the rows of all and their watches.
+type waited struct {
+	job     *Job
+	rows    []*row
+	watches []kv.Watch
+}
+
+func (w *waiter) read(tx kv.Transaction, ids []string) (out waited, err error) {
 	if out.rows, err = w.queue.readRows(tx.Snapshot(), ids); err != nil {
 		return out, err
 	}
@@ -183,48 +179,37 @@ func (q *Queue) Follow(ctx context.Context, id string, fn func(*Job) (done bool,
 func (q *Queue) followRow(
 	ctx context.Context, id string, read func(kv.Transaction, *row) (then func() (done bool, err error), err error),
 ) error {
-	type look struct {
-		then  func() (bool, error)
-		watch kv.Watch
-	}
 	return q.layer.waiting(ctx, func(ctx context.Context) error {
 		for {
-			var found look
+			var then func() (bool, error)
+			var watch kv.Watch
 			var err error
-			q.layer.apart(ctx, func() {
-				found, err = kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) (out look, err error) {
+			kv.Apart(func() {
+				err = q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
 					row, err := q.readRow(tx.Snapshot(), id).Await()
 					if err != nil {
-						return out, err
+						return err
 					}
-					if out.then, err = read(tx, row); err == nil {
-						out.watch = tx.Watch(q.keys.data.Pack(id))
+					if then, err = read(tx, row); err == nil {
+						watch = tx.Watch(q.keys.data.Pack(id))
 					}
-					return out, err
+					return err
 				})
 			})
+			q.layer.pass(ctx)
 			if err != nil {
 				return err
 			}
-			if done, err := found.then(); done || err != nil {
-				found.watch.Cancel()
+			if done, err := then(); done || err != nil {
+				watch.Cancel()
 				return err
 			}
-			q.layer.await(ctx, found.watch, time.Time{}, nil)
+			q.layer.await(ctx, watch, time.Time{}, nil)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 		}
 	})
-}
-
-// apart runs f in another goroutine. The stack of a goroutine that waits for long stays as large as it was needed once,
-// and thousands may wait.
-func (l *Layer) apart(ctx context.Context, f func()) {
-	var running sync.WaitGroup
-	running.Go(f)
-	running.Wait()
-	l.pass(ctx)
 }
 
 // waiting runs f, whose context also ends when the layer is closed, and returns its error. That is ErrClosed then.

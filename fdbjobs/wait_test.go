@@ -20,22 +20,22 @@ import (
 func TestWait(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
-		_, err := b.jobs.Wait(t.Context(), "j")
+		_, err := b.jobs.Wait(t.Context(), []string{"j"})
 		require.ErrorIs(t, err, fdbjobs.ErrNotFound)
 
 		b.add(t, fdbjobs.Spec{ID: "j"})
-		job, err := b.jobs.Wait(t.Context(), "j", fdbjobs.Running, fdbjobs.Pending)
+		job, err := b.jobs.Wait(t.Context(), []string{"j"}, fdbjobs.Running, fdbjobs.Pending)
 		require.NoError(t, err)
 		assert.Equal(t, fdbjobs.Pending, job.Status)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = b.jobs.Wait(ctx, "j")
+		_, err = b.jobs.Wait(ctx, []string{"j"})
 		require.ErrorIs(t, err, context.Canceled)
 
 		h := b.accept(t)
 		require.NoError(t, h.Finish(t.Context(), text(`{"s":1}`), nil))
 		for range 3 {
-			job, err = b.jobs.Wait(t.Context(), "j")
+			job, err = b.jobs.Wait(t.Context(), []string{"j"})
 			require.NoError(t, err)
 			assert.Equal(t, fdbjobs.Finished, job.Status)
 			assert.JSONEq(t, `{"s":1}`, string(job.State))
@@ -58,7 +58,7 @@ func TestWaiters(t *testing.T) {
 		for i := range jobs {
 			for range each {
 				go func() {
-					job, err := b.jobs.Wait(t.Context(), fmt.Sprint(i))
+					job, err := b.jobs.Wait(t.Context(), []string{fmt.Sprint(i)})
 					if errors.Is(err, fdbjobs.ErrNotFound) {
 						told <- "removed"
 					} else if assert.NoError(t, err) {
@@ -114,12 +114,12 @@ func TestWaitersComeAndGo(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error)
 			for range 2 {
-				go func() { _, err := b.jobs.Wait(ctx, "j"); ended <- err }()
+				go func() { _, err := b.jobs.Wait(ctx, []string{"j"}); ended <- err }()
 			}
 			after(time.Millisecond)
 			stays := make(chan error)
 			go cancel()
-			go func() { _, err := b.jobs.Wait(t.Context(), "j"); stays <- err }()
+			go func() { _, err := b.jobs.Wait(t.Context(), []string{"j"}); stays <- err }()
 			require.ErrorIs(t, <-ended, context.Canceled)
 			require.ErrorIs(t, <-ended, context.Canceled)
 			began := time.Now()
@@ -139,7 +139,7 @@ func TestWaitBeforeReady(t *testing.T) {
 		open := hung.HoldBefore()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := b.jobs.Wait(ctx, "j")
+		_, err := b.jobs.Wait(ctx, []string{"j"})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		open()
 	})
@@ -186,9 +186,9 @@ func TestWaitAny(t *testing.T) {
 			ids = append(ids, fmt.Sprint(i))
 			b.add(t, fdbjobs.Spec{ID: ids[i]})
 		}
-		_, err := b.jobs.WaitAny(t.Context(), nil)
+		_, err := b.jobs.Wait(t.Context(), nil)
 		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
-		_, err = b.jobs.WaitAny(t.Context(), append(ids, "none"))
+		_, err = b.jobs.Wait(t.Context(), append(ids, "none"))
 		require.ErrorIs(t, err, fdbjobs.ErrNotFound)
 		require.ErrorContains(t, err, `"none"`)
 
@@ -203,7 +203,7 @@ func TestWaitAny(t *testing.T) {
 			}
 		}()
 		for len(ids) > 0 {
-			job, err := b.jobs.WaitAny(t.Context(), ids)
+			job, err := b.jobs.Wait(t.Context(), ids)
 			require.NoError(t, err)
 			assert.Equal(t, fdbjobs.Finished, job.Status)
 			assert.JSONEq(t, `{"s":1}`, string(job.State))
@@ -227,7 +227,7 @@ func TestWaitMissesNothing(t *testing.T) {
 		results := make(chan result, 2)
 		for _, status := range []fdbjobs.Status{fdbjobs.Finished, fdbjobs.Running} {
 			go func() {
-				job, err := waiting.jobs.Wait(t.Context(), "j", status)
+				job, err := waiting.jobs.Wait(t.Context(), []string{"j"}, status)
 				results <- result{job, err}
 			}()
 		}

@@ -97,7 +97,7 @@ func (s *Store) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
 			return nil, run.drop(ctx)
 		}
 	}
-	held.Forget()
+	held.Job().Args, held.Job().State = nil, nil // they may be large
 	return run, nil
 }
 

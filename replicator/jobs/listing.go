@@ -221,23 +221,23 @@ type Counts struct {
 // them.
 func (s *Store) Counts(ctx context.Context) (Counts, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (Counts, error) {
-		found, err := s.jobs.Index().Counts(tx.Snapshot(), fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
+		counted, owners, err := s.jobs.Index().Counts(tx.Snapshot(), fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
 		if err != nil {
 			return Counts{}, err
 		}
 		counts := Counts{
 			Jobs:      make(map[replicator.State]int64, len(allStates)),
-			Databases: found.Owners[labelDocument], Users: found.Owners[labelTransient],
+			Databases: owners[labelDocument], Users: owners[labelTransient],
 		}
 		for _, state := range allStates {
 			for _, p := range parts([]replicator.State{state}, labels...) {
-				counts.Jobs[state] += found.Jobs[p]
+				counts.Jobs[state] += counted[p]
 			}
 		}
 		for _, label := range labels {
-			counts.Parked += found.Jobs[fdbjobs.Pending.In(label, tagParked)]
-			counts.Paused += found.Jobs[fdbjobs.Pending.In(label, tagPaused)]
-			counts.Scheduled += found.Jobs[fdbjobs.Pending.In(label, tagWaiting)]
+			counts.Parked += counted[fdbjobs.Pending.In(label, tagParked)]
+			counts.Paused += counted[fdbjobs.Pending.In(label, tagPaused)]
+			counts.Scheduled += counted[fdbjobs.Pending.In(label, tagWaiting)]
 		}
 		return counts, nil
 	})

@@ -93,7 +93,7 @@ func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
 	if err := json.Unmarshal(held.Job().State, &one.state); err != nil {
 		one.state = state{} // it compares all databases
 	}
-	held.Forget()
+	held.Job().Args, held.Job().State = nil, nil
 	return one
 }
 
