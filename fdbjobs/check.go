@@ -69,7 +69,7 @@ var checks = map[int64]struct {
 	check    func(*checker, keyed) (func() error, error)
 }{
 	tagData: {1, (*checker).data}, tagState: {1, (*checker).state}, tagArgs: {2, (*checker).args},
-	tagDelayed: {2, (*checker).delayed}, tagReady: {3, (*checker).place}, tagExpiry: {2, (*checker).place},
+	tagDelayed: {2, (*checker).place}, tagReady: {3, (*checker).place}, tagExpiry: {2, (*checker).place},
 	tagActive: {-1, (*checker).place}, tagListed: {1, (*checker).listed},
 	tagOwned: {5, (*checker).owned}, tagCounts: {4, (*checker).counts},
 	tagWaiting: {1, (*checker).waiting}, tagOwners: {1, (*checker).standing}, tagRanks: {3, (*checker).rank},
@@ -137,9 +137,8 @@ func (c *checker) data(k keyed) (func() error, error) {
 	q, derived := k.queue, k.queue.derive(id, r)
 	place, index := derived.key(), derived.index
 	reads := []kv.Future[[]byte]{k.Get(q.keys.state.Pack(id)), k.Get(index), k.Get(q.keys.listed.Pack(id)), k.Get(q.keys.timeout)}
-	var placed kv.Future[[]byte]
 	if place != nil {
-		placed = k.Get(place)
+		reads = append(reads, k.Get(place))
 	}
 	owner, args := c.owner(k, id, r), c.allArgs(k, id, r)
 	return func() error {
@@ -147,24 +146,18 @@ func (c *checker) data(k keyed) (func() error, error) {
 		if err != nil {
 			return err
 		}
-		state, indexed, listed := values[0], values[1], values[2]
+		state, indexed, listed, timeout := values[0], values[1], values[2], values[3]
 		if state == nil {
 			k.Fault(k.Key, nil, "the job has no state")
 		}
-		if r.listed != (listed != nil) && r.listed {
+		if r.listed && listed == nil {
 			k.Fault(k.Key, nil, "the job has no listed part")
 		}
 		if indexed == nil {
 			k.Wrong(index, nil, "the job is missing in the index of its owner's jobs")
 		}
-		if placed != nil {
-			there, err := placed.Await()
-			if err != nil {
-				return err
-			}
-			if there == nil {
-				c.missingPlace(k, id, r, values[3])
-			}
+		if place != nil && values[4] == nil {
+			c.missingPlace(k, id, r, timeout)
 		}
 		if err := owner(); err != nil {
 			return err
@@ -175,23 +168,16 @@ func (c *checker) data(k keyed) (func() error, error) {
 
 // sound reports whether a row is one that put writes.
 func (r *row) sound() bool {
+	var sound bool
 	switch r.status {
 	case Pending:
-		if r.resubmit != nil || r.expires != nil {
-			return false
-		}
+		sound = r.resubmit == nil && r.expires == nil
 	case Running:
-		if r.sequence == nil || r.lock == "" || r.expires != nil {
-			return false
-		}
+		sound = r.sequence != nil && r.lock != "" && r.expires == nil
 	case Finished:
-		if r.sequence != nil || r.resubmit != nil {
-			return false
-		}
-	default:
-		return false
+		sound = r.sequence == nil && r.resubmit == nil
 	}
-	return r.chunks >= 0 && r.chunks <= MaxArgsSize/rows.ChunkSize+2 && (r.sequence == nil || r.sequence.IsComplete())
+	return sound && r.chunks >= 0 && r.chunks <= MaxArgsSize/rows.ChunkSize+2 && (r.sequence == nil || r.sequence.IsComplete())
 }
 
 // missingPlace notes a job without its row in delayed, ready, active or expiry. timeout is the value of the queue's.
@@ -335,34 +321,19 @@ func (c *checker) place(k keyed) (func() error, error) {
 	}
 	return func() error {
 		r, ok, err := awaitJob(job)
-		if err == nil && ok && (r == nil || !bytes.Equal(k.queue.derive(id, r).key(), k.Key)) {
+		switch {
+		case err != nil || !ok:
+			return err
+		case r == nil || !bytes.Equal(k.queue.derive(id, r).key(), k.Key):
 			k.Stray(k.Key, "a row by which the job %q is found, and the job is not there", id)
-		}
-		if err == nil && ok && r != nil && r.status == Running {
+		case r.waits() && r.owner != string(k.Value):
+			k.Wrong(k.Key, []byte(r.owner), "a delayed job with another owner than its own")
+		case r.status == Running:
 			if _, bad := parseTimeout(k.Value); bad != nil {
 				k.Wrong(k.Key, packTimeout(DefaultTimeout), "the timeout of a running job: the value is not one that settee writes")
 			}
 		}
-		return err
-	}, nil
-}
-
-func (c *checker) delayed(k keyed) (func() error, error) {
-	then, err := c.place(k)
-	var id string
-	job, ok := k.ofJob(&id)
-	if then == nil || err != nil || !ok {
-		return then, err
-	}
-	return func() error {
-		if err := then(); err != nil {
-			return err
-		}
-		r, ok, err := awaitJob(job)
-		if err == nil && ok && r != nil && r.waits() && bytes.Equal(k.queue.derive(id, r).key(), k.Key) && r.owner != string(k.Value) {
-			k.Wrong(k.Key, []byte(r.owner), "a delayed job with another owner than its own")
-		}
-		return err
+		return nil
 	}, nil
 }
 

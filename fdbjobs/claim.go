@@ -71,17 +71,14 @@ func (o outcome) again() bool { return len(o.held) > 0 || o.due || o.more }
 
 // claimRun is the result of one run of a claim.
 type claimRun struct {
-	jobs    []*Job
-	locks   []string // of jobs
-	instead []string // ids of the jobs given up in exchange, one for each job
+	taken   []taken
 	timeout time.Duration
-	owners  []*party          // whose usage was read
-	owner   string            // the last one served
-	rank    float64           // its rank
-	heads   map[string][]byte // see bounds
-	anyFrom string            // see memory; set by a claim of any jobs
-	through bool              // whether next is set
-	next    int64             // the earliest scheduled time, or 0
+	owners  []*party // whose usage was read
+	owner   string   // the last one served
+	rank    float64  // its rank
+	anyFrom string   // see memory; set by a claim of any jobs
+	through bool     // whether next is set
+	next    int64    // the earliest scheduled time, or 0
 	watch   kv.Watch
 	size    int // of the jobs' args and states
 }
@@ -103,21 +100,17 @@ func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) 
 	if err != nil {
 		return outcome{}, err
 	}
-	c.counts.note(len(found.jobs))
+	c.counts.note(len(found.taken))
 	c.learn(tx, found, began)
 
 	out := outcome{due: found.next != 0 && found.next <= q.layer.now().Unix()}
 	out.empty = c.leaving(found, began)
 	out.more = len(found.owners) >= maxOwners && len(out.empty) > 0
-	if len(found.jobs) == 0 || !c.tidying() {
+	if len(found.taken) == 0 || !c.tidying() {
 		out.fold = c.memory.toFold(found, began)
 	}
-	for i, job := range found.jobs {
-		held := newHeld(q, job, found.locks[i], began, found.timeout)
-		if len(found.instead) > 0 {
-			held.instead = found.instead[i]
-		}
-		out.held = append(out.held, held)
+	for _, t := range found.taken {
+		out.held = append(out.held, newHeld(q, t, began, found.timeout))
 	}
 	if found.watch != nil {
 		out.idle = &idle{watch: found.watch}
@@ -137,9 +130,6 @@ func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) 
 func (c *claimer) learn(tx claim, found claimRun, began time.Time) {
 	if found.owner != "" {
 		c.memory.owner, c.memory.rank = found.owner, found.rank
-	}
-	for owner, head := range found.heads {
-		c.queue.bounds.set(owner, head)
 	}
 	if found.anyFrom != "" {
 		c.memory.anyFrom = found.anyFrom
@@ -208,13 +198,12 @@ type claim struct {
 
 // taken is a job that a run took, whether or not that was committed.
 type taken struct {
-	id, lock   string
-	generation int64
-	instead    string
+	job     *Job
+	instead string // the id of the job that is given up in exchange
 }
 
 func (c *claim) run(tx kv.Transaction) (claimRun, error) {
-	out := claimRun{heads: map[string][]byte{}}
+	var out claimRun
 	c.beats, c.again = false, len(c.taken) > 0
 	c.random = rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
 	timeout := c.queue.readTimeout(tx.Snapshot())
@@ -236,7 +225,7 @@ func (c *claim) run(tx kv.Transaction) (claimRun, error) {
 	if err != nil {
 		return out, err
 	}
-	if len(out.jobs) == 0 {
+	if len(out.taken) == 0 {
 		out.watch = tx.Watch(c.queue.keys.watchReady)
 	}
 	return out, nil
@@ -255,7 +244,7 @@ func (c *claim) drawLocks() {
 func (c *claim) recover(tx kv.Transaction, out *claimRun) (bool, error) {
 	ids := make([]string, len(c.taken))
 	for i, earlier := range c.taken {
-		ids[i] = earlier.id
+		ids[i] = earlier.job.ID
 	}
 	found, err := c.queue.readRows(tx.Snapshot(), ids)
 	if err != nil {
@@ -263,32 +252,28 @@ func (c *claim) recover(tx kv.Transaction, out *claimRun) (bool, error) {
 	}
 	for i, earlier := range c.taken {
 		row := found[i]
-		if row == nil || !row.heldBy(earlier.lock) {
+		if row == nil || !row.heldBy(earlier.job.Lock) {
 			continue
 		}
-		job, err := c.queue.readJob(tx.Snapshot(), earlier.id).job(row)
+		job, err := c.queue.readJob(tx.Snapshot(), earlier.job.ID).job(row)
 		if err != nil {
 			return false, err
 		}
 		// If it was added again meanwhile, its first update returns ErrHalt.
-		job.Generation = earlier.generation
-		out.jobs = append(out.jobs, job)
-		out.locks = append(out.locks, earlier.lock)
-		if c.wants.yielding != nil {
-			out.instead = append(out.instead, earlier.instead)
-		}
+		job.Generation = earlier.job.Generation
+		out.taken = append(out.taken, taken{job, earlier.instead})
 	}
 	// Whether that run was committed is now known, so its jobs need not be read again. If it was, the jobs have been
 	// lost since, but their locks are used up.
-	if len(c.taken) > 0 && len(out.jobs) == 0 {
+	if len(c.taken) > 0 && len(out.taken) == 0 {
 		c.taken = nil
 		c.drawLocks()
 	}
-	return len(out.jobs) > 0, nil
+	return len(out.taken) > 0, nil
 }
 
 // enough reports whether a run has taken all that it may.
-func (c *claim) enough(out *claimRun) bool { return len(out.jobs) >= c.n || out.size >= enoughBytes }
+func (c *claim) enough(out *claimRun) bool { return len(out.taken) >= c.n || out.size >= enoughBytes }
 
 // parseDelayed returns the time and the job id of a key in delayed.
 func (q *Queue) parseDelayed(key []byte) (scheduled int64, id string, err error) {

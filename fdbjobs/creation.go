@@ -113,8 +113,8 @@ func (q *Queue) add(batch *batch, spec Spec, old *row) error {
 // a job that is due, runs or has ended. The error is ErrNotFound if the job does not exist. A transaction that adds or
 // resubmits jobs cannot make one due.
 func (q *Queue) MakeDue(tx kv.Transaction, id, tag string) error {
-	if len(tag) > maxLabelSize {
-		return fmt.Errorf("%w: the job's tag: %d bytes, at most %d", ErrTooLarge, len(tag), maxLabelSize)
+	if err := checkTag(tag); err != nil {
+		return err
 	}
 	old, err := q.readRow(tx, id).Await()
 	switch {

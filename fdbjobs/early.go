@@ -35,7 +35,7 @@ func (c *claim) takeAny(tx kv.Transaction, out *claimRun) error {
 func (c *claim) takeAnyOf(tx kv.Transaction, out *claimRun, t tally) error {
 	middle := fmt.Sprintf("%016x", c.random.Uint64())
 	for _, after := range []string{middle, ""} {
-		ids, err := c.queue.readIDs(tx.Snapshot(), t.owner, after, c.n-len(out.jobs), t.parts).Await()
+		ids, err := c.queue.readIDs(tx.Snapshot(), t.owner, after, c.n-len(out.taken), t.parts).Await()
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func (c *claim) takeEarly(tx kv.Transaction, out *claimRun, now int64) error {
 	delayed := c.queue.keys.delayed
 	soon := kv.KeyRange{Begin: delayed.Pack(now + 1), End: delayed.Pack(c.wants.latest + 1)}
 	// Some may be jobs of paused owners.
-	pairs, err := tx.Snapshot().GetRange(soon, kv.RangeOptions{Limit: max(c.n-len(out.jobs), window)}).Slice()
+	pairs, err := tx.Snapshot().GetRange(soon, kv.RangeOptions{Limit: max(c.n-len(out.taken), window)}).Slice()
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (c *claim) takePending(tx kv.Transaction, out *claimRun, ids []string) erro
 		if err != nil {
 			return err
 		}
-		if err := c.take(tx, out, job, row); err != nil {
+		if err := c.take(tx, out, job, row, ""); err != nil {
 			return err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -34,11 +33,11 @@ type Held struct {
 	updates          int // that have not returned
 }
 
-func newHeld(q *Queue, job *Job, lock string, began time.Time, timeout time.Duration) *Held {
-	h := &Held{queue: q, job: job, lock: lock}
+func newHeld(q *Queue, t taken, began time.Time, timeout time.Duration) *Held {
+	h := &Held{queue: q, job: t.job, lock: t.job.Lock, instead: t.instead}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	h.began, h.timeout, h.until = began, timeout, began.Add(patience(timeout))
-	h.timer = q.layer.afterFunc(h.ctx, "expiry of "+lock, h.left(), h.expire)
+	h.timer = q.layer.afterFunc(h.ctx, "expiry of "+h.lock, h.left(), h.expire)
 	return h
 }
 
@@ -229,7 +228,7 @@ func (h *Held) FinishFor(ctx context.Context, keep time.Duration, state json.Raw
 
 // Resubmit queues the job again, to run at a time. A time in the past means now. also and the errors are as for Finish.
 func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage, also func(kv.Transaction) error) error {
-	return h.resubmit(ctx, at, state, also, func() (time.Time, string) { return at, h.tag })
+	return h.resubmit(ctx, &again{at, h.tag}, state, also)
 }
 
 // ResubmitAsDecided is Resubmit with a time and a tag that decide returns. decide is called in the transaction, in the
@@ -237,32 +236,32 @@ func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage
 func (h *Held) ResubmitAsDecided(
 	ctx context.Context, likely time.Time, state json.RawMessage, decide func(kv.Transaction) (at time.Time, tag string, err error),
 ) error {
-	var at time.Time
-	var tag string
-	also := func(tx kv.Transaction) (err error) {
-		at, tag, err = decide(tx)
-		if err == nil && len(tag) > maxLabelSize {
-			err = fmt.Errorf("%w: the job's tag: %d bytes, at most %d", ErrTooLarge, len(tag), maxLabelSize)
+	next := &again{at: likely}
+	return h.resubmit(ctx, next, state, func(tx kv.Transaction) (err error) {
+		if next.at, next.tag, err = decide(tx); err == nil {
+			err = checkTag(next.tag)
 		}
 		return err
-	}
-	return h.resubmit(ctx, likely, state, also, func() (time.Time, string) { return at, tag })
+	})
 }
 
-// resubmit queues the job again at the time and with the tag that decided returns after also was called.
-func (h *Held) resubmit(
-	ctx context.Context, likely time.Time, state json.RawMessage, also func(kv.Transaction) error, decided func() (time.Time, string),
-) error {
+// again says when a job runs again, and its tag until then.
+type again struct {
+	at  time.Time
+	tag string
+}
+
+// resubmit queues the job again. also may change next.
+func (h *Held) resubmit(ctx context.Context, next *again, state json.RawMessage, also func(kv.Transaction) error) error {
 	if err := checkState(state); err != nil {
 		return err
 	}
-	scheduled := likely.Unix()
+	scheduled := next.at.Unix()
 	return h.end(ctx, &write{also: also, resubmits: &scheduled, apply: func(s *sharing, old *row) error {
 		h.setState(s.tx, state)
-		at, tag := decided()
-		next := queued(*old, at.Unix(), h.queue.layer.now().Unix(), s.order)
-		next.tag = tag
-		return s.batch.put(h.job.ID, old, next)
+		row := queued(*old, next.at.Unix(), h.queue.layer.now().Unix(), s.order)
+		row.tag = next.tag
+		return s.batch.put(h.job.ID, old, row)
 	}}, state)
 }
 
@@ -287,8 +286,8 @@ func (h *Held) isResubmitted(row *row) (bool, error) {
 
 // end is write for the end of a holding.
 func (h *Held) end(ctx context.Context, w *write, state json.RawMessage) error {
-	if len(h.tag) > maxLabelSize {
-		return fmt.Errorf("%w: the job's tag: %d bytes, at most %d", ErrTooLarge, len(h.tag), maxLabelSize)
+	if err := checkTag(h.tag); err != nil {
+		return err
 	}
 	w.ends = true
 	err := h.write(ctx, w, state)

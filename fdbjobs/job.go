@@ -2,6 +2,7 @@ package fdbjobs
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -99,40 +100,27 @@ func (s Spec) check() error {
 	if s.ID == "" {
 		return fmt.Errorf("%w: its id is empty", ErrInvalid)
 	}
-	for _, f := range []struct {
-		name  string
-		size  int
-		limit int
-	}{
-		{"id", len(s.ID), MaxNameSize},
-		{"owner", len(s.Owner), MaxNameSize},
-		{"token", len(s.Token), MaxNameSize},
-		{"label", len(s.Label), maxLabelSize},
-		{"tag", len(s.Tag), maxLabelSize},
-		{"args", len(s.Args), MaxArgsSize},
-		{"listed part", len(s.Listed), MaxListedSize},
-	} {
-		if f.size > f.limit {
-			return fmt.Errorf("%w: the job's %s: %d bytes, at most %d", ErrTooLarge, f.name, f.size, f.limit)
-		}
-	}
-	if err := checkObject("args", s.Args); err != nil {
-		return err
-	}
-	if err := checkObject("listed part", s.Listed); err != nil {
-		return err
-	}
-	return checkState(s.State)
+	return cmp.Or(
+		checkSize("id", len(s.ID), MaxNameSize), checkSize("owner", len(s.Owner), MaxNameSize),
+		checkSize("token", len(s.Token), MaxNameSize), checkSize("label", len(s.Label), maxLabelSize), checkTag(s.Tag),
+		checkObject("args", s.Args, MaxArgsSize), checkObject("listed part", s.Listed, MaxListedSize), checkState(s.State))
 }
 
-func checkState(state json.RawMessage) error {
-	if len(state) > MaxStateSize {
-		return fmt.Errorf("%w: the job's state: %d bytes, at most %d", ErrTooLarge, len(state), MaxStateSize)
+func checkTag(tag string) error { return checkSize("tag", len(tag), maxLabelSize) }
+
+func checkState(state json.RawMessage) error { return checkObject("state", state, MaxStateSize) }
+
+func checkSize(name string, size, limit int) error {
+	if size > limit {
+		return fmt.Errorf("%w: the job's %s: %d bytes, at most %d", ErrTooLarge, name, size, limit)
 	}
-	return checkObject("state", state)
+	return nil
 }
 
-func checkObject(name string, text json.RawMessage) error {
+func checkObject(name string, text json.RawMessage, limit int) error {
+	if err := checkSize(name, len(text), limit); err != nil {
+		return err
+	}
 	if text != nil && (!bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) || !json.Valid(text)) {
 		return fmt.Errorf("%w: no JSON object in its %s", ErrInvalid, name)
 	}

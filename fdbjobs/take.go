@@ -136,12 +136,8 @@ func (c *claim) takeReady(tx kv.Transaction, out *claimRun, v *view, readLane kv
 	}
 	for _, choice := range chosen {
 		found := v.jobs[string(choice.key)]
-		if err := c.take(tx, out, found.job, found.row); err != nil {
+		if err := c.take(tx, out, found.job, found.row, choice.instead); err != nil {
 			return err
-		}
-		if v.exchange {
-			out.instead = append(out.instead, choice.instead)
-			c.taken[len(c.taken)-1].instead = choice.instead
 		}
 		out.owner, out.rank = choice.of.owner, choice.of.rank
 	}
@@ -160,7 +156,7 @@ func (c *claim) choose(
 			if v.exchange { // any of them may have a job that is taken
 				atOnce = len(d.unread)
 			}
-			if err := c.readRows(tx.Snapshot(), out, v, d.unread[:min(len(d.unread), atOnce)]); err != nil {
+			if err := c.readRows(tx.Snapshot(), v, d.unread[:min(len(d.unread), atOnce)]); err != nil {
 				return nil, false, err
 			}
 			atOnce = max(2*atOnce, ownersAtOnce)
@@ -238,7 +234,7 @@ func (c *claim) prefer(lane lane, line []*party, n int) (mine []*party) {
 }
 
 // readRows reads the first ready rows of owners: of as many as have maxWindow rows.
-func (c *claim) readRows(tx kv.ReadTransaction, out *claimRun, v *view, owners []*party) error {
+func (c *claim) readRows(tx kv.ReadTransaction, v *view, owners []*party) error {
 	// Enough that several are likely to be in the lane, if the owner has so many.
 	own := max(window/4, 4*c.n/len(owners))
 	var reads []kv.RangeResult
@@ -262,10 +258,10 @@ func (c *claim) readRows(tx kv.ReadTransaction, out *claimRun, v *view, owners [
 			if err != nil {
 				return err
 			}
-			out.heads[p.owner] = c.queue.keys.ready.Sub(p.owner).Pack(stampAfter(at))
+			c.queue.bounds.set(p.owner, c.queue.keys.ready.Sub(p.owner).Pack(stampAfter(at)))
 			continue
 		}
-		out.heads[p.owner] = pairs[0].Key
+		c.queue.bounds.set(p.owner, pairs[0].Key)
 		own, others := p.lane.sort(pairs)
 		p.rows, p.others = keysOf(own), keysOf(others)
 		if v.othersToo {
@@ -359,9 +355,9 @@ func (c *claim) readWeight(tx kv.Transaction, weights map[string]kv.Future[float
 	}
 }
 
-// take makes the claimer the holder of a job.
-func (c *claim) take(tx kv.Transaction, out *claimRun, job *Job, old *row) error {
-	i := len(out.jobs)
+// take makes the claimer the holder of a job, in exchange for the job with the id instead, if that is not empty.
+func (c *claim) take(tx kv.Transaction, out *claimRun, job *Job, old *row, instead string) error {
+	i := len(out.taken)
 	next := *old
 	next.status, next.tag, next.lock, next.sequence, next.timeout = Running, "", c.locks[i], stamp(uint16(i)), out.timeout
 	if old.waits() {
@@ -372,11 +368,10 @@ func (c *claim) take(tx kv.Transaction, out *claimRun, job *Job, old *row) error
 	}
 	c.queue.put(tx, job.ID, old, &next)
 	c.beat(tx)
-	c.taken = append(c.taken, taken{id: job.ID, lock: next.lock, generation: next.generation})
 	held := next.job(job.ID, job.State)
 	held.Args, held.ArgsErr = job.Args, job.ArgsErr
-	out.jobs = append(out.jobs, held)
-	out.locks = append(out.locks, next.lock)
+	out.taken = append(out.taken, taken{held, instead})
+	c.taken = out.taken
 	out.size += len(job.Args) + len(job.State)
 	return nil
 }
