@@ -112,8 +112,8 @@ type claimer struct {
 	wake     chan struct{} // holds a token when requests have changed
 
 	// The fields below belong to the claimer's goroutine.
-	memory memory
-	chores *chores // the last that was started; nil if there is none
+	memory  memory
+	cleanup *cleanup // the last that was started; nil if there is none
 }
 
 func newClaimer(q *Queue) *claimer {
@@ -177,7 +177,7 @@ func (c *claimer) run(ctx context.Context) {
 		requests := c.waiting()
 		if len(requests) == 0 {
 			if ctx.Err() != nil {
-				_ = c.leave(claims) // if this fails, the beat is forgotten later
+				_ = c.leave(claims) // if this fails, the heartbeat is forgotten later
 			}
 			return
 		}
@@ -194,8 +194,8 @@ func (c *claimer) run(ctx context.Context) {
 		case idle != nil:
 			if idle.wait(ctx, c) {
 				idle.pause(ctx, c)
-				if c.memory.misses++; c.memory.lane.of <= 1 {
-					c.memory.laneRead = time.Time{} // others may have begun to take jobs
+				if c.memory.misses++; c.memory.partition.of <= 1 {
+					c.memory.partitionRead = time.Time{} // others may have begun to take jobs
 				}
 			}
 		}
@@ -319,7 +319,7 @@ func (m *memory) longestPause() time.Duration {
 	switch {
 	case m.misses == 0:
 		return 0
-	case m.lane.of <= 1: // no other claimer has taken jobs lately
+	case m.partition.of <= 1: // no other claimer has taken jobs lately
 		return afterWatch
 	}
 	return min(afterWatch<<min(3*(m.misses-1), 10), longAfterWatch)

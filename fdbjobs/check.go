@@ -463,7 +463,7 @@ func (c *checker) countLater(ctx context.Context, to *check.Checker) error {
 }
 
 func (c *checker) claimer(k keyed) (func() error, error) {
-	if _, err := parseBeat(k.Value); err != nil {
+	if _, err := parseHeartbeat(k.Value); err != nil {
 		k.unreadable("when a process last took jobs")
 	}
 	return nil, nil

@@ -10,33 +10,33 @@ import (
 	"settee/pkg/kv"
 )
 
-// party is an owner as a claim has read it: its usage, its ready rows, and its running jobs that can make room.
-type party struct {
+// candidate is an owner as a claim has read it: its usage, its ready rows, and its running jobs that can make room.
+type candidate struct {
 	owner  string
 	rank   float64 // in the line
 	used   float64 // usage per weight
 	weight float64
 	offset float64 // from 0 to 1, see choose
 
-	lane   ownerLane
-	rows   [][]byte // keys in ready, in the order in which to take them
-	others [][]byte // keys that are in other lanes
-	unread bool     // rows have not been read
-	looked bool     // they have
-	empty  bool     // the owner had no ready rows then
+	partition ownerPartition
+	rows      [][]byte // keys in ready, in the order in which to take them
+	others    [][]byte // keys that are in other partitions
+	unread    bool     // rows have not been read
+	looked    bool     // they have
+	empty     bool     // the owner had no ready rows then
 
 	yields []string // ids of its jobs that can make room, in the order in which they go
 }
 
-// would returns the owner's usage per weight by which it is compared with others. A running job counts unit.
-func (p *party) would(unit float64) float64 { return p.used + p.offset*unit/p.weight }
+// effective returns the owner's usage per weight by which it is compared with others. A running job counts unit.
+func (p *candidate) effective(unit float64) float64 { return p.used + p.offset*unit/p.weight }
 
-// left returns what would returns after the next of its jobs has gone.
-func (p *party) left(unit float64) float64 { return p.would(unit) - unit/p.weight }
+// afterYield returns what effective returns after the next of its jobs has gone.
+func (p *candidate) afterYield(unit float64) float64 { return p.effective(unit) - unit/p.weight }
 
 // choice is a row that is to be taken.
 type choice struct {
-	of      *party
+	of      *candidate
 	key     []byte
 	instead string // the id of the job that makes room for it; "" if there is room
 }
@@ -45,7 +45,7 @@ type choice struct {
 type decision struct {
 	chosen []choice
 	// unread are the owners that would be served next, if their rows were known. No more is chosen before them.
-	unread []*party
+	unread []*candidate
 	// last is the usage of the owner of the last choice, without its offset, before that choice.
 	last float64
 	// outbid says that no running job is to go for any waiting job.
@@ -62,9 +62,9 @@ type decision struct {
 // If there is no room (exchange), a running job makes room for each row: a job of the owner with the highest usage per
 // weight, if that owner's usage stays at least that of the owner that is served. If no owner's usage is too high, the
 // jobs of each owner take turns. Each swap counts at once, so each owner gets its share when one claim exchanges many jobs.
-func choose(parties []*party, unit float64, exchange bool, n int) (d decision) {
-	now, picks := make([]party, len(parties)), make([]int, len(parties))
-	for i, p := range parties {
+func choose(candidates []*candidate, unit float64, exchange bool, n int) (d decision) {
+	now, picks := make([]candidate, len(candidates)), make([]int, len(candidates))
+	for i, p := range candidates {
 		now[i] = *p
 	}
 	for len(d.chosen) < n {
@@ -74,7 +74,7 @@ func choose(parties []*party, unit float64, exchange bool, n int) (d decision) {
 			if len(p.rows) == 0 && !p.unread {
 				continue
 			}
-			if next < 0 || p.would(unit) < now[next].would(unit) || p.would(unit) == now[next].would(unit) && picks[i] < picks[next] {
+			if next < 0 || p.effective(unit) < now[next].effective(unit) || p.effective(unit) == now[next].effective(unit) && picks[i] < picks[next] {
 				next = i
 			}
 		}
@@ -83,7 +83,7 @@ func choose(parties []*party, unit float64, exchange bool, n int) (d decision) {
 		}
 		if now[next].unread {
 			for _, i := range unread(now, unit) {
-				d.unread = append(d.unread, parties[i])
+				d.unread = append(d.unread, candidates[i])
 			}
 			return d
 		}
@@ -101,7 +101,7 @@ func choose(parties []*party, unit float64, exchange bool, n int) (d decision) {
 		}
 		p := &now[next]
 		d.last = p.used
-		d.chosen = append(d.chosen, choice{parties[next], p.rows[0], instead})
+		d.chosen = append(d.chosen, choice{candidates[next], p.rows[0], instead})
 		p.rows = p.rows[1:]
 		p.used += unit / p.weight
 		picks[next]++
@@ -110,39 +110,39 @@ func choose(parties []*party, unit float64, exchange bool, n int) (d decision) {
 }
 
 // unread returns the numbers of the owners whose rows are to be read before any others are chosen, the next first.
-func unread(parties []party, unit float64) (found []int) {
+func unread(candidates []candidate, unit float64) (found []int) {
 	known := math.Inf(1)
-	for i := range parties {
-		if p := &parties[i]; len(p.rows) > 0 {
-			known = min(known, p.would(unit))
+	for i := range candidates {
+		if p := &candidates[i]; len(p.rows) > 0 {
+			known = min(known, p.effective(unit))
 		}
 	}
-	for i := range parties {
-		if p := &parties[i]; p.unread && p.would(unit) <= known {
+	for i := range candidates {
+		if p := &candidates[i]; p.unread && p.effective(unit) <= known {
 			found = append(found, i)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b int) int { return cmp.Compare(parties[a].would(unit), parties[b].would(unit)) })
+	slices.SortStableFunc(found, func(a, b int) int { return cmp.Compare(candidates[a].effective(unit), candidates[b].effective(unit)) })
 	return found
 }
 
 // swap chooses the owner whose job goes for a job of the owner next, and the owner that is served: next, or another one,
-// for which one of its own jobs goes. The numbers are those of parties. goes is -1 if no job is to go.
-func swap(parties []party, next int, unit float64) (serves, goes int) {
-	goes = highest(parties, unit, func(p *party) bool { return true })
-	if goes < 0 || goes == next || parties[next].would(unit) <= parties[goes].left(unit) {
+// for which one of its own jobs goes. The results are indexes of candidates. goes is -1 if no job is to go.
+func swap(candidates []candidate, next int, unit float64) (serves, goes int) {
+	goes = highest(candidates, unit, func(p *candidate) bool { return true })
+	if goes < 0 || goes == next || candidates[next].effective(unit) <= candidates[goes].afterYield(unit) {
 		return next, goes
 	}
-	goes = highest(parties, unit, func(p *party) bool { return len(p.rows) > 0 })
+	goes = highest(candidates, unit, func(p *candidate) bool { return len(p.rows) > 0 })
 	return goes, goes
 }
 
 // highest returns the number of the owner whose next job that makes room goes first, of those that match, or -1.
-func highest(parties []party, unit float64, match func(*party) bool) int {
+func highest(candidates []candidate, unit float64, match func(*candidate) bool) int {
 	found := -1
-	for i := range parties {
-		p := &parties[i]
-		if len(p.yields) > 0 && match(p) && (found < 0 || p.left(unit) > parties[found].left(unit)) {
+	for i := range candidates {
+		p := &candidates[i]
+		if len(p.yields) > 0 && match(p) && (found < 0 || p.afterYield(unit) > candidates[found].afterYield(unit)) {
 			found = i
 		}
 	}
@@ -156,21 +156,21 @@ type Yielding struct{ ID, Owner string }
 // highest usage per weight after the previous ones have gone. The jobs of one owner go in the given order.
 func (f *Fair) Yield(tx kv.ReadTransaction, jobs []Yielding, n int) ([]string, error) {
 	owners := yielders(jobs)
-	unit, err := f.price(tx, f.readRollup(tx), owners, true)
+	unit, err := f.loadUsage(tx, f.readRollup(tx), owners, true)
 	if err != nil {
 		return nil, err
 	}
-	parties := make([]party, len(owners))
+	candidates := make([]candidate, len(owners))
 	for i, p := range owners {
-		parties[i] = *p
+		candidates[i] = *p
 	}
 	var ids []string
 	for len(ids) < n {
-		first := highest(parties, unit, func(*party) bool { return true })
+		first := highest(candidates, unit, func(*candidate) bool { return true })
 		if first < 0 {
 			break
 		}
-		p := &parties[first]
+		p := &candidates[first]
 		ids = append(ids, p.yields[0])
 		p.yields = p.yields[1:]
 		p.used -= unit / p.weight
@@ -179,12 +179,12 @@ func (f *Fair) Yield(tx kv.ReadTransaction, jobs []Yielding, n int) ([]string, e
 }
 
 // yielders returns the owners of jobs that can make room.
-func yielders(jobs []Yielding) (owners []*party) {
-	byName := map[string]*party{}
+func yielders(jobs []Yielding) (owners []*candidate) {
+	byName := map[string]*candidate{}
 	for _, job := range jobs {
 		p := byName[job.Owner]
 		if p == nil {
-			p = &party{owner: job.Owner}
+			p = &candidate{owner: job.Owner}
 			byName[job.Owner] = p
 			owners = append(owners, p)
 		}

@@ -40,21 +40,21 @@ const (
 
 // memory is what a claimer keeps between claims, besides the queue's bounds. Forgetting costs only time.
 type memory struct {
-	owner   string               // the one served last
-	rank    float64              // its rank
-	empty   map[string]time.Time // since when owners have no ready rows
-	anyFrom string               // the owner with which the next claim of any jobs begins
-	folding time.Time            // when charges were last folded
-	delayed int64                // lower bound of delayed, without clock skew
-	full    time.Time            // when delayed was last read from its start
-	misses  int                  // changes in a row after which it took no job: see afterWatch
-	beat    time.Time            // when this claimer last wrote a beat
-	lane    lane                 // its lane
-	// laneRead is when lane was read.
-	laneRead time.Time
+	owner     string               // the one served last
+	rank      float64              // its rank
+	empty     map[string]time.Time // since when owners have no ready rows
+	anyFrom   string               // the owner with which the next claim of any jobs begins
+	folding   time.Time            // when charges were last folded
+	delayed   int64                // lower bound of delayed, without clock skew
+	full      time.Time            // when delayed was last read from its start
+	misses    int                  // changes in a row after which it took no job: see afterWatch
+	heartbeat time.Time            // when this claimer last wrote a heartbeat
+	partition partition            // its partition
+	// partitionRead is when partition was read.
+	partitionRead time.Time
 }
 
-func newMemory() memory { return memory{lane: wholeQueue} }
+func newMemory() memory { return memory{partition: wholeQueue} }
 
 // outcome is the outcome of a claim.
 type outcome struct {
@@ -73,12 +73,12 @@ func (o outcome) again() bool { return len(o.held) > 0 || o.due || o.more }
 type claimRun struct {
 	taken   []taken
 	timeout time.Duration
-	owners  []*party // whose usage was read
-	owner   string   // the last one served
-	rank    float64  // its rank
-	anyFrom string   // see memory; set by a claim of any jobs
-	through bool     // whether next is set
-	next    int64    // the earliest scheduled time, or 0
+	owners  []*candidate // whose usage was read
+	owner   string       // the last one served
+	rank    float64      // its rank
+	anyFrom string       // see memory; set by a claim of any jobs
+	through bool         // whether next is set
+	next    int64        // the earliest scheduled time, or 0
 	watch   kv.Watch
 	size    int // of the jobs' args and states
 }
@@ -134,11 +134,11 @@ func (c *claimer) learn(tx claim, found claimRun, began time.Time) {
 	if found.anyFrom != "" {
 		c.memory.anyFrom = found.anyFrom
 	}
-	if tx.beats {
-		c.memory.beat = began
+	if tx.wroteHeartbeat {
+		c.memory.heartbeat = began
 	}
-	if tx.lane.of != 0 {
-		c.memory.lane, c.memory.laneRead = tx.lane, began
+	if tx.partition.of != 0 {
+		c.memory.partition, c.memory.partitionRead = tx.partition, began
 	}
 	if !found.through {
 		return
@@ -176,19 +176,19 @@ func (w wants) allow(r *row) bool { return w.latest == 0 || r.scheduled <= w.lat
 
 // claim is a claimer's transaction, which takes jobs for requests with the same wants.
 type claim struct {
-	queue   *Queue
-	claimer string
-	memory  *memory // read only
-	began   time.Time
-	n       int
-	wants   wants
-	locks   []string
-	seeds   [2]uint64
-	full    bool
-	beats   bool          // the latest run wrote a beat
-	lane    lane          // that the latest run read; zero if it read none
-	taken   []taken       // by the latest run that took any
-	timeout time.Duration // that the latest run read
+	queue          *Queue
+	claimer        string
+	memory         *memory // read only
+	began          time.Time
+	n              int
+	wants          wants
+	locks          []string
+	seeds          [2]uint64
+	full           bool
+	wroteHeartbeat bool          // the latest run wrote a heartbeat
+	partition      partition     // that the latest run read; zero if it read none
+	taken          []taken       // by the latest run that took any
+	timeout        time.Duration // that the latest run read
 
 	// Of one run.
 	again  bool // an earlier run has taken jobs
@@ -204,7 +204,7 @@ type taken struct {
 
 func (c *claim) run(tx kv.Transaction) (claimRun, error) {
 	var out claimRun
-	c.beats, c.again = false, len(c.taken) > 0
+	c.wroteHeartbeat, c.again = false, len(c.taken) > 0
 	c.random = rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
 	timeout := c.queue.readTimeout(tx.Snapshot())
 	c.rolled = c.queue.share.readRollup(tx.Snapshot())

@@ -136,8 +136,8 @@ func (q *Queue) due(old *row, tag string, order uint16) *row {
 	return next
 }
 
-// MakeTaggedDue makes those of some jobs due that are pending, delayed, and have the given tag, which they lose. It
-// reports which. Their args and states stay. The ids must differ. order is the number of the first of them among the
+// MakeTaggedDue makes jobs due that are pending, delayed, and have the given tag, which they lose. It reports for each
+// id whether it did. Their args and states stay. The ids must differ. order is the number of the first of them among the
 // jobs that the transaction queues; the others have the numbers after it.
 func (q *Queue) MakeTaggedDue(tx kv.Transaction, ids []string, tag string, order uint16) ([]bool, error) {
 	if len(ids) > math.MaxUint16 {
@@ -182,7 +182,7 @@ func (q *Queue) clearArgs(tx kv.Transaction, id string, begin, end int64) {
 	}
 }
 
-// setListed writes Listed of a job, or clears that of old.
+// setListed writes Listed of a job, or clears the one that old has.
 func (q *Queue) setListed(tx kv.Transaction, id string, listed json.RawMessage, old *row) {
 	switch {
 	case listed != nil:

@@ -50,7 +50,7 @@
 // The times of delayed and expiry are written by one process and compared by another. So a job may be taken, or be
 // removed after its end, earlier or later than scheduled by as much as two clocks differ. If that is more than a
 // minute, it may take another minute until a claimer sees the job. Claimers whose clocks differ by more than ten
-// seconds do not share out the jobs (lane.go), and conflict more often.
+// seconds do not share out the jobs (partition.go), and conflict more often.
 //
 // # Shared transactions
 //
@@ -90,8 +90,7 @@
 //
 // where sequence is the stamp of the job's row in ready or active, or null without such a row, chunks is the number of
 // chunks of the args, listed says whether the job has a key in listed, and the last three count how often the job has
-// entered each status. The state has a key of
-// its own because it alone may take the 100,000 bytes that a value may have.
+// entered each status. The state has a key of its own because it alone may take the 100,000 bytes that a value may have.
 //
 // Those who wait for a job watch its row ([Queue.Wait], [Queue.Follow], [Held.Lost]). The row changes with the job's
 // status and its generation, and when its holder renews its hold: at most every sixth of the timeout.
@@ -133,13 +132,14 @@
 // time is added for each owner. Each gets its share on average.
 //
 // A holder without room can take jobs in exchange for some that it holds ([AcceptOptions].Yielding), in the transaction
-// that takes the new ones. The owner with the highest usage gives up a job, as long as its usage is higher than that of
-// the owner that is served. [Fair.Yield] says which jobs go first when a holder is to hold fewer.
+// that takes the new ones. The owner with the highest usage gives up a job, as long as the owner that is served has a
+// lower usage. [Fair.Yield] says which jobs go first when a holder is to hold fewer.
 //
 // A claim reads, chooses, and then writes (claim.go, take.go, choose.go). It reads a small window at the head of an
-// owner's ready rows without conflicts, and conflicts only on what it takes. If only one process takes jobs, it takes the longest waiting first. If several do, each prefers some of the
-// owners, and the jobs of the window that are in its lane (lane.go), to avoid conflicts. What a claim finds to tidy is
-// done while the next one runs (tidy.go).
+// owner's ready rows without conflicts, and conflicts only on what it takes. If only one process takes jobs, it takes the
+// longest waiting first. If several do, each prefers some of the owners, and the jobs of the window that are in its
+// partition (partition.go), to avoid conflicts. The claimer tidies what a claim has found while the next one runs
+// (tidy.go).
 //
 // The acceptors of a process share one claimer, which takes jobs for all of them in one transaction and waits for more
 // with one watch. It also waits for the time of the first delayed job, and a random part of a second longer if other

@@ -66,7 +66,7 @@ func (q *Queue) InLine(tx kv.ReadTransaction) (owners []string, err error) {
 	return owners, err
 }
 
-// Claimers returns the ids of the claimers with a beat.
+// Claimers returns the ids of the claimers with a heartbeat.
 func (q *Queue) Claimers(tx kv.ReadTransaction) (ids []string, err error) {
 	err = each(tx, q.keys.claimers, func(k tuple.Tuple, _ []byte) error {
 		ids = append(ids, k[0].(string))
@@ -75,13 +75,13 @@ func (q *Queue) Claimers(tx kv.ReadTransaction) (ids []string, err error) {
 	return ids, err
 }
 
-// AddClaimer adds the beat of a claimer that died at a time.
+// AddClaimer adds the heartbeat of a claimer that died at a time.
 func (q *Queue) AddClaimer(tx kv.Transaction, id string, at time.Time) {
 	tx.Set(q.keys.claimers.Pack(id), tuple.Tuple{at.Unix()}.Pack())
 }
 
-// Lanes returns the number of lanes that the queue's claimer knows of.
-func (q *Queue) Lanes() int { return q.claimer.memory.lane.of }
+// Partitions returns the number of partitions that the queue's claimer knows of.
+func (q *Queue) Partitions() int { return q.claimer.memory.partition.of }
 
 func each(tx kv.ReadTransaction, s tuple.Subspace, f func(key tuple.Tuple, value []byte) error) error {
 	for pair, err := range tx.GetRange(rows.Range(s), kv.RangeOptions{}).All() {
@@ -117,5 +117,5 @@ func (q *Queue) ForgetCounters(tx kv.Transaction) {
 
 // Promote moves some due jobs to ready.
 func (q *Queue) Promote(ctx context.Context) error {
-	return q.promote(ctx, 0, q.claimer.memory.lane)
+	return q.promote(ctx, 0, q.claimer.memory.partition)
 }

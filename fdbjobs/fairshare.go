@@ -13,7 +13,7 @@ import (
 //
 //   - line.enlist when a job becomes ready, enter when a job is taken that was never ready,
 //     leave when the owner has no ready jobs, forget when the owner has no jobs left;
-//   - order and price in each run of a claim, to read what choose (choose.go) decides from;
+//   - order and loadUsage in each run of a claim, to read what choose (choose.go) decides from;
 //   - fold to make charges part of the rank.
 //
 // Keys, below the layer's prefix:
@@ -28,7 +28,7 @@ type Fair struct {
 	queue                                       *Queue
 	standings, waiting, ranks, charges, weights tuple.Subspace
 	rollup                                      []byte
-	seen                                        sighting
+	seen                                        latestRollup
 }
 
 func newFair(q *Queue) *Fair {
@@ -123,7 +123,7 @@ func (f *Fair) Charge(tx kv.Transaction, owner string, amount int64) {
 type line struct {
 	share *Fair
 	tx    kv.Transaction
-	reads map[string]kv.Future[[]byte] // nil: the owner is in line
+	reads map[string]kv.Future[[]byte] // a nil one means that the owner is in line
 }
 
 func (f *Fair) line(tx kv.Transaction) *line {

@@ -80,7 +80,7 @@ func (o *order) lowestFirst(at float64) error {
 }
 
 // next returns the next n owners, or less at the end.
-func (o *order) next(n int) (owners []*party, err error) {
+func (o *order) next(n int) (owners []*candidate, err error) {
 	for len(o.parts) > 0 && len(owners) < n {
 		p := &o.parts[0]
 		if err := p.await(); err != nil {
@@ -92,7 +92,7 @@ func (o *order) next(n int) (owners []*party, err error) {
 			if err != nil {
 				return nil, err
 			}
-			owners = append(owners, &party{owner: owner, rank: rank, unread: true})
+			owners = append(owners, &candidate{owner: owner, rank: rank, unread: true})
 		}
 		switch p.rows = p.rows[some:]; {
 		case len(p.rows) > 0:
@@ -105,23 +105,23 @@ func (o *order) next(n int) (owners []*party, err error) {
 	return owners, nil
 }
 
-// price sets the usage of owners whose names and ranks are known, and returns what a running job counts. If running jobs
+// loadUsage sets the usage of owners whose names and ranks are known, and returns what a running job counts. If running jobs
 // count, or if exact is set, it reads all that an owner's usage consists of: a rank contains the running jobs at the time
 // when it was written, and lags behind roll-ups. Otherwise it reads only the charges since then.
-func (f *Fair) price(tx kv.ReadTransaction, rolled kv.Future[rollup], owners []*party, exact bool) (unit float64, err error) {
+func (f *Fair) loadUsage(tx kv.ReadTransaction, rolled kv.Future[rollup], owners []*candidate, exact bool) (unit float64, err error) {
 	r, err := rolled.Await()
 	if err != nil {
 		return 0, err
 	}
 	if exact || r.running != 0 {
-		err = f.priceAll(tx, owners, r)
+		err = f.loadUsages(tx, owners, r)
 	} else {
-		err = f.priceCharges(tx, owners)
+		err = f.loadCharges(tx, owners)
 	}
 	return float64(r.running), err
 }
 
-func (f *Fair) priceAll(tx kv.ReadTransaction, owners []*party, r rollup) error {
+func (f *Fair) loadUsages(tx kv.ReadTransaction, owners []*candidate, r rollup) error {
 	reads := make([]kv.Future[ownerUsage], len(owners))
 	for i, p := range owners {
 		reads[i] = f.readUsage(tx, tx, p.owner)
@@ -135,8 +135,8 @@ func (f *Fair) priceAll(tx kv.ReadTransaction, owners []*party, r rollup) error 
 	return err
 }
 
-// priceCharges adds the later charges to the owners' ranks.
-func (f *Fair) priceCharges(tx kv.ReadTransaction, owners []*party) error {
+// loadCharges adds the later charges to the owners' ranks.
+func (f *Fair) loadCharges(tx kv.ReadTransaction, owners []*candidate) error {
 	charges, weights := make([]kv.Future[int64], len(owners)), make([]kv.Future[float64], len(owners))
 	for i, p := range owners {
 		charges[i], weights[i] = f.readCharges(tx, p.owner), f.readWeight(tx, p.owner)

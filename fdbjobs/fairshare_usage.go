@@ -42,9 +42,9 @@ type Usage struct {
 	Running int64
 }
 
-// sighting is the latest roll-up that this process has seen. The interval until the next one is measured from there, so
+// latestRollup is the latest roll-up that this process has seen. The interval until the next one is measured from there, so
 // it does not matter what clocks the processes have.
-type sighting struct {
+type latestRollup struct {
 	mu         sync.Mutex
 	generation int64
 	at         time.Time
@@ -53,7 +53,7 @@ type sighting struct {
 // due reports whether a roll-up may follow the one with a generation, because there was none yet, or this process saw
 // it an interval before now. It notes a roll-up that this process had not seen. Timers of callers are not exact, so
 // whole seconds count.
-func (s *sighting) due(generation int64, now time.Time, interval time.Duration) bool {
+func (s *latestRollup) due(generation int64, now time.Time, interval time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if generation != s.generation {
@@ -64,7 +64,7 @@ func (s *sighting) due(generation int64, now time.Time, interval time.Duration) 
 }
 
 // made notes a roll-up of this process that began at a time.
-func (s *sighting) made(generation int64, at time.Time) {
+func (s *latestRollup) made(generation int64, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.generation, s.at = generation, at

@@ -191,7 +191,7 @@ func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.T
 }
 
 // Lost waits until the job is no longer held, or was added again, and returns ErrHalt. It only returns earlier than the
-// next Update would. Other errors are those of Queue.Follow.
+// next Update would. The other errors are ctx's, ErrClosed, and the store's.
 func (h *Held) Lost(ctx context.Context) error {
 	return h.queue.followRow(ctx, h.job.ID, func(_ kv.Transaction, row *row) (func() (bool, error), error) {
 		if again, err := h.isResubmitted(row); again || err != nil {

@@ -74,10 +74,10 @@ type Spec struct {
 	// Scheduled is the time from which the job may run, rounded down to seconds. A time in the past, such as the zero
 	// time, means now.
 	Scheduled time.Time
-	// Args is a JSON object of at most MaxArgsSize bytes; nil is {}.
+	// Args is a JSON object of at most MaxArgsSize bytes; nil means {}.
 	Args json.RawMessage `json:"-"`
-	// State is the state of a job that is new or has finished, a JSON object of at most MaxStateSize bytes. nil is {}.
-	// A pending or running job keeps its state.
+	// State is the state of a job that is new or has finished, a JSON object of at most MaxStateSize bytes. nil means
+	// {}. A pending or running job keeps its state.
 	State json.RawMessage
 	// Label selects jobs of the queue in lists and counts: see [Part]. A running job keeps its label.
 	Label string
@@ -85,7 +85,7 @@ type Spec struct {
 	// at most MaxListedSize bytes, or nil.
 	Listed json.RawMessage
 	// Token is a random text, drawn outside the transaction's function. A second Add with the same token, as in a
-	// repetition after an unknown result, changes nothing. Empty is no token.
+	// repetition after an unknown result, changes nothing. An empty token does nothing.
 	Token string
 	// Order is the number of the job among those that one transaction adds. It must be unique among them.
 	Order uint16
@@ -135,7 +135,7 @@ type Job struct {
 	// Scheduled is the time from which the job may run. For a job that runs or has run it is the time that it had
 	// waited for.
 	Scheduled time.Time
-	// Label and Tag are those of its [Part].
+	// Label and Tag select the job in lists and counts: see [Part].
 	Label, Tag string
 	// Args, State and Listed are JSON objects, which belong to the caller. Lists leave out Args, all other reads leave
 	// out Listed.

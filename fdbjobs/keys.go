@@ -42,7 +42,7 @@ const (
 	tagLayout
 )
 
-// keyspace packs the keys of one queue, except those of fair share. The package's doc comment lists them.
+// keyspace packs the keys of one queue, except the keys of fair share. The package's doc comment lists them.
 type keyspace struct {
 	data, state, args, delayed, ready, active tuple.Subspace
 	claimers, listed                          tuple.Subspace

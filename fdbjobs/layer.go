@@ -48,7 +48,7 @@ type Options struct {
 	// Seed seeds all random choices of the layer: locks, and which of several jobs to take. Each process must have its
 	// own. Default: a random seed.
 	Seed [32]byte
-	// Now is the clock: see "Clocks" in the package's doc comment. Timers are those of package time. Default: time.Now.
+	// Now is the clock: see "Clocks" in the package's doc comment. Timers are from package time. Default: time.Now.
 	Now func() time.Time
 }
 

@@ -565,7 +565,7 @@ func TestKeysWritten(t *testing.T) {
 		store := enginetest.Control(db)
 		b := newBundle(t, store)
 		b.add(t, fdbjobs.Spec{ID: "other"}) // its owner is in line
-		b.accept(t)                         // and the claimer has written its beat
+		b.accept(t)                         // and the claimer has written its heartbeat
 		var h *fdbjobs.Held
 		all := int64(0)
 		for _, step := range []struct {

@@ -99,7 +99,7 @@ func AfterOwner(owner string) Position { return Position{Owner: owner + "\x00"} 
 // Index lists and counts the jobs of a queue, or of one of its owners: see [Index.Of].
 type Index struct {
 	queue *Queue
-	owner *string // nil: all
+	owner *string // nil means all
 }
 
 // Index returns the index of all jobs of the queue.
@@ -119,7 +119,7 @@ func (x Index) List(tx kv.ReadTransaction, after Position, limit int, parts ...P
 		return q.list(tx, limit, q.readIDs(tx, *x.owner, after.ID, limit, parts))
 	}
 	var reads []kv.Future[[]string]
-	left := limit // without those of after.Owner, of which any number may come before after
+	left := limit // without the jobs of after.Owner, of which any number may come before after
 	for t, err := range q.talliesOf(tx, after.Owner, parts) {
 		if err != nil {
 			return nil, err

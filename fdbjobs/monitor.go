@@ -117,7 +117,7 @@ func (m *monitor) runOnce(ctx context.Context) (timeout time.Duration, requeued 
 	return m.timeout, requeued, m.sweep(ctx)
 }
 
-// sweep forgets those of the next owners that have no jobs, and old beats.
+// sweep forgets owners without jobs among the next ones, and old heartbeats.
 func (m *monitor) sweep(ctx context.Context) error {
 	last, err := kv.TransactValue(ctx, m.queue.layer.db, func(tx kv.Transaction) (string, error) {
 		claimers := tx.Snapshot().GetRange(rows.Range(m.queue.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})

@@ -8,8 +8,8 @@ import (
 )
 
 // OldestDue returns the time for which the due job that waits longest is scheduled, of all owners, or the zero time if no
-// job is due. Of the jobs that are ready it reads the first one of each of the 100 owners that are served next. It does
-// not count those of paused owners.
+// job is due. Of the jobs that are ready it reads the first one of each of the 100 owners that are served next. Jobs of
+// paused owners do not count.
 func (x Index) OldestDue(tx kv.ReadTransaction) (time.Time, error) {
 	q := x.queue
 	now := q.layer.now().Unix()

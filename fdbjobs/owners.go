@@ -83,7 +83,7 @@ func (f *Fair) count(o *Owner, counters []kv.RangeResult) error {
 // live are the statuses of jobs for which an owner has a place in fair share.
 var live = []Status{Pending, Running}
 
-// withoutJobs returns those of some owners, in order, that have no pending or running jobs.
+// withoutJobs returns the owners, of some in order, that have no pending or running jobs.
 func (q *Queue) withoutJobs(tx kv.ReadTransaction, owners []string) (idle []string, err error) {
 	if len(owners) == 0 {
 		return nil, nil

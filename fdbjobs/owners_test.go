@@ -434,19 +434,19 @@ func TestDeadClaimers(t *testing.T) {
 			return len(n)
 		}
 		live := []*bundle{b, newBundle(t, db), newBundle(t, db)}
-		lanes := func() (n []int) {
+		partitions := func() (n []int) {
 			for range 3 {
 				n = nil
 				after(1500 * time.Millisecond)
 				for _, b := range live {
 					b.take(t, 64)
 					synctest.Wait()
-					n = append(n, b.jobs.Lanes())
+					n = append(n, b.jobs.Partitions())
 				}
 			}
 			return n
 		}
-		assert.Equal(t, []int{3, 3, 3}, lanes())
+		assert.Equal(t, []int{3, 3, 3}, partitions())
 		assert.Equal(t, 303, known())
 		waiting := make(chan error)
 		go func() {
@@ -462,14 +462,14 @@ func TestDeadClaimers(t *testing.T) {
 		require.ErrorIs(t, <-waiting, fdbjobs.ErrClosed)
 		live = live[:2]
 		assert.Equal(t, 302, known())
-		assert.Equal(t, []int{2, 2}, lanes())
+		assert.Equal(t, []int{2, 2}, partitions())
 		b.monitor(t)
 		after(time.Minute)
 		assert.Zero(t, known())
 	})
 }
 
-// TestManyClaimers: claimers of several processes take all jobs, each once, even those in the lane of a claimer that
+// TestManyClaimers: claimers of several processes take all jobs, each once, even those in the partition of a claimer that
 // has ended.
 func TestManyClaimers(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {

@@ -77,8 +77,8 @@ type steps struct {
 	add, update, renew, finish, resubmit step
 	// accept is what a claim writes for a job. The other claims are what they read, with one owner and one claimer.
 	accept, first, later, none step
-	// beat is what claims also write.
-	beat step
+	// heartbeat is what claims also write.
+	heartbeat step
 	// look is a monitor's that finds nothing. requeue is what it also does for a job that is overdue.
 	look, requeue step
 }
@@ -123,13 +123,13 @@ func modelSteps(stripe int) (s steps) {
 	moved := active + queued + indexed(running, pending)
 	s.resubmit = step{keys: 9, gets: 2, bytes: state + moved + row(stamp, pending, lock, 2, 1, 0)}
 	s.requeue = step{keys: 8, gets: 2, ranges: 1, rows: 2, bytes: moved + row(stamp, pending, "", 2, 1, 0)}
-	s.beat = step{keys: 1, bytes: key(other, lock) + len(tuple.Tuple{seconds}.Pack())}
+	s.heartbeat = step{keys: 1, bytes: key(other, lock) + len(tuple.Tuple{seconds}.Pack())}
 
 	// timeout, rollup; the job's row, state, args; charges and weight of the owner, the latter also with a conflict
 	s.later = step{gets: 8, ranges: 5, rows: 2}          // delayed, the line, ready
-	s.first = s.later.minus(step{ranges: 1})             // the beats, and less of the line
+	s.first = s.later.minus(step{ranges: 1})             // the heartbeats, and less of the line
 	s.none = step{gets: 4, ranges: 5, rows: 1}           // no job; ready
-	s.look = step{gets: 1, ranges: stripes + 4, rows: 4} // timeout; active, beats, owners, and two counters of one
+	s.look = step{gets: 1, ranges: stripes + 4, rows: 4} // timeout; active, heartbeats, owners, and two counters of one
 	return s
 }
 
@@ -162,7 +162,7 @@ func TestModelSteps(t *testing.T) {
 		state := object(modelState)
 
 		b.add(t, modelJob(0))
-		is("first", model(0).accept.plus(model(0).first).plus(model(0).beat), accept)
+		is("first", model(0).accept.plus(model(0).first).plus(model(0).heartbeat), accept)
 		is("add", model(1).add, func() { b.add(t, modelJob(1)) })
 		b.add(t, modelJob(2), modelJob(3))
 		after(400 * time.Millisecond)
@@ -259,9 +259,9 @@ func (l load) rates() map[kind]perSecond {
 	// Each claim reads a window, of which later has one row.
 	window := float64(l.window())
 	claims := perSecond{transactions: starts}.and(starts, s.accept.plus(s.later))
-	beats := min(starts, claimers/2) // written, and read: all of them
-	claims = claims.and(beats, s.beat).and(beats, step{ranges: 1})
-	claims.rows += beats*claimers + starts*(window-1)
+	heartbeats := min(starts, claimers/2) // written, and read: all of them
+	claims = claims.and(heartbeats, s.heartbeat).and(heartbeats, step{ranges: 1})
+	claims.rows += heartbeats*claimers + starts*(window-1)
 
 	looks := claimers * 6 / l.timeout.Seconds()
 	monitors := perSecond{transactions: 3 * looks}.and(looks, s.look)

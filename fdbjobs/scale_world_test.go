@@ -318,7 +318,7 @@ func (w *world) compare(measured map[kind]counted, span time.Duration, replaced 
 	assert.Zero(t, got.rows+got.ranges, "ranges of updates and ends")
 
 	// A claim takes one job, because the ends of a process are far apart. Each run of a claim, of which all except
-	// the last are conflicts, reads at most one window, and all beats.
+	// the last are conflicts, reads at most one window, and all heartbeats.
 	got = measured[kindClaims]
 	conflicts := got.runs - got.transactions
 	within := func(least, got, most int, what string) {
@@ -327,7 +327,7 @@ func (w *world) compare(measured map[kind]counted, span time.Duration, replaced 
 		assert.GreaterOrEqual(t, most, got, what)
 	}
 	within(ends, got.transactions, 2*ends, "claims")
-	most := s.accept.plus(s.beat)
+	most := s.accept.plus(s.heartbeat)
 	within(ends*s.accept.keys, got.keys, (ends+conflicts)*most.keys, "keys of claims")
 	within(ends*(s.accept.bytes-1), got.bytes, (ends+conflicts)*most.bytes, "bytes of claims")
 	within(0, got.rows, got.runs*(s.later.rows+1+w.claimers+w.window()), "rows read by claims")

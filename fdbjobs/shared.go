@@ -55,7 +55,7 @@ type write struct {
 	held *Held
 	// apply makes the call's own writes. old is the job's row, under the lock of held.
 	apply func(s *sharing, old *row) error
-	// also, if not nil, makes those of the caller, before apply.
+	// also, if not nil, makes the caller's writes, before apply.
 	also      func(kv.Transaction) error
 	renews    bool   // it renews the hold, and apply needs the queue's timeout
 	ends      bool   // it ends the hold

@@ -15,12 +15,12 @@ func (c *claim) takeInOrder(tx kv.Transaction, out *claimRun) error {
 	v := view{exchange: c.wants.yielding != nil, jobs: map[string]*seen{}, weights: map[string]kv.Future[float64]{}}
 	if v.exchange {
 		v.yields = yielders(*c.wants.yielding)
-		if _, err := c.queue.share.price(tx.Snapshot(), c.rolled, v.yields, true); err != nil {
+		if _, err := c.queue.share.loadUsage(tx.Snapshot(), c.rolled, v.yields, true); err != nil {
 			return err
 		}
 	}
-	lane := c.readLane(tx)
-	if err := c.takeReady(tx, out, &v, lane); err != nil {
+	partition := c.readPartition(tx)
+	if err := c.takeReady(tx, out, &v, partition); err != nil {
 		return err
 	}
 	now := c.queue.layer.now().Unix()
@@ -37,7 +37,7 @@ func (c *claim) takeInOrder(tx kv.Transaction, out *claimRun) error {
 			return err
 		}
 		if out.next <= now {
-			if _, err := lane.Await(); err != nil { // for promote
+			if _, err := partition.Await(); err != nil { // for promote
 				return err
 			}
 		}
@@ -51,13 +51,13 @@ func (c *claim) takeInOrder(tx kv.Transaction, out *claimRun) error {
 // end.
 type view struct {
 	version  kv.Future[int64]
-	unit     float64  // what a running job counts
-	exchange bool     // there is no room: jobs of yields go for those taken
-	yields   []*party // owners of jobs that can make room, and that are not in owners
-	owners   []*party // that choose chooses from
+	unit     float64      // what a running job counts
+	exchange bool         // there is no room: jobs of yields go for those taken
+	yields   []*candidate // owners of jobs that can make room, and that are not in owners
+	owners   []*candidate // that choose chooses from
 	jobs     map[string]*seen
 	weights  map[string]kv.Future[float64] // of owners of jobs, read with conflicts
-	// othersToo says that rows in other lanes count.
+	// othersToo says that rows in other partitions count.
 	othersToo bool
 	// lower reports whether an owner may follow whose usage is lower. It may be nil.
 	lower func(used float64) bool
@@ -75,9 +75,9 @@ func (v *view) choose(n int) decision {
 }
 
 // add adds owners to choose from, whose usage is known.
-func (v *view) add(owners []*party) {
+func (v *view) add(owners []*candidate) {
 	for _, p := range owners {
-		if i := slices.IndexFunc(v.yields, func(y *party) bool { return y.owner == p.owner }); i >= 0 {
+		if i := slices.IndexFunc(v.yields, func(y *candidate) bool { return y.owner == p.owner }); i >= 0 {
 			p.yields = v.yields[i].yields
 			v.yields = slices.Delete(v.yields, i, i+1)
 		}
@@ -86,12 +86,12 @@ func (v *view) add(owners []*party) {
 }
 
 // takeReady takes jobs that are ready. The owner with the lowest usage per weight is first. Owners with the same
-// usage take turns, beginning after the one that was served last. Jobs in other lanes are taken only if no others are
+// usage take turns, beginning after the one that was served last. Jobs in other partitions are taken only if no others are
 // found.
-func (c *claim) takeReady(tx kv.Transaction, out *claimRun, v *view, readLane kv.Future[lane]) error {
+func (c *claim) takeReady(tx kv.Transaction, out *claimRun, v *view, readPartition kv.Future[partition]) error {
 	v.version = tx.Snapshot().ReadVersion()
-	line := c.queue.share.order(tx.Snapshot(), c.memory.owner, c.memory.rank, c.ownersToRead(c.memory.lane))
-	lane, err := readLane.Await()
+	line := c.queue.share.order(tx.Snapshot(), c.memory.owner, c.memory.rank, c.ownersToRead(c.memory.partition))
+	partition, err := readPartition.Await()
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (c *claim) takeReady(tx kv.Transaction, out *claimRun, v *view, readLane kv
 		return err
 	}
 	if v.exchange {
-		lane = wholeQueue // claims are rare: take the longest waiting job
+		partition = wholeQueue // claims are rare: take the longest waiting job
 	}
 	// Without running jobs, a rank is a bound of an owner's usage. So usages are read one after the other, while a lower
 	// one is possible.
@@ -109,18 +109,18 @@ func (c *claim) takeReady(tx kv.Transaction, out *claimRun, v *view, readLane kv
 	} else if r.running != 0 || v.exchange {
 		atOnce = max(c.n, ownersAtOnce)
 	}
-	var all, mine []*party // of the line, and of these those to look at
+	var all, mine []*candidate // of the line, and of these those to look at
 	v.lower = func(used float64) bool {
 		return len(mine) > 0 && mine[0].rank < used && len(v.owners) < max(c.n, ownersAtOnce)
 	}
-	chosen, outbid, err := c.choose(tx, out, v, func() ([]*party, error) {
+	chosen, outbid, err := c.choose(tx, out, v, func() ([]*candidate, error) {
 		for len(mine) == 0 && len(all) < maxOwners {
-			next, err := line.next(c.ownersToRead(lane))
+			next, err := line.next(c.ownersToRead(partition))
 			if err != nil || len(next) == 0 {
 				return nil, err
 			}
 			all = append(all, next...)
-			mine = c.prefer(lane, all, len(next))
+			mine = c.prefer(partition, all, len(next))
 		}
 		some := mine[:min(len(mine), atOnce)]
 		mine, atOnce = mine[len(some):], max(c.n, ownersAtOnce)
@@ -147,7 +147,7 @@ func (c *claim) takeReady(tx kv.Transaction, out *claimRun, v *view, readLane kv
 // choose chooses the jobs that a claim takes. It reads what the choice needs: further owners, which next returns, their
 // rows, and the jobs of these.
 func (c *claim) choose(
-	tx kv.Transaction, out *claimRun, v *view, next func() ([]*party, error),
+	tx kv.Transaction, out *claimRun, v *view, next func() ([]*candidate, error),
 ) (chosen []choice, outbid bool, err error) {
 	for atOnce, ended := c.n, false; ; {
 		d := v.choose(c.n)
@@ -168,11 +168,11 @@ func (c *claim) choose(
 			if ended = len(more) == 0; ended {
 				continue
 			}
-			unpriced := slices.DeleteFunc(slices.Clone(more), func(p *party) bool { return p.weight != 0 })
-			if v.unit, err = c.queue.share.price(tx.Snapshot(), c.rolled, unpriced, v.exchange); err != nil {
+			unknown := slices.DeleteFunc(slices.Clone(more), func(p *candidate) bool { return p.weight != 0 })
+			if v.unit, err = c.queue.share.loadUsage(tx.Snapshot(), c.rolled, unknown, v.exchange); err != nil {
 				return nil, false, err
 			}
-			out.owners = append(out.owners, unpriced...)
+			out.owners = append(out.owners, unknown...)
 			v.add(more)
 		default:
 			fitting, all, err := c.look(tx, v, d.chosen)
@@ -183,18 +183,18 @@ func (c *claim) choose(
 	}
 }
 
-// chooseOthers chooses jobs in other lanes, of the first owners that have any. Claimers that find nothing in their lanes
+// chooseOthers chooses jobs in other partitions, of the first owners that have any. Claimers that find nothing in their partitions
 // should not all take the same.
-func (c *claim) chooseOthers(tx kv.Transaction, out *claimRun, v *view, line []*party) ([]choice, error) {
+func (c *claim) chooseOthers(tx kv.Transaction, out *claimRun, v *view, line []*candidate) ([]choice, error) {
 	if v.exchange {
-		return nil, nil // the lane was the whole queue
+		return nil, nil // the partition was the whole queue
 	}
-	rest := slices.DeleteFunc(slices.Clone(line), func(p *party) bool { return p.looked && len(p.others) == 0 })
+	rest := slices.DeleteFunc(slices.Clone(line), func(p *candidate) bool { return p.looked && len(p.others) == 0 })
 	c.random.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
 	v.owners, v.othersToo, v.lower = nil, true, nil
 	atOnce := ownersAtOnce
-	chosen, _, err := c.choose(tx, out, v, func() ([]*party, error) {
-		if slices.ContainsFunc(v.owners, func(p *party) bool { return len(p.rows) > 0 }) {
+	chosen, _, err := c.choose(tx, out, v, func() ([]*candidate, error) {
+		if slices.ContainsFunc(v.owners, func(p *candidate) bool { return len(p.rows) > 0 }) {
 			return nil, nil
 		}
 		some := rest[:min(atOnce, maxWindow/window, len(rest))]
@@ -215,17 +215,19 @@ func (c *claim) shuffled(keys [][]byte) [][]byte {
 }
 
 // ownersToRead returns the number of owners to read at the same time.
-func (c *claim) ownersToRead(lane lane) int { return min(max(c.n, ownersAtOnce, 4*lane.of), maxOwners) }
+func (c *claim) ownersToRead(partition partition) int {
+	return min(max(c.n, ownersAtOnce, 4*partition.of), maxOwners)
+}
 
-// prefer sets the lanes of the last n owners of the line. It returns those that can have jobs in the claimer's lane.
-func (c *claim) prefer(lane lane, line []*party, n int) (mine []*party) {
+// prefer sets the partitions of the last n owners of the line. It returns those that can have jobs in the claimer's partition.
+func (c *claim) prefer(partition partition, line []*candidate, n int) (mine []*candidate) {
 	upTo := len(line)
 	for i := len(line) - 1; i >= len(line)-n; i-- {
 		p := line[i]
 		if i < len(line)-1 && p.rank != line[i+1].rank {
 			upTo = i + 1
 		}
-		if p.lane = lane.among(upTo, p.owner, c.began); p.lane.prefers() {
+		if p.partition = partition.among(upTo, p.owner, c.began); p.partition.prefers() {
 			mine = append(mine, p)
 		}
 	}
@@ -234,14 +236,14 @@ func (c *claim) prefer(lane lane, line []*party, n int) (mine []*party) {
 }
 
 // readRows reads the first ready rows of owners: of as many as have maxWindow rows.
-func (c *claim) readRows(tx kv.ReadTransaction, v *view, owners []*party) error {
-	// Enough that several are likely to be in the lane, if the owner has so many.
+func (c *claim) readRows(tx kv.ReadTransaction, v *view, owners []*candidate) error {
+	// Enough that several are likely to be in the partition, if the owner has so many.
 	own := max(window/4, 4*c.n/len(owners))
 	var reads []kv.RangeResult
 	for all := 0; len(reads) < len(owners) && all < maxWindow; {
 		p, limit := owners[len(reads)], window
-		if p.lane.prefers() {
-			limit = min(max(window, own*p.lane.shared), maxWindow)
+		if p.partition.prefers() {
+			limit = min(max(window, own*p.partition.shared), maxWindow)
 		}
 		reads = append(reads, c.queue.readReady(tx, p.owner, limit))
 		all += limit
@@ -262,7 +264,7 @@ func (c *claim) readRows(tx kv.ReadTransaction, v *view, owners []*party) error 
 			continue
 		}
 		c.queue.bounds.set(p.owner, pairs[0].Key)
-		own, others := p.lane.sort(pairs)
+		own, others := p.partition.sort(pairs)
 		p.rows, p.others = keysOf(own), keysOf(others)
 		if v.othersToo {
 			p.rows = c.shuffled(append(p.rows, p.others...))
@@ -367,7 +369,7 @@ func (c *claim) take(tx kv.Transaction, out *claimRun, job *Job, old *row, inste
 		}
 	}
 	c.queue.put(tx, job.ID, old, &next)
-	c.beat(tx)
+	c.heartbeat(tx)
 	held := next.job(job.ID, job.State)
 	held.Args, held.ArgsErr = job.Args, job.ArgsErr
 	out.taken = append(out.taken, taken{held, instead})

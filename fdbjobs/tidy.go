@@ -12,19 +12,19 @@ import (
 // ranks. The claimer tidies in a goroutine of its own while it takes further jobs. Until that has ended,
 // claims that take jobs start no other. After a claim without jobs the claimer tidies before the next claim.
 
-// chores is a tidy under way.
-type chores struct {
+// cleanup is a run of [Queue.tidy] in a goroutine of its own.
+type cleanup struct {
 	err  error
 	done chan struct{} // closed at its end, after err was set
 }
 
 // tidying reports whether the claimer is doing what an earlier claim has found.
 func (c *claimer) tidying() bool {
-	if c.chores == nil {
+	if c.cleanup == nil {
 		return false
 	}
 	select {
-	case <-c.chores.done:
+	case <-c.cleanup.done:
 		return false
 	default:
 		return true
@@ -36,11 +36,11 @@ func (c *claimer) tidy(ctx context.Context, found outcome) error {
 	if c.tidying() && len(found.held) > 0 {
 		return nil
 	}
-	if c.chores != nil {
-		<-c.chores.done // at the latest when the layer is closed
+	if c.cleanup != nil {
+		<-c.cleanup.done // at the latest when the layer is closed
 		c.queue.layer.pass(ctx)
-		err := c.chores.err
-		if c.chores = nil; err != nil {
+		err := c.cleanup.err
+		if c.cleanup = nil; err != nil {
 			return err
 		}
 	}
@@ -50,22 +50,22 @@ func (c *claimer) tidy(ctx context.Context, found outcome) error {
 	for _, owner := range found.empty {
 		delete(c.memory.empty, owner)
 	}
-	from, lane := c.memory.delayedFrom(false), c.memory.lane
+	from, partition := c.memory.delayedFrom(false), c.memory.partition
 	if len(found.held) == 0 {
-		return c.queue.tidy(ctx, found, from, lane)
+		return c.queue.tidy(ctx, found, from, partition)
 	}
-	name, now := "tidying of "+c.queue.name, &chores{done: make(chan struct{})}
+	name, now := "tidying of "+c.queue.name, &cleanup{done: make(chan struct{})}
 	if c.queue.layer.start(name, func(context.Context) {
 		defer close(now.done)
-		now.err = c.queue.tidy(c.queue.layer.named(c.queue.layer.claims, name), found, from, lane)
+		now.err = c.queue.tidy(c.queue.layer.named(c.queue.layer.claims, name), found, from, partition)
 	}) {
-		c.chores = now
+		c.cleanup = now
 	}
 	return nil
 }
 
-// tidy is claimer.tidy without the claimer. from and lane are those of promote.
-func (q *Queue) tidy(ctx context.Context, found outcome, from int64, lane lane) error {
+// tidy is claimer.tidy without the claimer. from and partition are for promote.
+func (q *Queue) tidy(ctx context.Context, found outcome, from int64, partition partition) error {
 	for owners := range slices.Chunk(found.empty, ownersAtATime) {
 		if err := q.delist(ctx, owners); err != nil {
 			return err
@@ -79,7 +79,7 @@ func (q *Queue) tidy(ctx context.Context, found outcome, from int64, lane lane) 
 	if !found.due {
 		return nil
 	}
-	return q.promote(ctx, from, lane)
+	return q.promote(ctx, from, partition)
 }
 
 // delist takes owners without ready jobs out of the line. On a conflict there is something to take, and all stay for
@@ -116,11 +116,11 @@ func (q *Queue) delist(ctx context.Context, owners []string) error {
 // toFold returns the owners that this claimer tidies whose usage has changed since their rank was written, if it is time
 // to write some.
 func (m *memory) toFold(found claimRun, now time.Time) (owners []string) {
-	if now.Sub(m.folding) < min(foldEvery, time.Duration(m.lane.of)*foldAlone) {
+	if now.Sub(m.folding) < min(foldEvery, time.Duration(m.partition.of)*foldAlone) {
 		return nil
 	}
 	for _, o := range found.owners {
-		if o.lane.tidies && o.used != o.rank {
+		if o.partition.tidies && o.used != o.rank {
 			owners = append(owners, o.owner)
 		}
 	}
@@ -146,7 +146,7 @@ func (c *claimer) leaving(found claimRun, now time.Time) []string {
 			note(&m.empty, o.owner, now)
 		}
 		all = append(all, o.owner)
-		if o.lane.tidies {
+		if o.partition.tidies {
 			mine = append(mine, o.owner)
 			if now.Sub(m.empty[o.owner]) >= emptyFor {
 				due = append(due, o.owner)
@@ -156,28 +156,28 @@ func (c *claimer) leaving(found claimRun, now time.Time) []string {
 	switch {
 	case len(all) >= maxOwners:
 		return all
-	case len(mine)*m.lane.of >= manyEmpty:
+	case len(mine)*m.partition.of >= manyEmpty:
 		return mine
 	}
 	return due
 }
 
-// promote moves due jobs to ready, of those scheduled from begin on. It prefers those in lane. When its transaction runs
-// again, another claimer has probably moved the same jobs without having written a beat. So it chooses others at random.
-func (q *Queue) promote(ctx context.Context, begin int64, lane lane) error {
+// promote moves due jobs to ready, of those scheduled from begin on. It prefers those in partition. When its transaction runs
+// again, another claimer has probably moved the same jobs without having written a heartbeat. So it chooses others at random.
+func (q *Queue) promote(ctx context.Context, begin int64, partition partition) error {
 	random, runs := q.layer.draw(), 0
 	return q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
 		if runs++; runs > 1 {
-			lane.of = min(2*lane.of, maxLanes)
-			lane.mine = random.IntN(lane.of)
+			partition.of = min(2*partition.of, maxPartitions)
+			partition.mine = random.IntN(partition.of)
 		}
 		now := q.layer.now().Unix()
 		due := kv.KeyRange{Begin: q.keys.delayed.Pack(begin), End: q.keys.delayed.Pack(now + 1)}
-		pairs, err := tx.Snapshot().GetRange(due, kv.RangeOptions{Limit: min(promoteBatch*lane.of, maxWindow)}).Slice()
+		pairs, err := tx.Snapshot().GetRange(due, kv.RangeOptions{Limit: min(promoteBatch*partition.of, maxWindow)}).Slice()
 		if err != nil {
 			return err
 		}
-		own, others := lane.whole().sort(pairs)
+		own, others := partition.whole().sort(pairs)
 		if pairs = own; len(own) == 0 {
 			pairs = others
 			random.Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })

@@ -69,7 +69,7 @@ func TestWaiters(t *testing.T) {
 		}
 		after(time.Second)
 		runs := store.Runs.Load()
-		beat := func() (reads int64) {
+		heartbeat := func() (reads int64) {
 			for _, h := range held {
 				require.NoError(t, h.Update(t.Context(), text(`{"s":1}`), nil))
 			}
@@ -77,10 +77,10 @@ func TestWaiters(t *testing.T) {
 			reads, runs = store.Runs.Load()-runs, store.Runs.Load()
 			return reads
 		}
-		assert.Zero(t, beat())
+		assert.Zero(t, heartbeat())
 		after(fdbjobs.DefaultTimeout / 6)
-		assert.EqualValues(t, jobs*each, beat())
-		assert.Zero(t, beat())
+		assert.EqualValues(t, jobs*each, heartbeat())
+		assert.Zero(t, heartbeat())
 		began := time.Now()
 		for i, h := range held {
 			want := h.Job().ID

@@ -283,8 +283,8 @@ func TestPromoteApart(t *testing.T) {
 			}
 			after(1500 * time.Millisecond)
 		}
-		require.Equal(t, 2, b.jobs.Lanes())
-		require.Equal(t, 2, other.jobs.Lanes())
+		require.Equal(t, 2, b.jobs.Partitions())
+		require.Equal(t, 2, other.jobs.Partitions())
 		runs := store.Runs.Load()
 		store.BeforeCommit(func() { require.NoError(t, other.jobs.Promote(t.Context())) })
 		require.NoError(t, b.jobs.Promote(t.Context()))

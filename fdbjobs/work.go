@@ -10,8 +10,8 @@ import (
 const (
 	// workRetry is the time until a job runs again whose function failed.
 	workRetry = time.Minute
-	// workGoodbye is the time limit for ending a job in the store after its function has returned.
-	workGoodbye = 5 * time.Second
+	// endingTime is the time limit for ending a job in the store after its function has returned.
+	endingTime = 5 * time.Second
 )
 
 // Work takes jobs and calls fn with each, for at most n jobs at a time, until ctx ends. It keeps a job alive while fn runs.
@@ -52,7 +52,7 @@ func (h *Held) work(ctx context.Context, fn func(context.Context, *Held) error) 
 	if h.ctx.Err() != nil {
 		return nil // fn has ended the job, or another process may hold it
 	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), workGoodbye)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endingTime)
 	defer cancel()
 	now := h.queue.layer.now()
 	switch {

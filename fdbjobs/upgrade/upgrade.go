@@ -1,5 +1,5 @@
-// Package upgrade makes the keys that version 0.1.0 of package fdbjobs has written those of this version. No other code
-// knows them.
+// Package upgrade converts the keys that version 0.1.0 of package fdbjobs has written into the keys of this version. No
+// other code knows them.
 //
 // Version 0.1.0 has these keys that differ. All are tuples below the layer's prefix, and begin with the numbers below.
 //
@@ -187,7 +187,7 @@ func (u upgrade) rewriteRow(tx kv.Transaction, data tuple.Subspace, pair kv.KeyV
 	return nil
 }
 
-// countJobs counts the jobs in the indexes by owner of all queues. The keys of the result are those of counts without
+// countJobs counts the jobs in the indexes by owner of all queues. The keys of the result are keys of counts without
 // the layer's prefix and the tag.
 func (u upgrade) countJobs(ctx context.Context) (map[string]int64, error) {
 	counts, owned := map[string]int64{}, u.root.Sub(tagOwned)

@@ -1,0 +1,175 @@
+package fdbjobs
+
+import (
+	"context"
+	"hash/fnv"
+	"math/bits"
+	"slices"
+	"time"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+)
+
+// Claimers of several processes that look at the same owners and their ready rows would pick the same jobs, and all
+// except one would have to try again. So each regularly writes a heartbeat, and prefers the jobs in its partition. If claimers
+// disagree about the partitions, they conflict more often, but nothing breaks.
+//
+// All claimers share the first owners in line. Of the owners behind them, each is shared by fewer claimers: of n owners
+// up to the same rank, by about ownersShared/n of all. A claimer takes a job of the first owner that has one in its
+// partition. So claimers take different jobs, also if each owner has few, and read little of the owners that others serve.
+//
+// Each claimer serves its partition in order, but some partitions have fewer jobs than others. So an owner may be served before
+// owners with a lower usage, as long as these have so few ready jobs that some claimers find none in their partitions.
+const (
+	// ownersShared is the number of owners that all claimers share, or a little more.
+	ownersShared = 8
+	// heartbeatEvery is the time between two heartbeats of a claimer that takes jobs.
+	heartbeatEvery = 2 * time.Second
+	// thereFor is how long a heartbeat counts. A clock that is far off causes conflicts, or a partition that no claimer prefers.
+	thereFor = 10 * time.Second
+	// forgottenAfter is the age at which a monitor removes the heartbeat of a claimer that has died.
+	forgottenAfter = time.Minute
+	// claimersAtOnce limits the number of heartbeats that are read.
+	claimersAtOnce = 10_000
+	// partitionFor is how long a claimer uses the partition that it has read.
+	partitionFor = heartbeatEvery
+	// maxPartitions limits the partitions of a claimer that guesses their number.
+	maxPartitions = 64
+)
+
+// partition is the place of a claimer among all: number mine of of.
+type partition struct{ mine, of int }
+
+// wholeQueue is the partition of the only claimer of a queue.
+var wholeQueue = partition{0, 1}
+
+// ownerPartition is the place of a claimer among those that share an owner: number mine of shared. If mine is not below
+// shared, it is none of them.
+type ownerPartition struct {
+	mine, shared int
+	of           int // the number of all claimers
+	// tidies is set for the claimer that writes the owner's rank and head, and takes it out of the line. If it stops,
+	// another does so when its heartbeat no longer counts.
+	tidies bool
+}
+
+// among returns the claimer's partition at an owner with n owners up to its rank. Which of the claimers share an owner changes
+// with time, so that all owners have as many on average.
+func (l partition) among(n int, owner string, at time.Time) ownerPartition {
+	shared := max(l.of>>(bits.Len(uint(max(n/ownersShared, 1)))-1), 1)
+	first := int(offset(owner, at.Unix()) * float64(l.of))
+	place := (l.mine - first + l.of) % l.of
+	out := ownerPartition{mine: place, shared: shared, of: l.of, tidies: place == 0}
+	if shared == l.of {
+		out.mine = l.mine // so that rows read earlier stay in the partition
+	}
+	return out
+}
+
+// whole returns the claimer's partition of rows that all claimers share.
+func (l partition) whole() ownerPartition {
+	return ownerPartition{mine: l.mine, shared: l.of, of: l.of}
+}
+
+// prefers reports whether rows of the owner can be in the partition.
+func (l ownerPartition) prefers() bool { return l.mine < l.shared }
+
+// readPartition starts reading the heartbeats of the other claimers, if the claimer does not know its partition.
+func (c *claim) readPartition(tx kv.Transaction) kv.Future[partition] {
+	if known := c.memory.partition; !c.again && c.began.Sub(c.memory.partitionRead) < partitionFor {
+		return kv.Known(known)
+	}
+	claimers := tx.Snapshot().GetRange(rows.Range(c.queue.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
+	c.partition = partition{}
+	return kv.Func[partition](func() (partition, error) {
+		if c.partition.of != 0 {
+			return c.partition, nil
+		}
+		now := c.queue.layer.now()
+		there := []string{c.claimer}
+		for pair, err := range claimers.All() {
+			if err != nil {
+				return partition{}, err
+			}
+			id, err := rows.LastString(c.queue.keys.claimers, pair.Key)
+			if err != nil {
+				return partition{}, err
+			}
+			at, err := parseHeartbeat(pair.Value)
+			if err != nil {
+				return partition{}, err
+			}
+			if id != c.claimer && now.Sub(at).Abs() < thereFor {
+				there = append(there, id)
+			}
+		}
+		slices.Sort(there)
+		c.partition = partition{mine: slices.Index(there, c.claimer), of: len(there)}
+		return c.partition, nil
+	})
+}
+
+// heartbeat writes a heartbeat, if it is time. Only a claim that takes jobs writes one, so a claimer without jobs hinders no
+// other.
+func (c *claim) heartbeat(tx kv.Transaction) {
+	if now := c.queue.layer.now(); now.Sub(c.memory.heartbeat) >= heartbeatEvery {
+		tx.Set(c.queue.keys.claimers.Pack(c.claimer), tuple.Tuple{now.Unix()}.Pack())
+		c.wroteHeartbeat = true
+	}
+}
+
+func parseHeartbeat(value []byte) (time.Time, error) {
+	var at int64
+	err := scan("when a claimer was there", value, &at)
+	return unixTime(at), err
+}
+
+// sort returns the rows in the claimer's partition and the other rows, in their order.
+func (l ownerPartition) sort(rows []kv.KeyValue) (own, others []kv.KeyValue) {
+	for _, row := range rows {
+		if l.has(row.Key) {
+			own = append(own, row)
+		} else {
+			others = append(others, row)
+		}
+	}
+	return own, others
+}
+
+// has reports whether a row is in the partition. Keys of ready and of delayed end with a job's id.
+func (l ownerPartition) has(key []byte) bool {
+	h := fnv.New32a()
+	_, _ = h.Write(key) // never fails
+	return int(h.Sum32()%uint32(l.of))*l.shared/l.of == l.mine
+}
+
+// leave removes the claimer's heartbeat when its process stops, so that the others share its partition at once. Otherwise the
+// heartbeat no longer counts after thereFor, and a monitor removes it.
+func (c *claimer) leave(ctx context.Context) error {
+	if c.memory.heartbeat.IsZero() {
+		return nil
+	}
+	return c.queue.layer.db.Transact(ctx, func(tx kv.Transaction) error {
+		tx.Clear(c.queue.keys.claimers.Pack(c.id))
+		return nil
+	})
+}
+
+// dropClaimers removes old heartbeats.
+func (q *Queue) dropClaimers(tx kv.Transaction, claimers kv.RangeResult) error {
+	for pair, err := range claimers.All() {
+		if err != nil {
+			return err
+		}
+		at, err := parseHeartbeat(pair.Value)
+		if err != nil {
+			return err
+		}
+		if q.layer.now().Sub(at) > forgottenAfter {
+			tx.Clear(pair.Key)
+		}
+	}
+	return nil
+}
