@@ -36,10 +36,15 @@ import (
 const soon = 2
 
 // batch is the jobs that one transaction queues.
+//
+// A transaction that makes a job ready conflicts on the owner's key in waiting, which is written only when an owner
+// enters or leaves the line. So transactions that add jobs of one owner do not conflict, and neither do changes of its
+// usage.
 type batch struct {
 	queue *Queue
 	tx    kv.Transaction
-	line  *line
+
+	waiting map[string]kv.Future[[]byte] // the keys of owners; a nil future means that the owner is in line
 
 	reading kv.RangeResult // the first row in delayed that counts; nil before the read is started
 	read    bool           // first is set
@@ -47,7 +52,7 @@ type batch struct {
 }
 
 func (q *Queue) batch(tx kv.Transaction) *batch {
-	return &batch{queue: q, tx: tx, line: q.share.line(tx)}
+	return &batch{queue: q, tx: tx, waiting: map[string]kv.Future[[]byte]{}}
 }
 
 // want starts reading what put needs for a job of an owner, which is scheduled for a time.
@@ -55,8 +60,32 @@ func (b *batch) want(owner string, scheduled int64) {
 	if now := b.queue.layer.now().Unix(); scheduled > now {
 		b.wantFirst(now)
 	} else {
-		b.line.want(owner)
+		b.wantOwner(owner)
 	}
+}
+
+// wantOwner starts reading whether an owner is in the line.
+func (b *batch) wantOwner(owner string) {
+	if _, ok := b.waiting[owner]; !ok {
+		b.waiting[owner] = b.tx.Get(b.queue.share.waiting.Pack(owner))
+	}
+}
+
+// enlist puts the owner of a job that becomes ready into the line. It is called before that job's put. An owner without
+// jobs begins with the lowest usage of the others: its earlier use, or lack of use, does not count.
+func (b *batch) enlist(owner string) error {
+	b.wantOwner(owner)
+	if b.waiting[owner] == nil {
+		return nil
+	}
+	value, err := b.waiting[owner].Await()
+	if err == nil && value == nil {
+		err = b.queue.share.admit(b.tx, owner, rankWaiting)
+	}
+	if err == nil {
+		b.waiting[owner] = nil
+	}
+	return err
 }
 
 // wantFirst starts reading the first row in delayed that counts.
@@ -73,7 +102,7 @@ func (b *batch) put(id string, old, next *row) error {
 	if next.waits() {
 		err = b.delay(next.scheduled)
 	} else {
-		err = b.line.enlist(next.owner)
+		err = b.enlist(next.owner)
 	}
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package fdbjobs
 import (
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"settee/pkg/kv"
@@ -279,4 +280,31 @@ func (c *claim) enough(out *claimRun) bool { return len(out.taken) >= c.n || out
 func (q *Queue) parseDelayed(key []byte) (scheduled int64, id string, err error) {
 	err = scanKey("the key of a delayed job", q.keys.delayed, key, &scheduled, &id)
 	return scheduled, id, err
+}
+
+// Claims are the claims of one process in a queue, since its layer was opened.
+type Claims struct {
+	// Made is the number of claims. Empty of them took no job.
+	Made, Empty int64
+	// Jobs is the number of jobs that claims took.
+	Jobs int64
+}
+
+// claimCounts counts claims.
+type claimCounts struct{ made, empty, jobs atomic.Int64 }
+
+// note counts a claim that took some jobs.
+func (c *claimCounts) note(jobs int) {
+	c.made.Add(1)
+	c.jobs.Add(int64(jobs))
+	if jobs == 0 {
+		c.empty.Add(1)
+	}
+}
+
+// Claims returns how often this process has looked for jobs to take, and how many it has taken. A claim that takes the
+// last ready job is followed by an empty one, which begins to wait, if there is still an acceptor.
+func (q *Queue) Claims() Claims {
+	c := &q.claimer.counts
+	return Claims{Made: c.made.Load(), Empty: c.empty.Load(), Jobs: c.jobs.Load()}
 }

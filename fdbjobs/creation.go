@@ -150,7 +150,7 @@ func (q *Queue) MakeTaggedDue(tx kv.Transaction, ids []string, tag string, order
 	batch, made := q.batch(tx), make([]bool, len(ids))
 	for i, old := range olds {
 		if made[i] = old != nil && old.waits() && old.tag == tag; made[i] {
-			batch.line.want(old.owner)
+			batch.wantOwner(old.owner)
 		}
 	}
 	for i, old := range olds {

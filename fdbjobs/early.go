@@ -42,13 +42,8 @@ func (c *claim) takeAnyOf(tx kv.Transaction, out *claimRun, t tally) error {
 		if after == "" {
 			ids = slices.DeleteFunc(ids, func(id string) bool { return id > middle })
 		}
-		for some := range slices.Chunk(ids, readAtOnce) {
-			if c.enough(out) {
-				return nil
-			}
-			if err := c.takePending(tx, out, some); err != nil {
-				return err
-			}
+		if err := c.takePending(tx, out, ids); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -72,19 +67,23 @@ func (c *claim) takeEarly(tx kv.Transaction, out *claimRun, now int64) error {
 			return err
 		}
 	}
+	return c.takePending(tx, out, ids)
+}
+
+// takePending takes the pending ones of some jobs.
+func (c *claim) takePending(tx kv.Transaction, out *claimRun, ids []string) error {
 	for some := range slices.Chunk(ids, readAtOnce) {
 		if c.enough(out) {
-			return nil
+			break
 		}
-		if err := c.takePending(tx, out, some); err != nil {
+		if err := c.takeSome(tx, out, some); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// takePending takes the pending ones of some jobs.
-func (c *claim) takePending(tx kv.Transaction, out *claimRun, ids []string) error {
+func (c *claim) takeSome(tx kv.Transaction, out *claimRun, ids []string) error {
 	reads, rows := make([]jobRead, len(ids)), make([]kv.Future[*row], len(ids))
 	for i, id := range ids {
 		reads[i] = c.queue.readJob(tx, id)

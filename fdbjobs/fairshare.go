@@ -11,7 +11,7 @@ import (
 
 // Fair divides running time among the owners of a queue. It has its own keys. The queue uses these functions:
 //
-//   - line.enlist when a job becomes ready, enter when a job is taken that was never ready,
+//   - admit when a job becomes ready and its owner is not in line (batch.go), enter when a job is taken that was never ready,
 //     leave when the owner has no ready jobs, forget when the owner has no jobs left;
 //   - order and loadUsage in each run of a claim, to read what choose (choose.go) decides from;
 //   - fold to make charges part of the rank.
@@ -113,48 +113,6 @@ func (f *Fair) Weights(tx kv.ReadTransaction) (map[string]float64, error) {
 // with nothing. A repeated transaction may charge twice.
 func (f *Fair) Charge(tx kv.Transaction, owner string, amount int64) {
 	tx.Add(f.charges.Pack(owner), amount)
-}
-
-// line is the line of waiting owners in one transaction.
-//
-// A transaction that makes a job ready conflicts on the owner's key in waiting, which is written only when an owner
-// enters or leaves the line. So transactions that add jobs of one owner do not conflict, and neither do changes of
-// its usage.
-type line struct {
-	share *Fair
-	tx    kv.Transaction
-	reads map[string]kv.Future[[]byte] // a nil one means that the owner is in line
-}
-
-func (f *Fair) line(tx kv.Transaction) *line {
-	return &line{share: f, tx: tx, reads: map[string]kv.Future[[]byte]{}}
-}
-
-// want starts reading whether an owner is in the line.
-func (l *line) want(owner string) {
-	if _, ok := l.reads[owner]; !ok {
-		l.reads[owner] = l.tx.Get(l.share.waiting.Pack(owner))
-	}
-}
-
-// enlist puts the owner of a job that becomes ready into the line. It is called before that job's put. An owner without
-// jobs begins with the lowest usage of the others: its earlier use, or lack of use, does not count.
-func (l *line) enlist(owner string) error {
-	l.want(owner)
-	if l.reads[owner] == nil {
-		return nil
-	}
-	value, err := l.reads[owner].Await()
-	if err != nil {
-		return err
-	}
-	if value == nil {
-		if err := l.share.admit(l.tx, owner, rankWaiting); err != nil {
-			return err
-		}
-	}
-	l.reads[owner] = nil
-	return nil
 }
 
 // enter gives a standing to the owner of a job that is taken without having been ready. An existing standing does not

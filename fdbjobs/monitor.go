@@ -225,65 +225,47 @@ func (m *monitor) notEmpty(ctx context.Context, ranges []kv.KeyRange) ([]bool, e
 }
 
 // requeuePart queues the overdue jobs of a part of active.
-func (m *monitor) requeuePart(ctx context.Context, part *activePart, overdue kv.KeyRange, now time.Time) (requeued []string, err error) {
-	end := overdue.End
-	var left []byte // the first row that stays
-	longest := time.Duration(0)
-	for overdue.Begin != nil {
-		batch, err := m.requeueBatch(ctx, overdue, now)
-		requeued = append(requeued, batch.moved...)
-		if err != nil {
-			return requeued, err
+func (m *monitor) requeuePart(ctx context.Context, part *activePart, overdue kv.KeyRange, now time.Time) (moved []string, err error) {
+	var all requeued
+	err = inBatches(ctx, m.queue.layer.db, overdue, func(tx kv.Transaction, pairs []kv.KeyValue) (requeued, error) {
+		due, out, err := m.overdue(pairs, now)
+		if err == nil {
+			out.moved, err = m.queue.requeueActive(tx, due)
 		}
-		if left == nil {
-			left = batch.left
+		return out, err
+	}, func(batch requeued) {
+		all.moved = append(all.moved, batch.moved...)
+		if all.left == nil {
+			all.left = batch.left
 		}
-		longest = max(longest, batch.longest)
-		overdue.Begin = batch.next
+		all.longest = max(all.longest, batch.longest)
+	})
+	if err != nil {
+		return all.moved, err
 	}
-	if left == nil {
-		left = end
+	if part.head, part.longest = all.left, all.longest; part.head == nil {
+		part.head = overdue.End
 	}
-	part.head, part.longest = left, longest
-	return requeued, nil
+	return all.moved, nil
 }
 
-// requeued is what a transaction did with some rows of active.
+// requeued is what became of some rows of active.
 type requeued struct {
-	moved   []string      // the jobs that it queued
+	moved   []string      // the jobs that were queued
 	left    []byte        // the first row that stays
 	longest time.Duration // timeout of the rows that stay
-	next    []byte        // where to continue; nil at the end
 }
 
-func (m *monitor) requeueBatch(ctx context.Context, overdue kv.KeyRange, now time.Time) (requeued, error) {
-	return kv.TransactValue(ctx, m.queue.layer.db, func(tx kv.Transaction) (out requeued, err error) {
-		pairs, err := tx.Snapshot().GetRange(overdue, kv.RangeOptions{Limit: requeueBatch}).Slice()
-		if err != nil {
-			return out, err
-		}
-		if len(pairs) == requeueBatch {
-			out.next = kv.KeyAfter(pairs[len(pairs)-1].Key)
-		}
-		overdue, err := m.overdue(pairs, now, &out)
-		if err != nil {
-			return out, err
-		}
-		out.moved, err = m.queue.requeueActive(tx, overdue)
-		return out, err
-	})
-}
-
-// overdue returns the rows of active whose jobs are overdue, and notes the others.
-func (m *monitor) overdue(pairs []kv.KeyValue, now time.Time, out *requeued) (overdue []kv.KeyValue, err error) {
+// overdue returns the rows of active whose jobs are overdue, and what is to be known of the others.
+func (m *monitor) overdue(pairs []kv.KeyValue, now time.Time) (overdue []kv.KeyValue, out requeued, err error) {
 	for _, pair := range pairs {
 		stamp, _, err := stampAndID(m.queue.keys.active, pair.Key)
 		if err != nil {
-			return nil, err
+			return nil, out, err
 		}
 		timeout, err := parseTimeout(pair.Value)
 		if err != nil {
-			return nil, err
+			return nil, out, err
 		}
 		if version, ok := m.versionAt(now.Add(-timeout)); timeout > m.timeout && (!ok || stampVersion(stamp) > version) {
 			out.longest = max(out.longest, timeout)
@@ -294,7 +276,33 @@ func (m *monitor) overdue(pairs []kv.KeyValue, now time.Time, out *requeued) (ov
 		}
 		overdue = append(overdue, pair)
 	}
-	return overdue, nil
+	return overdue, out, nil
+}
+
+// inBatches calls fn with the rows of a range, requeueBatch of them in each transaction, and done with what fn returned
+// in a transaction that was committed.
+func inBatches[T any](
+	ctx context.Context, db kv.Database, r kv.KeyRange, fn func(kv.Transaction, []kv.KeyValue) (T, error), done func(T),
+) error {
+	for r.Begin != nil {
+		var next []byte
+		out, err := kv.TransactValue(ctx, db, func(tx kv.Transaction) (out T, err error) {
+			pairs, err := tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: requeueBatch}).Slice()
+			if err != nil {
+				return out, err
+			}
+			if next = nil; len(pairs) == requeueBatch {
+				next = kv.KeyAfter(pairs[len(pairs)-1].Key)
+			}
+			return fn(tx, pairs)
+		})
+		if err != nil {
+			return err
+		}
+		done(out)
+		r.Begin = next
+	}
+	return nil
 }
 
 // requeueActive queues the jobs of rows in active, and returns their ids. Jobs whose row has moved meanwhile stay.
@@ -313,7 +321,7 @@ func (q *Queue) requeueActive(tx kv.Transaction, pairs []kv.KeyValue) (moved []s
 	batch := q.batch(tx)
 	for i, row := range rows {
 		if there(i) {
-			batch.line.want(row.owner)
+			batch.wantOwner(row.owner)
 		}
 	}
 	for i, row := range rows {
@@ -332,24 +340,7 @@ func (q *Queue) requeueActive(tx kv.Transaction, pairs []kv.KeyValue) (moved []s
 // a store that no other process can have open ([kv.Exclusive]): the holders were in a process that has died. It must be
 // called before the process accepts jobs. It returns the number of jobs.
 func (a Admin) RequeueAll(ctx context.Context) (n int, err error) {
-	q := a.queue
-	for active := rows.Range(q.keys.active); active.Begin != nil; {
-		var next []byte
-		moved, err := kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) ([]string, error) {
-			pairs, err := tx.Snapshot().GetRange(active, kv.RangeOptions{Limit: requeueBatch}).Slice()
-			if err != nil {
-				return nil, err
-			}
-			if next = nil; len(pairs) == requeueBatch {
-				next = kv.KeyAfter(pairs[len(pairs)-1].Key)
-			}
-			return q.requeueActive(tx, pairs)
-		})
-		if err != nil {
-			return n, err
-		}
-		n += len(moved)
-		active.Begin = next
-	}
-	return n, nil
+	active := rows.Range(a.queue.keys.active)
+	err = inBatches(ctx, a.queue.layer.db, active, a.queue.requeueActive, func(moved []string) { n += len(moved) })
+	return n, err
 }

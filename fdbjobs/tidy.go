@@ -188,7 +188,7 @@ func (q *Queue) promote(ctx context.Context, begin int64, partition partition) e
 			if _, ids[i], err = q.parseDelayed(pair.Key); err != nil {
 				return err
 			}
-			batch.line.want(string(pair.Value))
+			batch.wantOwner(string(pair.Value))
 		}
 		olds, err := q.readRows(tx, ids)
 		if err != nil {
