@@ -64,47 +64,68 @@ const (
 
 // counterWalk walks the counters of a status by owner.
 type counterWalk struct {
-	tx    kv.ReadTransaction
-	keys  *keyspace
-	rest  kv.KeyRange
-	limit int
-	read  kv.RangeResult // of up to limit counters from rest
-	found []counter      // that were read and not yet taken
+	pages
+	keys *keyspace
+	next *counter // that was read and not yet taken
 }
 
 func (k *keyspace) walkCounters(tx kv.ReadTransaction, status Status, from string) *counterWalk {
 	s := k.counts.Sub(string(status))
-	w := &counterWalk{tx: tx, keys: k, rest: rows.From(s, s.Pack(from)), limit: firstCounters}
-	w.request()
+	w := &counterWalk{pages: pages{tx: tx, rest: rows.From(s, s.Pack(from))}, keys: k}
+	w.start(firstCounters)
 	return w
 }
 
-func (w *counterWalk) request() { w.read = w.tx.GetRange(w.rest, kv.RangeOptions{Limit: w.limit}) }
-
 // head returns the next counter, or nil after the last one.
 func (w *counterWalk) head() (*counter, error) {
-	if len(w.found) == 0 && w.read != nil {
-		pairs, err := w.read.Slice()
-		if err != nil {
+	if w.next != nil {
+		return w.next, nil
+	}
+	if len(w.rows) == 0 {
+		if err := w.await(); err != nil {
 			return nil, err
 		}
-		for _, pair := range pairs {
-			c, err := w.keys.parseCounter(pair)
-			if err != nil {
-				return nil, err
-			}
-			w.found = append(w.found, c)
-		}
-		if w.read = nil; len(pairs) == w.limit {
-			w.rest.Begin = kv.KeyAfter(pairs[len(pairs)-1].Key)
-			w.limit = min(2*w.limit, mostCounters)
-			w.request()
+		if !w.ended {
+			w.start(min(2*w.limit, mostCounters))
 		}
 	}
-	if len(w.found) == 0 {
+	if len(w.rows) == 0 {
 		return nil, nil
 	}
-	return &w.found[0], nil
+	c, err := w.keys.parseCounter(w.rows[0])
+	w.next, w.rows = &c, w.rows[1:]
+	return w.next, err
+}
+
+// pages reads a range in pages.
+type pages struct {
+	tx    kv.ReadTransaction
+	rest  kv.KeyRange    // that was not yet read
+	read  kv.RangeResult // of the next page; nil if it was not started
+	limit int            // of the latest page
+	rows  []kv.KeyValue  // that were read, and not yet taken
+	ended bool           // there are no rows after these
+}
+
+// start starts reading the next page, of n rows.
+func (p *pages) start(n int) {
+	p.read, p.limit = p.tx.GetRange(p.rest, kv.RangeOptions{Limit: n}), n
+}
+
+// await awaits the page that was started, if any.
+func (p *pages) await() error {
+	if p.read == nil {
+		return nil
+	}
+	pairs, err := p.read.Slice()
+	if err != nil {
+		return err
+	}
+	p.read, p.rows, p.ended = nil, pairs, len(pairs) < p.limit
+	if len(pairs) > 0 {
+		p.rest.Begin = kv.KeyAfter(pairs[len(pairs)-1].Key)
+	}
+	return nil
 }
 
 // tally is the number of an owner's jobs in some parts.
@@ -161,7 +182,7 @@ func nextTally(walks []*counterWalk, match func(Part) bool) (*tally, error) {
 				next.parts, next.counts = append(next.parts, head.part), append(next.counts, head.n)
 				next.n += head.n
 			}
-			w.found = w.found[1:]
+			w.next = nil
 		}
 	}
 	return next, nil

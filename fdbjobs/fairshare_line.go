@@ -8,37 +8,7 @@ import (
 // order reads the line of owners: by rank, and within the lowest rank from any owner on.
 type order struct {
 	share *Fair
-	tx    kv.ReadTransaction
-	parts []linePart // that are left
-}
-
-// linePart is what is left to read of a part of the line.
-type linePart struct {
-	left  kv.KeyRange
-	read  kv.RangeResult // of the next limit rows; nil if it is not started
-	limit int
-	rows  []kv.KeyValue // that were read
-	ended bool          // there are no rows after these
-}
-
-func (p *linePart) start(tx kv.ReadTransaction, n int) {
-	p.read, p.limit = tx.GetRange(p.left, kv.RangeOptions{Limit: n}), n
-}
-
-// await awaits what was started.
-func (p *linePart) await() error {
-	if p.read == nil {
-		return nil
-	}
-	pairs, err := p.read.Slice()
-	if err != nil {
-		return err
-	}
-	p.read, p.rows, p.ended = nil, pairs, len(pairs) < p.limit
-	if len(pairs) > 0 {
-		p.left.Begin = kv.KeyAfter(pairs[len(pairs)-1].Key)
-	}
-	return nil
+	parts []pages // that are left
 }
 
 // order starts reading n owners of the line. If the owner last, which was served last with the rank at, has the lowest
@@ -46,19 +16,17 @@ func (p *linePart) await() error {
 func (f *Fair) order(tx kv.ReadTransaction, last string, at float64, n int) *order {
 	line := f.ranks.Sub(rankWaiting)
 	all := rows.Range(line)
-	o := &order{share: f, tx: tx, parts: []linePart{{left: all}}}
+	ranges := []kv.KeyRange{all}
 	if last != "" {
 		// Once around the owners of this rank.
 		middle, end := kv.KeyAfter(line.Pack(at, last)), rows.Range(line.Sub(at)).End
-		o.parts = []linePart{
-			{left: kv.KeyRange{Begin: middle, End: end}},
-			{left: kv.KeyRange{Begin: all.Begin, End: middle}},
-			{left: kv.KeyRange{Begin: end, End: all.End}},
-		}
+		ranges = []kv.KeyRange{{Begin: middle, End: end}, {Begin: all.Begin, End: middle}, {Begin: end, End: all.End}}
 	}
-	o.parts[0].start(tx, n)
-	for i := range o.parts[1:] {
-		o.parts[i+1].start(tx, ownersAtOnce) // seldom needed, or few
+	o := &order{share: f}
+	for _, r := range ranges {
+		o.parts = append(o.parts, pages{tx: tx, rest: r})
+		o.parts[len(o.parts)-1].start(n)
+		n = ownersAtOnce // the other parts are seldom needed, or few
 	}
 	return o
 }
@@ -99,7 +67,7 @@ func (o *order) next(n int) (owners []*candidate, err error) {
 		case p.ended:
 			o.parts = o.parts[1:]
 		default:
-			p.start(o.tx, n)
+			p.start(n)
 		}
 	}
 	return owners, nil
