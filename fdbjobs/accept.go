@@ -218,15 +218,9 @@ func (c *claimer) serveAll(ctx context.Context, requests []*request) (*idle, err
 	again := false
 	for len(requests) > 0 {
 		// Requests with the same wants are served together.
-		var group, rest []*request
-		for _, r := range requests {
-			if r.wants == requests[0].wants {
-				group = append(group, r)
-			} else {
-				rest = append(rest, r)
-			}
-		}
-		requests = rest
+		first := requests[0].wants
+		group := slices.DeleteFunc(slices.Clone(requests), func(r *request) bool { return r.wants != first })
+		requests = slices.DeleteFunc(requests, func(r *request) bool { return r.wants == first })
 		found, err := c.serve(ctx, group)
 		if err != nil {
 			waitFor.cancel()

@@ -261,39 +261,36 @@ func (c *checker) allArgs(k keyed, id string, r *row) func() error {
 	}
 }
 
-// ofJob starts reading the job that the row with a key ending in id belongs to.
-func (k keyed) ofJob(id *string) (kv.Future[*row], bool) {
-	if len(k.key) == 0 || !rows.As(k.key[len(k.key)-1], id) {
-		return nil, false
-	}
-	return k.queue.readRow(k, *id), true
-}
-
-func (c *checker) state(k keyed) (func() error, error) {
-	return c.part(k, "a state", func(*row) bool { return true })
-}
-
-func (c *checker) listed(k keyed) (func() error, error) {
-	return c.part(k, "a listed part", func(r *row) bool { return r.listed })
-}
-
-// part checks a row with a JSON object that belongs to a job.
-func (c *checker) part(k keyed, what string, has func(*row) bool) (func() error, error) {
+// object checks a row with a JSON object that belongs to a job.
+func (c *checker) object(k keyed, what string, has func(*row) bool) (func() error, error) {
 	var id string
-	job, ok := k.ofJob(&id)
-	if !ok {
+	if !k.as(&id) {
 		return nil, k.unknown()
 	}
 	if !check.Object(k.Value) {
 		k.Fault(k.Key, nil, "%s is not a JSON object", what)
 	}
+	return k.belongs(id, what, has), nil
+}
+
+// belongs checks that a row belongs to a job that has it.
+func (k keyed) belongs(id, what string, has func(*row) bool) func() error {
+	job := k.queue.readRow(k, id)
 	return func() error {
 		r, ok, err := awaitJob(job)
 		if err == nil && ok && (r == nil || !has(r)) {
 			k.Fault(k.Key, nil, "%s of a job that does not have it", what)
 		}
 		return err
-	}, nil
+	}
+}
+
+func (c *checker) state(k keyed) (func() error, error) {
+	return c.object(k, "a state", func(*row) bool { return true })
+}
+
+func (c *checker) listed(k keyed) (func() error, error) {
+	return c.object(k, "a listed part", func(r *row) bool { return r.listed })
 }
 
 func (c *checker) args(k keyed) (func() error, error) {
@@ -302,23 +299,16 @@ func (c *checker) args(k keyed) (func() error, error) {
 	if !k.as(&id, &n) {
 		return nil, k.unknown()
 	}
-	job := k.queue.readRow(k, id)
-	return func() error {
-		r, ok, err := awaitJob(job)
-		if err == nil && ok && (r == nil || n < 0 || n >= r.chunks) {
-			k.Fault(k.Key, nil, "a chunk of args of a job that does not have it")
-		}
-		return err
-	}, nil
+	return k.belongs(id, "a chunk of args", func(r *row) bool { return n >= 0 && n < r.chunks }), nil
 }
 
-// place checks a row by which a job is found.
+// place checks a row by which a job is found. Its key ends with the job's id.
 func (c *checker) place(k keyed) (func() error, error) {
 	var id string
-	job, ok := k.ofJob(&id)
-	if !ok {
+	if len(k.key) == 0 || !rows.As(k.key[len(k.key)-1], &id) {
 		return nil, k.unknown()
 	}
+	job := k.queue.readRow(k, id)
 	return func() error {
 		r, ok, err := awaitJob(job)
 		switch {

@@ -93,47 +93,42 @@ func (w *waiter) next(ctx context.Context) ([]string, error) {
 }
 
 // look returns the first of some jobs that has, or has had, one of the statuses, or else watches them.
-func (w *waiter) look(ctx context.Context, ids []string) (*Job, error) {
-	seen, err := kv.TransactValue(ctx, w.queue.layer.db, func(tx kv.Transaction) (waited, error) { return w.read(tx, ids) })
-	if err != nil || seen.job != nil {
-		return seen.job, err
+func (w *waiter) look(ctx context.Context, ids []string) (found *Job, err error) {
+	q := w.queue
+	var rows []*row
+	var watches []kv.Watch
+	err = q.layer.db.Transact(ctx, func(tx kv.Transaction) (err error) {
+		found, watches = nil, nil
+		if rows, err = q.readRows(tx.Snapshot(), ids); err != nil {
+			return err
+		}
+		for i, id := range ids {
+			switch {
+			case rows[i] == nil:
+				return fmt.Errorf("%w: %q", ErrNotFound, id)
+			case w.meets(id, rows[i]):
+				found, err = q.Get(tx.Snapshot(), id)
+				return err
+			}
+		}
+		for _, id := range ids {
+			watches = append(watches, tx.Watch(q.keys.data.Pack(id)))
+		}
+		return nil
+	})
+	if err != nil || found != nil {
+		return found, err
 	}
 	for i, id := range ids {
-		w.entered[id] = w.count(seen.rows[i])
-		ctx := w.queue.layer.named(ctx, "watch of "+id)
+		w.entered[id] = w.count(rows[i])
+		ctx := q.layer.named(ctx, "watch of "+id)
 		w.watching.Go(func() {
-			w.queue.layer.pass(ctx)
-			w.queue.layer.await(ctx, seen.watches[i], time.Time{}, nil)
+			q.layer.pass(ctx)
+			q.layer.await(ctx, watches[i], time.Time{}, nil)
 			w.changed <- id
 		})
 	}
 	return nil, nil
-}
-
-// waited is what a transaction of a waiter has read: a job, or the rows of all and their watches.
-type waited struct {
-	job     *Job
-	rows    []*row
-	watches []kv.Watch
-}
-
-func (w *waiter) read(tx kv.Transaction, ids []string) (out waited, err error) {
-	if out.rows, err = w.queue.readRows(tx.Snapshot(), ids); err != nil {
-		return out, err
-	}
-	for i, id := range ids {
-		switch row := out.rows[i]; {
-		case row == nil:
-			return out, fmt.Errorf("%w: %q", ErrNotFound, id)
-		case w.meets(id, row):
-			out.job, err = w.queue.Get(tx.Snapshot(), id)
-			return out, err
-		}
-	}
-	for _, id := range ids {
-		out.watches = append(out.watches, tx.Watch(w.queue.keys.data.Pack(id)))
-	}
-	return out, nil
 }
 
 // meets reports whether a job has one of the statuses, or has entered one since the first look.
