@@ -194,7 +194,7 @@ func (c *claimer) run(ctx context.Context) {
 		case idle != nil:
 			if idle.wait(ctx, c) {
 				idle.pause(ctx, c)
-				if c.memory.misses++; c.memory.partition.of <= 1 {
+				if c.memory.misses++; c.memory.partition.claimers <= 1 {
 					c.memory.partitionRead = time.Time{} // others may have begun to take jobs
 				}
 			}
@@ -313,7 +313,7 @@ func (m *memory) longestPause() time.Duration {
 	switch {
 	case m.misses == 0:
 		return 0
-	case m.partition.of <= 1: // no other claimer has taken jobs lately
+	case m.partition.claimers <= 1: // no other claimer has taken jobs lately
 		return afterWatch
 	}
 	return min(afterWatch<<min(3*(m.misses-1), 10), longAfterWatch)

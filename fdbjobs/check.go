@@ -329,11 +329,12 @@ func (c *checker) place(k keyed) (func() error, error) {
 
 // owned checks a row of the index, and that its counter exists.
 func (c *checker) owned(k keyed) (func() error, error) {
-	var id, owner, status, label, tag string
-	if !k.as(&owner, &status, &label, &tag, &id) {
+	var id, owner string
+	var part Part
+	if !k.as(&owner, (*string)(&part.Status), &part.Label, &part.Tag, &id) {
 		return nil, k.unknown()
 	}
-	job, key := k.queue.readRow(k, id), k.queue.keys.counts.Pack(status, owner, label, tag)
+	job, key := k.queue.readRow(k, id), k.queue.keys.counterOf(owner, part)
 	counted := k.Get(key)
 	return func() error {
 		r, ok, err := awaitJob(job)
@@ -365,7 +366,7 @@ func (c *checker) counts(k keyed) (func() error, error) {
 	}
 	counted.n = n
 	return func() error {
-		index := k.queue.keys.ofCounter(counted)
+		index := rows.Range(k.queue.keys.ownedBy(counted.owner, counted.part))
 		n, last, err := countKeys(k.Page, index, k.Late)
 		switch {
 		case err != nil:
@@ -383,11 +384,6 @@ func (c *checker) counts(k keyed) (func() error, error) {
 		}
 		return nil
 	}, nil
-}
-
-// ofCounter returns the range of the jobs that a counter counts.
-func (k *keyspace) ofCounter(c counter) kv.KeyRange {
-	return rows.Range(k.owned.Sub(c.owner, string(c.part.Status), c.part.Label, c.part.Tag))
 }
 
 func (c *checker) compare(p *check.Page, key []byte, counted counter, n int64) {
@@ -425,7 +421,7 @@ func countKeys(tx kv.ReadTransaction, r kv.KeyRange, late func() bool) (n int64,
 // countLater compares the counters that take several transactions to count.
 func (c *checker) countLater(ctx context.Context, to *check.Checker) error {
 	for _, big := range c.later {
-		r, n := big.queue.keys.ofCounter(big.counter), int64(0)
+		r, n := rows.Range(big.queue.keys.ownedBy(big.owner, big.part)), int64(0)
 		for r.Begin != nil {
 			var some int64
 			var last []byte
@@ -440,8 +436,7 @@ func (c *checker) countLater(ctx context.Context, to *check.Checker) error {
 			}
 			r.Begin = last
 		}
-		part := big.part
-		key := big.queue.keys.counts.Pack(string(part.Status), big.owner, part.Label, part.Tag)
+		key := big.queue.keys.counterOf(big.owner, big.part)
 		if err := to.Do(ctx, func(p *check.Page) error {
 			c.compare(p, key, big.counter, n)
 			return nil

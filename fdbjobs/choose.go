@@ -18,7 +18,7 @@ type candidate struct {
 	weight float64
 	offset float64 // from 0 to 1, see choose
 
-	partition ownerPartition
+	partition partition
 	rows      [][]byte // keys in ready, in the order in which to take them
 	others    [][]byte // keys that are in other partitions
 	unread    bool     // rows have not been read

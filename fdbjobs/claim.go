@@ -138,7 +138,7 @@ func (c *claimer) learn(tx claim, found claimRun, began time.Time) {
 	if tx.wroteHeartbeat {
 		c.memory.heartbeat = began
 	}
-	if tx.partition.of != 0 {
+	if tx.partition.claimers != 0 {
 		c.memory.partition, c.memory.partitionRead = tx.partition, began
 	}
 	if !found.through {

@@ -7,6 +7,7 @@ import (
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
 )
 
 // counter is the number of an owner's jobs in a part. A counter goes when it reaches 0, so a walk over the counters of
@@ -17,9 +18,14 @@ type counter struct {
 	n     int64
 }
 
-// counterOf returns the key of the counter that counts a job.
-func (k *keyspace) counterOf(r *row) []byte {
-	return k.counts.Pack(string(r.status), r.owner, r.label, r.tag)
+// counterOf returns the key of the counter of an owner's jobs in a part.
+func (k *keyspace) counterOf(owner string, p Part) []byte {
+	return k.counts.Pack(string(p.Status), owner, p.Label, p.Tag)
+}
+
+// ownedBy returns the index of an owner's jobs in a part, by id.
+func (k *keyspace) ownedBy(owner string, p Part) tuple.Subspace {
+	return k.owned.Sub(owner, string(p.Status), p.Label, p.Tag)
 }
 
 func (k *keyspace) parseCounter(pair kv.KeyValue) (c counter, err error) {
@@ -233,8 +239,7 @@ func (x Index) Count(tx kv.ReadTransaction, parts ...Part) (n int64, err error) 
 	}
 	reads := make([]kv.Future[int64], len(parts))
 	for i, part := range parts {
-		key := x.queue.keys.counterOf(&row{owner: *x.owner, status: part.Status, label: part.Label, tag: part.Tag})
-		reads[i] = kv.Map(tx.Get(key), ifAny(0, parseCount))
+		reads[i] = kv.Map(tx.Get(x.queue.keys.counterOf(*x.owner, part)), ifAny(0, parseCount))
 	}
 	counted, err := kv.All(reads)
 	for _, m := range counted {

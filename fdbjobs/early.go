@@ -35,7 +35,7 @@ func (c *claim) takeAny(tx kv.Transaction, out *claimRun) error {
 func (c *claim) takeAnyOf(tx kv.Transaction, out *claimRun, t tally) error {
 	middle := fmt.Sprintf("%016x", c.random.Uint64())
 	for _, after := range []string{middle, ""} {
-		ids, err := c.queue.readIDs(tx.Snapshot(), t.owner, after, c.n-len(out.taken), t.parts).Await()
+		ids, err := c.queue.readIDs(tx.Snapshot(), t.owner, after, false, c.n-len(out.taken), t.parts).Await()
 		if err != nil {
 			return err
 		}

@@ -81,7 +81,7 @@ func (q *Queue) AddClaimer(tx kv.Transaction, id string, at time.Time) {
 }
 
 // Partitions returns the number of partitions that the queue's claimer knows of.
-func (q *Queue) Partitions() int { return q.claimer.memory.partition.of }
+func (q *Queue) Partitions() int { return q.claimer.memory.partition.claimers }
 
 func each(tx kv.ReadTransaction, s tuple.Subspace, f func(key tuple.Tuple, value []byte) error) error {
 	for pair, err := range tx.GetRange(rows.Range(s), kv.RangeOptions{}).All() {

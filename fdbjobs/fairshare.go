@@ -11,7 +11,7 @@ import (
 
 // Fair divides running time among the owners of a queue. It has its own keys. The queue uses these functions:
 //
-//   - admit when a job becomes ready and its owner is not in line (batch.go), enter when a job is taken that was never ready,
+//   - admit when a job becomes ready whose owner is not in line (batch.go), and when a job is taken that was never ready,
 //     leave when the owner has no ready jobs, forget when the owner has no jobs left;
 //   - order and loadUsage in each run of a claim, to read what choose (choose.go) decides from;
 //   - fold to make charges part of the rank.
@@ -114,10 +114,6 @@ func (f *Fair) Weights(tx kv.ReadTransaction) (map[string]float64, error) {
 func (f *Fair) Charge(tx kv.Transaction, owner string, amount int64) {
 	tx.Add(f.charges.Pack(owner), amount)
 }
-
-// enter gives a standing to the owner of a job that is taken without having been ready. An existing standing does not
-// change.
-func (f *Fair) enter(tx kv.Transaction, owner string) error { return f.admit(tx, owner, rankIdle) }
 
 // admit gives an owner a standing and a rank. An existing owner moves to rankWaiting, and is not changed for rankIdle.
 func (f *Fair) admit(tx kv.Transaction, owner string, part int64) error {

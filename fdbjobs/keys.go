@@ -107,9 +107,6 @@ func (r *row) waits() bool { return r.status == Pending && r.sequence == nil }
 
 func (r *row) part() Part { return Part{r.status, r.label, r.tag} }
 
-// elements returns the elements of a part in keys.
-func (p Part) elements() tuple.Tuple { return tuple.Tuple{string(p.Status), p.Label, p.Tag} }
-
 func (r *row) heldBy(lock string) bool { return r.status == Running && r.lock == lock }
 
 // job returns the job without its args and Listed.
@@ -227,14 +224,6 @@ func ifAny[T any](none T, parse func([]byte) (T, error)) func([]byte) (T, error)
 
 // stripes is the number of parts of active. All inserts into a part go to its end, which one server of a cluster has.
 const stripes = 16
-
-// activeParts returns the parts of active.
-func (k *keyspace) activeParts() (parts []tuple.Subspace) {
-	for i := range stripes {
-		parts = append(parts, k.active.Sub(i))
-	}
-	return parts
-}
 
 // activeOf returns the part of active that a job's row is in.
 func (k *keyspace) activeOf(id string) tuple.Subspace {

@@ -116,7 +116,7 @@ func (x Index) List(tx kv.ReadTransaction, after Position, limit int, parts ...P
 	}
 	q := x.queue
 	if x.owner != nil {
-		return q.list(tx, limit, q.readIDs(tx, *x.owner, after.ID, limit, parts))
+		return q.list(tx, limit, q.readIDs(tx, *x.owner, after.ID, false, limit, parts))
 	}
 	var reads []kv.Future[[]string]
 	left := limit // without the jobs of after.Owner, of which any number may come before after
@@ -125,10 +125,10 @@ func (x Index) List(tx kv.ReadTransaction, after Position, limit int, parts ...P
 			return nil, err
 		}
 		if t.owner == after.Owner {
-			reads = append(reads, q.readIDs(tx, t.owner, after.ID, limit, t.parts))
+			reads = append(reads, q.readIDs(tx, t.owner, after.ID, false, limit, t.parts))
 			continue
 		}
-		reads = append(reads, q.readIDs(tx, t.owner, "", left, t.parts))
+		reads = append(reads, q.readIDs(tx, t.owner, "", false, left, t.parts))
 		if left -= int(min(t.n, int64(left))); left == 0 {
 			break
 		}
@@ -179,7 +179,7 @@ func (x Index) Skip(tx kv.ReadTransaction, after Position, n int, without []stri
 	}
 	q := x.queue
 	within := func(owner string, parts []Part) (found int, err error) {
-		ids, err := q.readIDs(tx, owner, after.ID, n, parts).Await()
+		ids, err := q.readIDs(tx, owner, after.ID, false, n, parts).Await()
 		if len(ids) > 0 {
 			after.ID = ids[len(ids)-1]
 		}
@@ -216,43 +216,40 @@ func (x Index) Skip(tx kv.ReadTransaction, after Position, n int, without []stri
 	return after, nil
 }
 
-// readIDs starts reading the ids of an owner's jobs in some parts that are greater than after, in order, at most limit.
-func (q *Queue) readIDs(tx kv.ReadTransaction, owner, after string, limit int, parts []Part) kv.Future[[]string] {
+// readIDs starts reading the ids of an owner's jobs in some parts that are greater than bound, in order, at most limit. If
+// reverse is set, it reads the ids that are less than bound, in descending order. An empty bound is none.
+func (q *Queue) readIDs(tx kv.ReadTransaction, owner, bound string, reverse bool, limit int, parts []Part) kv.Future[[]string] {
 	if limit <= 0 {
 		return kv.Known[[]string](nil)
 	}
-	index := q.keys.owned.Sub(owner)
 	ranges := make([]kv.RangeResult, len(parts))
 	for i, part := range parts {
-		s := index.Sub(part.elements()...)
-		var begin []byte
-		if after != "" {
-			begin = kv.KeyAfter(s.Pack(after))
+		index := q.keys.ownedBy(owner, part)
+		r := rows.Range(index)
+		if bound != "" && reverse {
+			r.End = index.Pack(bound)
+		} else if bound != "" {
+			r.Begin = kv.KeyAfter(index.Pack(bound))
 		}
-		ranges[i] = tx.GetRange(rows.From(s, begin), kv.RangeOptions{Limit: limit})
+		ranges[i] = tx.GetRange(r, kv.RangeOptions{Limit: limit, Reverse: reverse})
 	}
-	return kv.Func[[]string](func() ([]string, error) {
-		found, err := idsOf(index, ranges)
-		return found[:min(limit, len(found))], err
+	return kv.Func[[]string](func() (found []string, err error) {
+		for _, r := range ranges {
+			pairs, err := r.Slice()
+			if err != nil {
+				return nil, err
+			}
+			ids, err := lastStrings(q.keys.owned, pairs)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, ids...)
+		}
+		if slices.Sort(found); reverse {
+			slices.Reverse(found)
+		}
+		return found[:min(limit, len(found))], nil
 	})
-}
-
-// idsOf awaits ids from ranges of index, and sorts them.
-func idsOf(index tuple.Subspace, ranges []kv.RangeResult) ([]string, error) {
-	var found []string
-	for _, r := range ranges {
-		pairs, err := r.Slice()
-		if err != nil {
-			return nil, err
-		}
-		ids, err := lastStrings(index, pairs)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, ids...)
-	}
-	slices.Sort(found)
-	return found, nil
 }
 
 // lastStrings returns the last elements of keys of s.

@@ -88,8 +88,8 @@ type monitor struct {
 
 func newMonitor(q *Queue) *monitor {
 	m := &monitor{queue: q}
-	for _, part := range q.keys.activeParts() {
-		m.parts = append(m.parts, &activePart{rows: part})
+	for i := range stripes {
+		m.parts = append(m.parts, &activePart{rows: q.keys.active.Sub(i)})
 	}
 	return m
 }

@@ -13,21 +13,24 @@ import (
 )
 
 // Claimers of several processes that look at the same owners and their ready rows would pick the same jobs, and all
-// except one would have to try again. So each regularly writes a heartbeat, and prefers the jobs in its partition. If claimers
-// disagree about the partitions, they conflict more often, but nothing breaks.
+// except one would have to try again. So each regularly writes a heartbeat, and prefers the jobs in its partition. If
+// claimers disagree about the partitions, they conflict more often, but nothing breaks.
 //
 // All claimers share the first owners in line. Of the owners behind them, each is shared by fewer claimers: of n owners
 // up to the same rank, by about ownersShared/n of all. A claimer takes a job of the first owner that has one in its
-// partition. So claimers take different jobs, also if each owner has few, and read little of the owners that others serve.
+// partition. So claimers take different jobs, also if each owner has few, and read little of the owners that others
+// serve.
 //
-// Each claimer serves its partition in order, but some partitions have fewer jobs than others. So an owner may be served before
-// owners with a lower usage, as long as these have so few ready jobs that some claimers find none in their partitions.
+// Each claimer serves its partition in order, but some partitions have fewer jobs than others. So an owner may be served
+// before owners with a lower usage, as long as these have so few ready jobs that some claimers find none in their
+// partitions.
 const (
 	// ownersShared is the number of owners that all claimers share, or a little more.
 	ownersShared = 8
 	// heartbeatEvery is the time between two heartbeats of a claimer that takes jobs.
 	heartbeatEvery = 2 * time.Second
-	// thereFor is how long a heartbeat counts. A clock that is far off causes conflicts, or a partition that no claimer prefers.
+	// thereFor is how long a heartbeat counts. A clock that is far off causes conflicts, or a partition that no claimer
+	// prefers.
 	thereFor = 10 * time.Second
 	// forgottenAfter is the age at which a monitor removes the heartbeat of a claimer that has died.
 	forgottenAfter = time.Minute
@@ -39,42 +42,39 @@ const (
 	maxPartitions = 64
 )
 
-// partition is the place of a claimer among all: number mine of of.
-type partition struct{ mine, of int }
-
-// wholeQueue is the partition of the only claimer of a queue.
-var wholeQueue = partition{0, 1}
-
-// ownerPartition is the place of a claimer among those that share an owner: number mine of shared. If mine is not below
-// shared, it is none of them.
-type ownerPartition struct {
-	mine, shared int
-	of           int // the number of all claimers
-	// tidies is set for the claimer that writes the owner's rank and head, and takes it out of the line. If it stops,
-	// another does so when its heartbeat no longer counts.
+// partition is the part of the ready jobs of an owner, or of the whole queue, that a claimer prefers: the one with a
+// number among those of all claimers that share the owner. If index is not below shared, the claimer is none of them.
+type partition struct {
+	index, shared int
+	claimers      int // the number of all claimers
+	// tidies is set for the claimer that writes the owner's rank, and takes it out of the line. If it stops, another does
+	// so when its heartbeat no longer counts.
 	tidies bool
 }
 
-// among returns the claimer's partition at an owner with n owners up to its rank. Which of the claimers share an owner changes
-// with time, so that all owners have as many on average.
-func (l partition) among(n int, owner string, at time.Time) ownerPartition {
-	shared := max(l.of>>(bits.Len(uint(max(n/ownersShared, 1)))-1), 1)
-	first := int(offset(owner, at.Unix()) * float64(l.of))
-	place := (l.mine - first + l.of) % l.of
-	out := ownerPartition{mine: place, shared: shared, of: l.of, tidies: place == 0}
-	if shared == l.of {
-		out.mine = l.mine // so that rows read earlier stay in the partition
+// partitionOf returns the partition of the whole queue that a claimer prefers.
+func partitionOf(index, claimers int) partition {
+	return partition{index: index, shared: claimers, claimers: claimers}
+}
+
+// wholeQueue is the partition of the only claimer of a queue.
+var wholeQueue = partitionOf(0, 1)
+
+// among returns the claimer's partition at an owner with n owners up to its rank, if p is its partition of the queue. Which
+// of the claimers share an owner changes with time, so that all owners have as many on average.
+func (p partition) among(n int, owner string, at time.Time) partition {
+	shared := max(p.claimers>>(bits.Len(uint(max(n/ownersShared, 1)))-1), 1)
+	first := int(offset(owner, at.Unix()) * float64(p.claimers))
+	place := (p.index - first + p.claimers) % p.claimers
+	out := partition{index: place, shared: shared, claimers: p.claimers, tidies: place == 0}
+	if shared == p.claimers {
+		out.index = p.index // so that rows read earlier stay in the partition
 	}
 	return out
 }
 
-// whole returns the claimer's partition of rows that all claimers share.
-func (l partition) whole() ownerPartition {
-	return ownerPartition{mine: l.mine, shared: l.of, of: l.of}
-}
-
 // prefers reports whether rows of the owner can be in the partition.
-func (l ownerPartition) prefers() bool { return l.mine < l.shared }
+func (p partition) prefers() bool { return p.index < p.shared }
 
 // readPartition starts reading the heartbeats of the other claimers, if the claimer does not know its partition.
 func (c *claim) readPartition(tx kv.Transaction) kv.Future[partition] {
@@ -84,7 +84,7 @@ func (c *claim) readPartition(tx kv.Transaction) kv.Future[partition] {
 	claimers := tx.Snapshot().GetRange(rows.Range(c.queue.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
 	c.partition = partition{}
 	return kv.Func[partition](func() (partition, error) {
-		if c.partition.of != 0 {
+		if c.partition.claimers != 0 {
 			return c.partition, nil
 		}
 		now := c.queue.layer.now()
@@ -106,13 +106,13 @@ func (c *claim) readPartition(tx kv.Transaction) kv.Future[partition] {
 			}
 		}
 		slices.Sort(there)
-		c.partition = partition{mine: slices.Index(there, c.claimer), of: len(there)}
+		c.partition = partitionOf(slices.Index(there, c.claimer), len(there))
 		return c.partition, nil
 	})
 }
 
-// heartbeat writes a heartbeat, if it is time. Only a claim that takes jobs writes one, so a claimer without jobs hinders no
-// other.
+// heartbeat writes a heartbeat, if it is time. Only a claim that takes jobs writes one, so a claimer without jobs hinders
+// no other.
 func (c *claim) heartbeat(tx kv.Transaction) {
 	if now := c.queue.layer.now(); now.Sub(c.memory.heartbeat) >= heartbeatEvery {
 		tx.Set(c.queue.keys.claimers.Pack(c.claimer), tuple.Tuple{now.Unix()}.Pack())
@@ -127,9 +127,9 @@ func parseHeartbeat(value []byte) (time.Time, error) {
 }
 
 // sort returns the rows in the claimer's partition and the other rows, in their order.
-func (l ownerPartition) sort(rows []kv.KeyValue) (own, others []kv.KeyValue) {
+func (p partition) sort(rows []kv.KeyValue) (own, others []kv.KeyValue) {
 	for _, row := range rows {
-		if l.has(row.Key) {
+		if p.has(row.Key) {
 			own = append(own, row)
 		} else {
 			others = append(others, row)
@@ -139,14 +139,14 @@ func (l ownerPartition) sort(rows []kv.KeyValue) (own, others []kv.KeyValue) {
 }
 
 // has reports whether a row is in the partition. Keys of ready and of delayed end with a job's id.
-func (l ownerPartition) has(key []byte) bool {
+func (p partition) has(key []byte) bool {
 	h := fnv.New32a()
 	_, _ = h.Write(key) // never fails
-	return int(h.Sum32()%uint32(l.of))*l.shared/l.of == l.mine
+	return int(h.Sum32()%uint32(p.claimers))*p.shared/p.claimers == p.index
 }
 
-// leave removes the claimer's heartbeat when its process stops, so that the others share its partition at once. Otherwise the
-// heartbeat no longer counts after thereFor, and a monitor removes it.
+// leave removes the claimer's heartbeat when its process stops, so that the others share its partition at once. Otherwise
+// the heartbeat no longer counts after thereFor, and a monitor removes it.
 func (c *claimer) leave(ctx context.Context) error {
 	if c.memory.heartbeat.IsZero() {
 		return nil

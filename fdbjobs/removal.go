@@ -29,33 +29,13 @@ func (q *Queue) Remove(tx kv.Transaction, id string) (bool, error) {
 // The order is descending because ids often grow, and claims begin with the oldest jobs: the two ends of a queue do not
 // conflict.
 func (a Admin) RemoveOwned(tx kv.Transaction, owner, before string, limit int, parts ...Part) ([]*Job, error) {
-	found, err := a.queue.lastOwned(tx.Snapshot(), owner, before, limit, parts)
+	found, err := a.queue.readIDs(tx.Snapshot(), owner, before, true, limit, parts).Await()
 	if err != nil {
 		return nil, err
 	}
 	return a.queue.removeMany(tx, found, func(_ int, r *row) bool {
 		return r.owner == owner && slices.Contains(parts, r.part())
 	})
-}
-
-// lastOwned reads the last ids of an owner's jobs, in descending order.
-func (q *Queue) lastOwned(tx kv.ReadTransaction, owner, before string, limit int, parts []Part) ([]string, error) {
-	if limit <= 0 {
-		return nil, nil
-	}
-	index := q.keys.owned.Sub(owner)
-	ranges := make([]kv.RangeResult, len(parts))
-	for i, part := range parts {
-		s := index.Sub(part.elements()...)
-		r := rows.Range(s)
-		if before != "" {
-			r.End = s.Pack(before)
-		}
-		ranges[i] = tx.GetRange(r, kv.RangeOptions{Limit: limit, Reverse: true})
-	}
-	found, err := idsOf(index, ranges)
-	slices.Reverse(found)
-	return found[:min(limit, len(found))], err
 }
 
 // RemoveExpired removes up to limit finished jobs that have expired ([Held.FinishFor]), and returns them as

@@ -72,8 +72,8 @@ type derived struct {
 // derive returns the keys of a job.
 func (q *Queue) derive(id string, r *row) derived {
 	d := derived{
-		index:   q.keys.owned.Pack(r.owner, string(r.status), r.label, r.tag, id),
-		counter: q.keys.counterOf(r),
+		index:   q.keys.ownedBy(r.owner, r.part()).Pack(id),
+		counter: q.keys.counterOf(r.owner, r.part()),
 	}
 	switch {
 	case r.waits():

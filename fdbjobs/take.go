@@ -183,8 +183,8 @@ func (c *claim) choose(
 	}
 }
 
-// chooseOthers chooses jobs in other partitions, of the first owners that have any. Claimers that find nothing in their partitions
-// should not all take the same.
+// chooseOthers chooses jobs in other partitions, of the first owners that have any. Claimers that find nothing in their
+// partitions should not all take the same.
 func (c *claim) chooseOthers(tx kv.Transaction, out *claimRun, v *view, line []*candidate) ([]choice, error) {
 	if v.exchange {
 		return nil, nil // the partition was the whole queue
@@ -216,10 +216,10 @@ func (c *claim) shuffled(keys [][]byte) [][]byte {
 
 // ownersToRead returns the number of owners to read at the same time.
 func (c *claim) ownersToRead(partition partition) int {
-	return min(max(c.n, ownersAtOnce, 4*partition.of), maxOwners)
+	return min(max(c.n, ownersAtOnce, 4*partition.claimers), maxOwners)
 }
 
-// prefer sets the partitions of the last n owners of the line. It returns those that can have jobs in the claimer's partition.
+// prefer sets the partitions of the last n owners of the line. It returns the owners that can have jobs in them.
 func (c *claim) prefer(partition partition, line []*candidate, n int) (mine []*candidate) {
 	upTo := len(line)
 	for i := len(line) - 1; i >= len(line)-n; i-- {
@@ -364,7 +364,7 @@ func (c *claim) take(tx kv.Transaction, out *claimRun, job *Job, old *row, inste
 	next.status, next.tag, next.lock, next.sequence, next.timeout = Running, "", c.locks[i], stamp(uint16(i)), out.timeout
 	if old.waits() {
 		// The owner may have had nothing ready, and must have a row now.
-		if err := c.queue.share.enter(tx, old.owner); err != nil {
+		if err := c.queue.share.admit(tx, old.owner, rankIdle); err != nil {
 			return err
 		}
 	}

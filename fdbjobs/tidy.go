@@ -116,7 +116,7 @@ func (q *Queue) delist(ctx context.Context, owners []string) error {
 // toFold returns the owners that this claimer tidies whose usage has changed since their rank was written, if it is time
 // to write some.
 func (m *memory) toFold(found claimRun, now time.Time) (owners []string) {
-	if now.Sub(m.folding) < min(foldEvery, time.Duration(m.partition.of)*foldAlone) {
+	if now.Sub(m.folding) < min(foldEvery, time.Duration(m.partition.claimers)*foldAlone) {
 		return nil
 	}
 	for _, o := range found.owners {
@@ -156,7 +156,7 @@ func (c *claimer) leaving(found claimRun, now time.Time) []string {
 	switch {
 	case len(all) >= maxOwners:
 		return all
-	case len(mine)*m.partition.of >= manyEmpty:
+	case len(mine)*m.partition.claimers >= manyEmpty:
 		return mine
 	}
 	return due
@@ -168,16 +168,16 @@ func (q *Queue) promote(ctx context.Context, begin int64, partition partition) e
 	random, runs := q.layer.draw(), 0
 	return q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
 		if runs++; runs > 1 {
-			partition.of = min(2*partition.of, maxPartitions)
-			partition.mine = random.IntN(partition.of)
+			claimers := min(2*partition.claimers, maxPartitions)
+			partition = partitionOf(random.IntN(claimers), claimers)
 		}
 		now := q.layer.now().Unix()
 		due := kv.KeyRange{Begin: q.keys.delayed.Pack(begin), End: q.keys.delayed.Pack(now + 1)}
-		pairs, err := tx.Snapshot().GetRange(due, kv.RangeOptions{Limit: min(promoteBatch*partition.of, maxWindow)}).Slice()
+		pairs, err := tx.Snapshot().GetRange(due, kv.RangeOptions{Limit: min(promoteBatch*partition.claimers, maxWindow)}).Slice()
 		if err != nil {
 			return err
 		}
-		own, others := partition.whole().sort(pairs)
+		own, others := partition.sort(pairs)
 		if pairs = own; len(own) == 0 {
 			pairs = others
 			random.Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
