@@ -112,8 +112,10 @@ type claimer struct {
 	wake     chan struct{} // holds a token when requests have changed
 
 	// The fields below belong to the claimer's goroutine.
-	memory  memory
-	cleanup *cleanup // the last that was started; nil if there is none
+	memory memory
+	// cleanup has the result of the latest tidying in a goroutine of its own, when that has ended. It is nil if none was
+	// started since it was received.
+	cleanup chan error
 }
 
 func newClaimer(q *Queue) *claimer {

@@ -11,8 +11,8 @@ import (
 
 // Fair divides running time among the owners of a queue. It has its own keys. The queue uses these functions:
 //
-//   - admit when a job becomes ready whose owner is not in line (batch.go), and when a job is taken that was never ready,
-//     leave when the owner has no ready jobs, forget when the owner has no jobs left;
+//   - admit when a job becomes ready whose owner is not in line (batch.go), or a job is taken that was never ready; leave
+//     when the owner has no ready jobs; forget when the owner has no jobs left;
 //   - order and loadUsage in each run of a claim, to read what choose (choose.go) decides from;
 //   - fold to make charges part of the rank.
 //
@@ -139,9 +139,7 @@ func (f *Fair) admit(tx kv.Transaction, owner string, part int64) error {
 	if s.known && part == rankIdle {
 		return nil
 	}
-	if s.known {
-		tx.Clear(f.ranks.Pack(rankIdle, s.rank, owner))
-	}
+	before := s
 	if !s.known || waiting+u.running <= 0 {
 		least, err := lowest.Await()
 		if err != nil {
@@ -152,13 +150,21 @@ func (f *Fair) admit(tx kv.Transaction, owner string, part int64) error {
 		tx.Clear(f.charges.Pack(owner))
 	}
 	tx.Set(f.standings.Pack(owner), s.pack())
-	if u.weight > 0 {
-		tx.Set(f.ranks.Pack(part, s.rank, owner), nil)
-	}
+	f.moveRank(tx, owner, before, rankIdle, s, part, u.weight)
 	if part == rankWaiting {
 		tx.Set(f.waiting.Pack(owner), nil)
 	}
 	return nil
+}
+
+// moveRank replaces an owner's rank in a part by another one. A paused owner gets none.
+func (f *Fair) moveRank(tx kv.Transaction, owner string, old standing, from int64, next standing, to int64, weight float64) {
+	if old.known {
+		tx.Clear(f.ranks.Pack(from, old.rank, owner))
+	}
+	if weight > 0 {
+		tx.Set(f.ranks.Pack(to, next.rank, owner), nil)
+	}
 }
 
 // resume gives a rank to an owner that was paused, if it has jobs.
@@ -239,10 +245,7 @@ func (f *Fair) leave(tx kv.Transaction, owner string) func() error {
 			return err
 		}
 		tx.Clear(f.waiting.Pack(owner))
-		tx.Clear(f.ranks.Pack(rankWaiting, s.rank, owner))
-		if weight > 0 {
-			tx.Set(f.ranks.Pack(rankIdle, s.rank, owner), nil)
-		}
+		f.moveRank(tx, owner, s, rankWaiting, s, rankIdle, weight)
 		return nil
 	}
 }
@@ -316,10 +319,7 @@ func (f *Fair) fold(tx kv.Transaction, owners []string) error {
 		if waits[i] != nil {
 			part = rankWaiting
 		}
-		tx.Clear(f.ranks.Pack(part, u.standing.rank, owner))
-		if u.weight > 0 {
-			tx.Set(f.ranks.Pack(part, next.rank, owner), nil)
-		}
+		f.moveRank(tx, owner, u.standing, part, next, part, u.weight)
 		tx.Set(f.standings.Pack(owner), next.pack())
 	}
 	return nil

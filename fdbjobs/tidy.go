@@ -9,27 +9,11 @@ import (
 )
 
 // A claim returns what is to be tidied: jobs that have become due, owners without ready jobs, and charges to add to
-// ranks. The claimer tidies in a goroutine of its own while it takes further jobs. Until that has ended,
-// claims that take jobs start no other. After a claim without jobs the claimer tidies before the next claim.
-
-// cleanup is a run of [Queue.tidy] in a goroutine of its own.
-type cleanup struct {
-	err  error
-	done chan struct{} // closed at its end, after err was set
-}
+// ranks. The claimer tidies in a goroutine of its own while it takes further jobs. Until that has ended, claims that take
+// jobs start no other. After a claim without jobs the claimer tidies before the next claim.
 
 // tidying reports whether the claimer is doing what an earlier claim has found.
-func (c *claimer) tidying() bool {
-	if c.cleanup == nil {
-		return false
-	}
-	select {
-	case <-c.cleanup.done:
-		return false
-	default:
-		return true
-	}
-}
+func (c *claimer) tidying() bool { return c.cleanup != nil && len(c.cleanup) == 0 }
 
 // tidy promotes due jobs, and keeps the line of owners in order.
 func (c *claimer) tidy(ctx context.Context, found outcome) error {
@@ -37,9 +21,8 @@ func (c *claimer) tidy(ctx context.Context, found outcome) error {
 		return nil
 	}
 	if c.cleanup != nil {
-		<-c.cleanup.done // at the latest when the layer is closed
+		err := <-c.cleanup // at the latest when the layer is closed
 		c.queue.layer.pass(ctx)
-		err := c.cleanup.err
 		if c.cleanup = nil; err != nil {
 			return err
 		}
@@ -54,12 +37,11 @@ func (c *claimer) tidy(ctx context.Context, found outcome) error {
 	if len(found.held) == 0 {
 		return c.queue.tidy(ctx, found, from, partition)
 	}
-	name, now := "tidying of "+c.queue.name, &cleanup{done: make(chan struct{})}
+	name, ended := "tidying of "+c.queue.name, make(chan error, 1)
 	if c.queue.layer.start(name, func(context.Context) {
-		defer close(now.done)
-		now.err = c.queue.tidy(c.queue.layer.named(c.queue.layer.claims, name), found, from, partition)
+		ended <- c.queue.tidy(c.queue.layer.named(c.queue.layer.claims, name), found, from, partition)
 	}) {
-		c.cleanup = now
+		c.cleanup = ended
 	}
 	return nil
 }
@@ -162,8 +144,9 @@ func (c *claimer) leaving(found claimRun, now time.Time) []string {
 	return due
 }
 
-// promote moves due jobs to ready, of those scheduled from begin on. It prefers those in partition. When its transaction runs
-// again, another claimer has probably moved the same jobs without having written a heartbeat. So it chooses others at random.
+// promote moves due jobs to ready that are scheduled from begin on. It prefers jobs in partition. When its transaction
+// runs again, another claimer has probably moved the same jobs without having written a heartbeat. So it chooses others at
+// random.
 func (q *Queue) promote(ctx context.Context, begin int64, partition partition) error {
 	random, runs := q.layer.draw(), 0
 	return q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
