@@ -21,7 +21,7 @@ const (
 	afterWatch = 50 * time.Millisecond
 	// longAfterWatch limits the pause if other claimers take jobs. The pause becomes eight times as long with each change in
 	// a row after which the claimer took no job. So while there are few jobs, a few claimers take them, and the others look
-	// rarely instead of once for each job. If the few have no more room, the others take jobs after their pauses.
+	// rarely instead of once for each job. If the few have no room left, the others take jobs after their pauses.
 	longAfterWatch = 2 * time.Second
 )
 

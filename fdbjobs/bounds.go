@@ -2,9 +2,8 @@ package fdbjobs
 
 import "sync"
 
-// Rows are removed at the head, and for a while a store passes over removed rows as slowly as over others. So readers of
-// ready begin where an earlier read of this process has found the first row. That is a lower bound that stays valid,
-// because stamps only grow.
+// Readers of ready begin where an earlier read of this process has found the first row: see "The queue" in the package's
+// doc comment. That is a lower bound that stays valid, because stamps only grow.
 
 // maxBounds limits the number of owners whose bounds a process remembers.
 const maxBounds = 10_000

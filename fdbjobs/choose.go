@@ -109,7 +109,7 @@ func choose(candidates []*candidate, unit float64, exchange bool, n int) (d deci
 	return d
 }
 
-// unread returns the numbers of the owners whose rows are to be read before any others are chosen, the next first.
+// unread returns the indexes of the owners whose rows must be read before any other row is chosen, the next first.
 func unread(candidates []candidate, unit float64) (found []int) {
 	known := math.Inf(1)
 	for i := range candidates {
@@ -126,8 +126,8 @@ func unread(candidates []candidate, unit float64) (found []int) {
 	return found
 }
 
-// swap chooses the owner whose job goes for a job of the owner next, and the owner that is served: next, or another one,
-// for which one of its own jobs goes. The results are indexes of candidates. goes is -1 if no job is to go.
+// swap chooses the owner that gives up a job, and the owner that is served: next, or the same owner if no usage is too
+// high. The results are indexes of candidates. goes is -1 if no job makes room.
 func swap(candidates []candidate, next int, unit float64) (serves, goes int) {
 	goes = highest(candidates, unit, func(p *candidate) bool { return true })
 	if goes < 0 || goes == next || candidates[next].effective(unit) <= candidates[goes].afterYield(unit) {
@@ -137,7 +137,7 @@ func swap(candidates []candidate, next int, unit float64) (serves, goes int) {
 	return goes, goes
 }
 
-// highest returns the number of the owner whose next job that makes room goes first, of those that match, or -1.
+// highest returns the index of the owner that gives up a job first, among the owners that match, or -1.
 func highest(candidates []candidate, unit float64, match func(*candidate) bool) int {
 	found := -1
 	for i := range candidates {

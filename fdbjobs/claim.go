@@ -11,8 +11,8 @@ import (
 
 const (
 	// window is the minimum number of an owner's ready rows that a claim looks at. With other claimers it is more: a
-	// quarter of it, multiplied by the number of those that share the owner. maxWindow is the maximum number for an owner, and for
-	// owners whose rows are read at the same time.
+	// quarter of it, multiplied by the number of claimers that share the owner. maxWindow is the maximum number for an
+	// owner, and for owners whose rows are read at the same time.
 	window    = 16
 	maxWindow = 2_048
 	// ownersAtOnce is the minimum number of owners that are read at the same time.

@@ -67,9 +67,9 @@ func (q *Queue) firstReady(tx kv.ReadTransaction) ([]*row, error) {
 	return q.readRows(tx, ids)
 }
 
-// DueBefore counts the jobs of the same owner that became due before a job that waits to be taken, up to limit. more reports
-// whether there are others. A job that no process has yet moved to the owner's rows comes after all of these. DueBefore
-// returns zero and false for a job that does not exist, or does not wait to be taken.
+// DueBefore counts the jobs of the same owner that became due before a job that waits to be taken, up to limit. more
+// reports whether there are others. A job that no process has yet moved to the owner's rows comes after all of these.
+// DueBefore returns zero and false for a job that does not exist, or does not wait to be taken.
 func (x Index) DueBefore(tx kv.ReadTransaction, id string, limit int) (n int, more bool, err error) {
 	q := x.queue
 	row, err := q.readRow(tx, id).Await()

@@ -7,8 +7,8 @@ import (
 	"settee/pkg/kv"
 )
 
-// takeAny takes pending jobs of any owner and time ([AcceptOptions].NoSchedule). Owners take turns, and of each the ids from a random one on are
-// first.
+// takeAny takes pending jobs of any owner and time ([AcceptOptions].NoSchedule). Owners take turns. The jobs of an owner are
+// taken in the order of their ids, beginning at a random id.
 func (c *claim) takeAny(tx kv.Transaction, out *claimRun) error {
 	begin := c.memory.anyFrom
 	for _, from := range []string{begin, ""} {

@@ -73,9 +73,9 @@ func (o *order) next(n int) (owners []*candidate, err error) {
 	return owners, nil
 }
 
-// loadUsage sets the usage of owners whose names and ranks are known, and returns what a running job counts. If running jobs
-// count, or if exact is set, it reads all that an owner's usage consists of: a rank contains the running jobs at the time
-// when it was written, and lags behind roll-ups. Otherwise it reads only the charges since then.
+// loadUsage sets the usage of owners whose names and ranks are known, and returns what a running job counts. If running
+// jobs count, or if exact is set, it reads all that an owner's usage consists of: a rank contains the running jobs at the
+// time when it was written, and lags behind roll-ups. Otherwise it reads only the charges since then.
 func (f *Fair) loadUsage(tx kv.ReadTransaction, rolled kv.Future[rollup], owners []*candidate, exact bool) (unit float64, err error) {
 	r, err := rolled.Await()
 	if err != nil {

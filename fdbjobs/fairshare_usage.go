@@ -42,8 +42,8 @@ type Usage struct {
 	Running int64
 }
 
-// latestRollup is the latest roll-up that this process has seen. The interval until the next one is measured from there, so
-// it does not matter what clocks the processes have.
+// latestRollup is the latest roll-up that this process has seen. The interval until the next one is measured from there,
+// so it does not matter what clocks the processes have.
 type latestRollup struct {
 	mu         sync.Mutex
 	generation int64

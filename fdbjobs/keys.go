@@ -121,7 +121,8 @@ func (r *row) job(id string, state []byte) *Job {
 	return job
 }
 
-// fields returns the places of the elements of a row, in their order. Pointers to pointers may be null.
+// fields returns pointers to the elements of a row, in their order. A pointer to a pointer is for an element that may be
+// null.
 func (r *row) fields() []any {
 	return []any{
 		&r.sequence, (*string)(&r.status), &r.lock, &r.generation, &r.owner, &r.scheduled, &r.resubmit, &r.token, &r.expires,

@@ -256,7 +256,7 @@ type requeued struct {
 	longest time.Duration // timeout of the rows that stay
 }
 
-// overdue returns the rows of active whose jobs are overdue, and what is to be known of the others.
+// overdue returns the rows of active whose jobs are overdue, and what the monitor notes of the other rows.
 func (m *monitor) overdue(pairs []kv.KeyValue, now time.Time) (overdue []kv.KeyValue, out requeued, err error) {
 	for _, pair := range pairs {
 		stamp, _, err := stampAndID(m.queue.keys.active, pair.Key)

@@ -84,25 +84,21 @@ func (f *Fair) count(o *Owner, counters []kv.RangeResult) error {
 var live = []Status{Pending, Running}
 
 // withoutJobs returns the owners, of some in order, that have no pending or running jobs.
-func (q *Queue) withoutJobs(tx kv.ReadTransaction, owners []string) (idle []string, err error) {
+func (q *Queue) withoutJobs(tx kv.ReadTransaction, owners []string) ([]string, error) {
 	if len(owners) == 0 {
 		return nil, nil
 	}
+	have := map[string]bool{}
 	for t, err := range q.tallies(tx, owners[0], live, anyPart) {
 		if err != nil {
 			return nil, err
 		}
-		for len(owners) > 0 && owners[0] < t.owner {
-			idle, owners = append(idle, owners[0]), owners[1:]
+		if t.owner > owners[len(owners)-1] {
+			break
 		}
-		if len(owners) == 0 {
-			return idle, nil
-		}
-		if owners[0] == t.owner {
-			owners = owners[1:]
-		}
+		have[t.owner] = true
 	}
-	return append(idle, owners...), nil
+	return slices.DeleteFunc(slices.Clone(owners), func(owner string) bool { return have[owner] }), nil
 }
 
 // settle forgets owners without pending or running jobs. It conflicts with adding a job to such an owner, and with

@@ -47,8 +47,7 @@ func (c *claim) takeInOrder(tx kv.Transaction, out *claimRun) error {
 }
 
 // view is what a run of a claim has read of the ready jobs. Its parts only grow, except that rows of jobs that cannot be
-// taken leave their owners. What is taken is chosen from it by choose, again whenever it has changed, and written at the
-// end.
+// taken leave their owners. choose chooses from it, again whenever it has changed. The claim writes the last choice.
 type view struct {
 	version  kv.Future[int64]
 	unit     float64      // what a running job counts
@@ -59,7 +58,7 @@ type view struct {
 	weights  map[string]kv.Future[float64] // of owners of jobs, read with conflicts
 	// othersToo says that rows in other partitions count.
 	othersToo bool
-	// lower reports whether an owner may follow whose usage is lower. It may be nil.
+	// lower reports whether an owner with a lower usage may follow. It may be nil.
 	lower func(used float64) bool
 }
 

@@ -95,8 +95,8 @@ func (q *Queue) delist(ctx context.Context, owners []string) error {
 	})
 }
 
-// toFold returns the owners that this claimer tidies whose usage has changed since their rank was written, if it is time
-// to write some.
+// toFold returns the owners that this claimer tidies and whose usage has changed since their rank was written, if it is
+// time to write ranks.
 func (m *memory) toFold(found claimRun, now time.Time) (owners []string) {
 	if now.Sub(m.folding) < min(foldEvery, time.Duration(m.partition.claimers)*foldAlone) {
 		return nil
@@ -112,8 +112,8 @@ func (m *memory) toFold(found claimRun, now time.Time) (owners []string) {
 	return owners
 }
 
-// leaving returns the owners without ready rows in a claim that are to leave the line: those that this claimer tidies, if
-// they have had none for long enough or there are many, or all if they may hide others.
+// leaving returns the owners without ready rows in a claim that leave the line: the owners that this claimer tidies, if
+// they have had no such rows for long enough or there are many of them, or all if they may hide others.
 func (c *claimer) leaving(found claimRun, now time.Time) []string {
 	m := &c.memory
 	var all, mine, due []string

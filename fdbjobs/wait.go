@@ -11,9 +11,9 @@ import (
 	"settee/pkg/kv"
 )
 
-// Who waits for a job watches its row, which changes with the job's status and generation. It also changes when the
-// holder renews its hold: the row is read again then, and nothing else. A row counts how often its job has entered each
-// status, so a waiter learns of a status that has passed before it could read it.
+// A call that waits for a job watches its row, which changes with the job's status and generation. It also changes when
+// the holder renews its hold: the call reads the row again then, and nothing else. A row counts how often its job has
+// entered each status, so a waiter learns of a status that has passed before it could read it.
 
 // rowsAtOnce is the number of rows that one transaction reads.
 const rowsAtOnce = 1_000

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// workRetry is the time until a job runs again whose function failed.
+	// workRetry is the time until a job whose function has failed runs again.
 	workRetry = time.Minute
 	// endingTime is the time limit for ending a job in the store after its function has returned.
 	endingTime = 5 * time.Second
