@@ -194,7 +194,7 @@ func (c *claimer) run(ctx context.Context) {
 		case err != nil:
 			c.fail(err)
 		case idle != nil:
-			if idle.wait(ctx, c) {
+			if c.queue.layer.await(ctx, idle.watch, idle.next, c.wake) { // the watch has ended
 				idle.pause(ctx, c)
 				if c.memory.misses++; c.memory.partition.claimers <= 1 {
 					c.memory.partitionRead = time.Time{} // others may have begun to take jobs
@@ -290,11 +290,6 @@ func (i *idle) cancel() {
 	if i != nil {
 		i.watch.Cancel()
 	}
-}
-
-// wait returns when there may be something to claim, or to wait for. It reports whether the watch has ended.
-func (i *idle) wait(ctx context.Context, c *claimer) (woken bool) {
-	return c.queue.layer.await(ctx, i.watch, i.next, c.wake)
 }
 
 // pause waits between a change and the claim after it, or until the next job is due, or requests change.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 
 	"settee/fdbjobs/upgrade"
 	"settee/pkg/kv"
@@ -213,17 +214,11 @@ func (c *checker) owner(k keyed, id string, r *row) func() error {
 		reads[i] = k.Get(key)
 	}
 	return func() error {
-		for i, read := range reads {
-			value, err := read.Await()
-			if err != nil {
-				return err
-			}
-			if value == nil {
-				k.Fault(keys[i], func() error { return share.admit(k, r.owner, part) }, "the owner of the %s job %q is not in fair share", r.status, id)
-				return nil
-			}
+		values, err := kv.All(reads)
+		if i := slices.IndexFunc(values, func(value []byte) bool { return value == nil }); i >= 0 {
+			k.Fault(keys[i], func() error { return share.admit(k, r.owner, part) }, "the owner of the %s job %q is not in fair share", r.status, id)
 		}
-		return nil
+		return err
 	}
 }
 

@@ -142,16 +142,16 @@ type tally struct {
 	n      int64   // in all
 }
 
-// tallies yields the owners from one on that have jobs with some statuses in parts that match, by name. It reads the
-// counters of these statuses, a page at a time.
-func (q *Queue) tallies(tx kv.ReadTransaction, from string, statuses []Status, match func(Part) bool) iter.Seq2[tally, error] {
+// tallies yields the owners from one on that have jobs with some statuses, by name. If there are parts, only jobs in these
+// count. It reads the counters of the statuses, a page at a time.
+func (q *Queue) tallies(tx kv.ReadTransaction, from string, statuses []Status, parts ...Part) iter.Seq2[tally, error] {
 	return func(yield func(tally, error) bool) {
 		walks := make([]*counterWalk, len(statuses))
 		for i, status := range statuses {
 			walks[i] = q.keys.walkCounters(tx, status, from)
 		}
 		for {
-			next, err := nextTally(walks, match)
+			next, err := nextTally(walks, parts)
 			if err != nil {
 				yield(tally{}, err)
 				return
@@ -164,7 +164,7 @@ func (q *Queue) tallies(tx kv.ReadTransaction, from string, statuses []Status, m
 }
 
 // nextTally takes the counters of the next owner from walks. It returns nil after the last one.
-func nextTally(walks []*counterWalk, match func(Part) bool) (*tally, error) {
+func nextTally(walks []*counterWalk, parts []Part) (*tally, error) {
 	var next *tally
 	for _, w := range walks {
 		head, err := w.head()
@@ -184,7 +184,7 @@ func nextTally(walks []*counterWalk, match func(Part) bool) (*tally, error) {
 			if head == nil || head.owner != next.owner {
 				break
 			}
-			if match(head.part) {
+			if len(parts) == 0 || slices.Contains(parts, head.part) {
 				next.parts, next.counts = append(next.parts, head.part), append(next.counts, head.n)
 				next.n += head.n
 			}
@@ -192,13 +192,6 @@ func nextTally(walks []*counterWalk, match func(Part) bool) (*tally, error) {
 		}
 	}
 	return next, nil
-}
-
-func anyPart(Part) bool { return true }
-
-// talliesOf is tallies for parts.
-func (q *Queue) talliesOf(tx kv.ReadTransaction, from string, parts []Part) iter.Seq2[tally, error] {
-	return q.tallies(tx, from, statusesOf(parts), func(p Part) bool { return slices.Contains(parts, p) })
 }
 
 func statusesOf(parts []Part) (statuses []Status) {
@@ -214,7 +207,7 @@ func statusesOf(parts []Part) (statuses []Status) {
 // reads a counter for each part of each owner that has jobs in it.
 func (x Index) Counts(tx kv.ReadTransaction, statuses ...Status) (jobs map[Part]int64, owners map[string]int64, err error) {
 	jobs, owners = map[Part]int64{}, map[string]int64{}
-	for t, err := range x.queue.tallies(tx, "", statuses, anyPart) {
+	for t, err := range x.queue.tallies(tx, "", statuses) {
 		if err != nil {
 			return nil, nil, err
 		}

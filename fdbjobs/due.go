@@ -46,16 +46,16 @@ func (q *Queue) firstReady(tx kv.ReadTransaction) ([]*row, error) {
 	if err != nil {
 		return nil, err
 	}
-	firsts := make([]kv.RangeResult, len(owners))
+	reads := make([]kv.Future[[]kv.KeyValue], len(owners))
 	for i, o := range owners {
-		firsts[i] = q.readReady(tx, o.owner, 1)
+		reads[i] = q.readReady(tx, o.owner, 1)
+	}
+	firsts, err := kv.All(reads)
+	if err != nil {
+		return nil, err
 	}
 	var ids []string
-	for _, first := range firsts {
-		pairs, err := first.Slice()
-		if err != nil {
-			return nil, err
-		}
+	for _, pairs := range firsts {
 		for _, pair := range pairs {
 			_, id, err := stampAndID(q.keys.ready, pair.Key)
 			if err != nil {

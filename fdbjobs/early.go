@@ -12,7 +12,7 @@ import (
 func (c *claim) takeAny(tx kv.Transaction, out *claimRun) error {
 	begin := c.memory.anyFrom
 	for _, from := range []string{begin, ""} {
-		for t, err := range c.queue.tallies(tx.Snapshot(), from, []Status{Pending}, anyPart) {
+		for t, err := range c.queue.tallies(tx.Snapshot(), from, []Status{Pending}) {
 			if err != nil {
 				return err
 			}

@@ -64,9 +64,6 @@ type Part struct {
 // In returns the part with a status, a label and a tag.
 func (s Status) In(label, tag string) Part { return Part{s, label, tag} }
 
-// removed is the status of a job that does not exist.
-const removed Status = "removed"
-
 // Spec describes a job for [Queue.Add].
 type Spec struct {
 	ID    string

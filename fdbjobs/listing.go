@@ -120,7 +120,7 @@ func (x Index) List(tx kv.ReadTransaction, after Position, limit int, parts ...P
 	}
 	var reads []kv.Future[[]string]
 	left := limit // without the jobs of after.Owner, of which any number may come before after
-	for t, err := range q.talliesOf(tx, after.Owner, parts) {
+	for t, err := range q.tallies(tx, after.Owner, statusesOf(parts), parts...) {
 		if err != nil {
 			return nil, err
 		}
@@ -189,7 +189,7 @@ func (x Index) Skip(tx kv.ReadTransaction, after Position, n int, without []stri
 		_, err := within(*x.owner, parts)
 		return after, err
 	}
-	for t, err := range q.talliesOf(tx, after.Owner, parts) {
+	for t, err := range q.tallies(tx, after.Owner, statusesOf(parts), parts...) {
 		if err != nil {
 			return after, err
 		}

@@ -203,24 +203,14 @@ func (m *monitor) requeueOverdue(ctx context.Context, now time.Time) (requeued [
 // overdue lies further back.
 func (m *monitor) notEmpty(ctx context.Context, ranges []kv.KeyRange) ([]bool, error) {
 	return kv.TransactValue(ctx, m.queue.layer.db, func(tx kv.Transaction) ([]bool, error) {
-		firsts := make([]kv.RangeResult, len(ranges))
+		there := make([]kv.Future[bool], len(ranges))
 		for i, r := range ranges {
-			if bytes.Compare(r.Begin, r.End) < 0 {
-				firsts[i] = tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: 1})
+			if there[i] = kv.Known(false); bytes.Compare(r.Begin, r.End) < 0 {
+				first := tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: 1})
+				there[i] = kv.Map(kv.Func[[]kv.KeyValue](first.Slice), func(pairs []kv.KeyValue) (bool, error) { return len(pairs) > 0, nil })
 			}
 		}
-		there := make([]bool, len(ranges))
-		for i, first := range firsts {
-			if first == nil {
-				continue
-			}
-			pairs, err := first.Slice()
-			if err != nil {
-				return nil, err
-			}
-			there[i] = len(pairs) > 0
-		}
-		return there, nil
+		return kv.All(there)
 	})
 }
 

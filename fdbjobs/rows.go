@@ -27,7 +27,7 @@ func (q *Queue) put(tx kv.Transaction, id string, old, next *row) {
 		if old != nil {
 			next.entered = old.entered
 		}
-		if statusOf(old) != next.status {
+		if old == nil || old.status != next.status {
 			*next.entered.of(next.status)++
 		}
 		after = q.derive(id, next)
@@ -48,13 +48,6 @@ func (q *Queue) put(tx kv.Transaction, id string, old, next *row) {
 		tx.Set(after.index, nil)
 		tx.AddOrClear(after.counter, 1)
 	}
-}
-
-func statusOf(r *row) Status {
-	if r == nil {
-		return removed
-	}
-	return r.status
 }
 
 // derived are the keys that follow from a job's row.

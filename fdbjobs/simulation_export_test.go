@@ -21,7 +21,7 @@ type Turnstile interface {
 func (l *Layer) SetTurnstile(t Turnstile) { l.turnstile = t }
 
 // Removed is the status of a job that does not exist.
-const Removed = removed
+const Removed Status = "removed"
 
 // JobRow is the content of a job's row, and which other keys the job has.
 type JobRow struct {
@@ -39,7 +39,7 @@ type JobRow struct {
 func (q *Queue) ReadRow(tx kv.ReadTransaction, id string) (JobRow, error) {
 	r, err := q.readRow(tx, id).Await()
 	if err != nil || r == nil {
-		return JobRow{Status: removed}, err
+		return JobRow{Status: Removed}, err
 	}
 	out := JobRow{
 		Status: r.status, Lock: r.lock, Generation: r.generation, Owner: r.owner, Scheduled: r.scheduled, Waits: r.waits(),

@@ -238,7 +238,7 @@ func (c *claim) prefer(partition partition, line []*candidate, n int) (mine []*c
 func (c *claim) readRows(tx kv.ReadTransaction, v *view, owners []*candidate) error {
 	// Enough that several are likely to be in the partition, if the owner has so many.
 	own := max(window/4, 4*c.n/len(owners))
-	var reads []kv.RangeResult
+	var reads []kv.Future[[]kv.KeyValue]
 	for all := 0; len(reads) < len(owners) && all < maxWindow; {
 		p, limit := owners[len(reads)], window
 		if p.partition.prefers() {
@@ -249,7 +249,7 @@ func (c *claim) readRows(tx kv.ReadTransaction, v *view, owners []*candidate) er
 	}
 	for i, read := range reads {
 		p := owners[i]
-		pairs, err := read.Slice()
+		pairs, err := read.Await()
 		if err != nil {
 			return err
 		}
@@ -273,8 +273,9 @@ func (c *claim) readRows(tx kv.ReadTransaction, v *view, owners []*candidate) er
 }
 
 // readReady starts reading the first ready rows of an owner.
-func (q *Queue) readReady(tx kv.ReadTransaction, owner string, limit int) kv.RangeResult {
-	return tx.GetRange(rows.From(q.keys.ready.Sub(owner), q.bounds.of(owner)), kv.RangeOptions{Limit: limit})
+func (q *Queue) readReady(tx kv.ReadTransaction, owner string, limit int) kv.Future[[]kv.KeyValue] {
+	ready := rows.From(q.keys.ready.Sub(owner), q.bounds.of(owner))
+	return kv.Func[[]kv.KeyValue](tx.GetRange(ready, kv.RangeOptions{Limit: limit}).Slice)
 }
 
 func keysOf(rows []kv.KeyValue) [][]byte {

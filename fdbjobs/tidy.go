@@ -73,14 +73,14 @@ func (q *Queue) delist(ctx context.Context, owners []string) error {
 			return nil
 		}
 		attempted = true
-		ready := make([]kv.RangeResult, len(owners))
+		ready := make([]kv.Future[[]kv.KeyValue], len(owners))
 		leave := make([]func() error, len(owners))
 		for i, owner := range owners {
 			ready[i] = q.readReady(tx, owner, 1)
 			leave[i] = q.share.leave(tx, owner)
 		}
 		for i := range owners {
-			found, err := ready[i].Slice()
+			found, err := ready[i].Await()
 			if err != nil {
 				return err
 			}
