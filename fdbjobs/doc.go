@@ -141,12 +141,11 @@
 // partition (partition.go), to avoid conflicts. The claimer tidies what a claim has found while the next one runs
 // (tidy.go).
 //
-// The acceptors of a process share one claimer, which takes jobs for all of them in one transaction and waits for more
-// with one watch. It also waits for the time of the first delayed job, and a random part of a second longer if other
-// processes can open the store, because their claimers wait for the same time. So a delayed job wakes claimers only if
-// it comes before all others (batch.go). A job that becomes ready wakes all. A claimer that has taken no job since an
-// earlier change pauses before it looks, so that few conflict: up to 50 ms, and, while others take jobs, eight times as
-// long with each change, up to two seconds. So a few claimers take the jobs if there are few, and the others look rarely.
+// The acceptors of a process share one claimer, which takes jobs for all of them in one transaction, and waits for more
+// with one watch and until the first delayed job is due. A job that becomes ready wakes all claimers; a delayed job does
+// so only if it comes before all others (batch.go). A claimer that has taken no job since an earlier change pauses before
+// it looks, so that few conflict. While others take jobs, its pauses grow to two seconds (accept.go): a few claimers take
+// the jobs if there are few, and the others look rarely.
 //
 // Rows are removed at the head, and for a while a store passes over removed rows as slowly as over others. Readers of
 // ready and active therefore begin where their last read began: stamps only grow, so nothing can have appeared before
