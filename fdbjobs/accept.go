@@ -104,9 +104,8 @@ type claimer struct {
 	queue *Queue
 	id    string // unique among the claimers of all processes
 
-	counts claimCounts
-
 	mu       sync.Mutex
+	counts   Claims
 	requests []*request
 	running  bool
 	wake     chan struct{} // holds a token when requests have changed
@@ -119,7 +118,7 @@ type claimer struct {
 }
 
 func newClaimer(q *Queue) *claimer {
-	return &claimer{queue: q, id: q.layer.newID(), wake: make(chan struct{}, 1), memory: newMemory()}
+	return &claimer{queue: q, id: q.layer.newID(), wake: make(chan struct{}, 1), memory: memory{partition: wholeQueue}}
 }
 
 // submit adds a request. It reports false if the layer is closed.

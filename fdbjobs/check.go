@@ -75,8 +75,9 @@ var checks = map[int64]struct {
 	tagOwned: {5, (*checker).owned}, tagCounts: {4, (*checker).counts},
 	tagWaiting: {1, (*checker).waiting}, tagOwners: {1, (*checker).standing}, tagRanks: {3, (*checker).rank},
 	tagCharges: {1, (*checker).charges},
-	tagWeights: {1, (*checker).weight}, tagRollup: {0, (*checker).rollup}, tagClaimers: {1, (*checker).claimer},
-	tagTimeout: {0, (*checker).timeout}, tagWatchReady: {0, (*checker).watched},
+	tagWeights: {1, value("an owner's weight", parseWeight)}, tagRollup: {0, value("the last roll-up", parseRollup)},
+	tagClaimers: {1, value("when a process last took jobs", parseHeartbeat)},
+	tagTimeout:  {0, value("the queue's timeout", parseTimeout)}, tagWatchReady: {0, (*checker).watched},
 }
 
 func (c *checker) visit(p *check.Page, pair kv.KeyValue) (func() error, error) {
@@ -442,18 +443,14 @@ func (c *checker) countLater(ctx context.Context, to *check.Checker) error {
 	return nil
 }
 
-func (c *checker) claimer(k keyed) (func() error, error) {
-	if _, err := parseHeartbeat(k.Value); err != nil {
-		k.unreadable("when a process last took jobs")
+// value checks a value that no other row depends on.
+func value[T any](of string, parse func([]byte) (T, error)) func(*checker, keyed) (func() error, error) {
+	return func(_ *checker, k keyed) (func() error, error) {
+		if _, err := parse(k.Value); err != nil {
+			k.unreadable(of)
+		}
+		return nil, nil
 	}
-	return nil, nil
-}
-
-func (c *checker) timeout(k keyed) (func() error, error) {
-	if _, err := parseTimeout(k.Value); err != nil {
-		k.unreadable("the queue's timeout")
-	}
-	return nil, nil
 }
 
 func (c *checker) watched(k keyed) (func() error, error) {

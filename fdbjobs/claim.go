@@ -3,7 +3,6 @@ package fdbjobs
 import (
 	"context"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"settee/pkg/kv"
@@ -55,8 +54,6 @@ type memory struct {
 	partitionRead time.Time
 }
 
-func newMemory() memory { return memory{partition: wholeQueue} }
-
 // outcome is the outcome of a claim.
 type outcome struct {
 	held  []*Held
@@ -101,7 +98,7 @@ func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) 
 	if err != nil {
 		return outcome{}, err
 	}
-	c.counts.note(len(found.taken))
+	c.count(len(found.taken))
 	c.learn(tx, found, began)
 
 	out := outcome{due: found.next != 0 && found.next <= q.layer.now().Unix()}
@@ -290,21 +287,21 @@ type Claims struct {
 	Jobs int64
 }
 
-// claimCounts counts claims.
-type claimCounts struct{ made, empty, jobs atomic.Int64 }
-
-// note counts a claim that took some jobs.
-func (c *claimCounts) note(jobs int) {
-	c.made.Add(1)
-	c.jobs.Add(int64(jobs))
-	if jobs == 0 {
-		c.empty.Add(1)
-	}
-}
-
 // Claims returns how often this process has looked for jobs to take, and how many it has taken. A claim that takes the
 // last ready job is followed by an empty one, which begins to wait, if there is still an acceptor.
 func (q *Queue) Claims() Claims {
-	c := &q.claimer.counts
-	return Claims{Made: c.made.Load(), Empty: c.empty.Load(), Jobs: c.jobs.Load()}
+	q.claimer.mu.Lock()
+	defer q.claimer.mu.Unlock()
+	return q.claimer.counts
+}
+
+// count counts a claim that took some jobs.
+func (c *claimer) count(jobs int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counts.Made++
+	c.counts.Jobs += int64(jobs)
+	if jobs == 0 {
+		c.counts.Empty++
+	}
 }

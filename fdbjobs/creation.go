@@ -168,7 +168,7 @@ func (q *Queue) MakeTaggedDue(tx kv.Transaction, ids []string, tag string, order
 func (q *Queue) setArgs(tx kv.Transaction, id string, args json.RawMessage, had int64) int64 {
 	n := int64(0)
 	if len(args) > 0 {
-		n = rows.SetChunks(tx, q.keys.args.Sub(id), q.sealArgs(id, args))
+		n = rows.SetChunks(tx, q.keys.args.Sub(id), q.layer.sealer.Seal(args, "args", q.name, id))
 	}
 	q.clearArgs(tx, id, n, had)
 	return n

@@ -109,17 +109,3 @@ func (c *checker) rank(k keyed) (func() error, error) {
 		return nil
 	}, nil
 }
-
-func (c *checker) weight(k keyed) (func() error, error) {
-	if _, err := parseWeight(k.Value); err != nil {
-		k.unreadable("an owner's weight")
-	}
-	return nil, nil
-}
-
-func (c *checker) rollup(k keyed) (func() error, error) {
-	if _, err := parseRollup(k.Value); err != nil {
-		k.unreadable("the last roll-up")
-	}
-	return nil, nil
-}

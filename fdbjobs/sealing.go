@@ -9,13 +9,6 @@ import (
 	"settee/pkg/kv/rows"
 )
 
-func (q *Queue) sealArgs(id string, args json.RawMessage) []byte {
-	if len(args) == 0 {
-		return nil
-	}
-	return q.layer.sealer.Seal(args, "args", q.name, id)
-}
-
 // openArgs returns the args of a job. The error is ErrSealed.
 func (q *Queue) openArgs(id string, stored []byte) (json.RawMessage, error) {
 	args, err := q.layer.sealer.Open(stored, "args", q.name, id)
