@@ -30,7 +30,7 @@ type AcceptOptions struct {
 	// Count is the maximum number of jobs to take. Default: 1. Maximum: 64.
 	Count int
 	// Latest leaves out jobs that are scheduled later, and takes jobs that are scheduled by then even if they are not
-	// yet due. Default: due jobs. With a time in the past Accept may miss jobs: it looks only at those of each owner
+	// yet due. Default: due jobs. With a time in the past Accept may miss jobs: it looks only at the jobs of each owner
 	// that have waited longest.
 	Latest time.Time
 	// NoSchedule takes pending jobs of any owner and scheduled time. Owners take turns. The jobs of one are taken in the

@@ -290,7 +290,7 @@ func (c *claims) reset() {
 }
 
 // BenchmarkAcceptLatency adds a job while an acceptor waits at an empty queue, and compares the time until it is held
-// with that of a plain commit. This time includes two commits, the addition and the claim, and the end of a watch.
+// with the time of a plain commit. This time includes two commits, the addition and the claim, and the end of a watch.
 // add-to-held/commit is the median of the whole time, added-to-held/commit that from the end of the addition on.
 // p99/commit compares the 99th percentile of the whole time with the median of plain commits, p99/p99 with their 99th
 // percentile.

@@ -60,8 +60,9 @@ type decision struct {
 // which changes with time. Then each owner has its share on average.
 //
 // If there is no room (exchange), a running job makes room for each row: a job of the owner with the highest usage per
-// weight, if that owner's usage stays at least that of the owner that is served. If no owner's usage is too high, the
-// jobs of each owner take turns. Each swap counts at once, so each owner gets its share when one claim exchanges many jobs.
+// weight, if that owner's usage stays at least as high as the usage of the served owner. If no owner's usage is too high,
+// the jobs of each owner take turns. Each swap counts at once, so each owner gets its share when one claim exchanges many
+// jobs.
 func choose(candidates []*candidate, unit float64, exchange bool, n int) (d decision) {
 	now, picks := make([]candidate, len(candidates)), make([]int, len(candidates))
 	for i, p := range candidates {

@@ -46,7 +46,7 @@ func (q *Queue) LockOf(tx kv.ReadTransaction, id string) (string, error) {
 	return r.lock, nil
 }
 
-// OwnerKeys returns the number of keys of owners, without those of weights.
+// OwnerKeys returns the number of keys of owners, without the keys of weights.
 func (q *Queue) OwnerKeys(tx kv.ReadTransaction) (n int, err error) {
 	for _, s := range []tuple.Subspace{q.share.waiting, q.share.standings, q.share.ranks, q.share.charges} {
 		err = errors.Join(err, each(tx, s, func(tuple.Tuple, []byte) error {

@@ -42,7 +42,7 @@ type stepping struct {
 	step    chan struct{} // lets a transaction begin to read, or commit
 	waiting atomic.Int64  // transactions that wait for step
 	free    chan struct{} // closed when transactions do not wait
-	// claims is the number of runs of transactions that wrote jobs, others that of all others.
+	// claims is the number of runs of transactions that wrote jobs, others the number of all other runs.
 	claims, others atomic.Int64
 }
 

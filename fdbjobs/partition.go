@@ -42,8 +42,9 @@ const (
 	maxPartitions = 64
 )
 
-// partition is the part of the ready jobs of an owner, or of the whole queue, that a claimer prefers: the one with a
-// number among those of all claimers that share the owner. If index is not below shared, the claimer is none of them.
+// partition is the part of the ready jobs of an owner, or of the whole queue, that a claimer prefers: part number index,
+// from 0, of as many as there are claimers that share the owner. If index is not below shared, the claimer is none of
+// them.
 type partition struct {
 	index, shared int
 	claimers      int // the number of all claimers

@@ -35,17 +35,17 @@ func (c *transactions) Transact(ctx context.Context, fn func(kv.Transaction) err
 	})
 }
 
-// crowd are holders whose calls wait for one transaction, and then share the next.
-type crowd struct {
+// holders hold jobs. Their calls wait for one transaction, and then share the next.
+type holders struct {
 	*bundle
 	store *transactions
 	held  []*fdbjobs.Held
 	calls sync.WaitGroup
 }
 
-// newCrowd returns a crowd of n holders, besides the first.
-func newCrowd(t *testing.T, db kv.Database, n int) *crowd {
-	c := &crowd{store: &transactions{Database: db}}
+// newHolders returns n holders, besides the first.
+func newHolders(t *testing.T, db kv.Database, n int) *holders {
+	c := &holders{store: &transactions{Database: db}}
 	c.bundle = newBundle(t, c.store)
 	c.jobs.ShareAtOnce(1)
 	for i := range n + 1 {
@@ -59,7 +59,7 @@ func newCrowd(t *testing.T, db kv.Database, n int) *crowd {
 
 // gather starts calls while a transaction of the first holder is under way. All wait when it returns, and release lets
 // them go on.
-func (c *crowd) gather(calls ...func()) (release func()) {
+func (c *holders) gather(calls ...func()) (release func()) {
 	gate := make(chan struct{})
 	c.calls.Go(func() {
 		_ = c.held[0].Update(context.Background(), nil, func(kv.Transaction) error {
@@ -90,7 +90,7 @@ func count(n *atomic.Int64) func(kv.Transaction) error {
 // TestSharedTransaction: calls that wait share a transaction, and each has its effect.
 func TestSharedTransaction(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		c := newCrowd(t, db, 9)
+		c := newHolders(t, db, 9)
 		errs := make([]error, 10)
 		var calls []func()
 		var also atomic.Int64
@@ -123,7 +123,7 @@ func TestSharedTransaction(t *testing.T) {
 // TestSharedTransactionLimits: a transaction carries a limited number of writes and bytes, and one of each job.
 func TestSharedTransactionLimits(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		c := newCrowd(t, db, 100)
+		c := newHolders(t, db, 100)
 		update := func(h *fdbjobs.Held, state string) func() {
 			return func() { assert.NoError(t, h.Update(t.Context(), text(state), nil)) }
 		}
@@ -150,7 +150,7 @@ func TestSharedTransactionLimits(t *testing.T) {
 // says for how long and behind what.
 func TestSharedTransactionUrgent(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		c := newCrowd(t, db, 80)
+		c := newHolders(t, db, 80)
 		old, held := c.held[71:], c.held[1:71]
 		time.Sleep(fdbjobs.DefaultTimeout / 5)
 		for _, h := range held {
@@ -194,7 +194,7 @@ func TestSharedTransactionUrgent(t *testing.T) {
 // TestSharedTransactionApart: a write that fails, is lost or is too large concerns no other.
 func TestSharedTransactionApart(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		c := newCrowd(t, db, 8)
+		c := newHolders(t, db, 8)
 		failure := errors.New("failure")
 		errs := make([]error, 8)
 		finish := func(i int, also func(kv.Transaction) error) func() {
@@ -244,7 +244,7 @@ func TestSharedTransactionWritesOtherJobs(t *testing.T) {
 		"without a function": func(h *fdbjobs.Held) error { return h.Finish(context.Background(), nil, nil) },
 	} {
 		bubbletest.Run(t, name, func(t *testing.T) {
-			c := newCrowd(t, enginetest.Memory(t), 3)
+			c := newHolders(t, enginetest.Memory(t), 3)
 			errs := make([]error, 3)
 			removed := c.held[2].Job().ID
 			c.gather(
@@ -271,7 +271,7 @@ func noWrites(kv.Transaction) error { return nil }
 // TestSharedTransactionUnknown: every write recognises its own commit.
 func TestSharedTransactionUnknown(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		c := newCrowd(t, enginetest.UnknownOnce(db), 8)
+		c := newHolders(t, enginetest.UnknownOnce(db), 8)
 		errs := make([]error, 8)
 		var calls []func()
 		var ends atomic.Int64
@@ -319,7 +319,7 @@ func (l *lateCommits) Transact(ctx context.Context, fn func(kv.Transaction) erro
 func TestSharedTransactionMayBeCommitted(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		store := &lateCommits{Database: db}
-		c := newCrowd(t, store, 2)
+		c := newHolders(t, store, 2)
 		causes, errs, cancels := []error{errors.New("one"), errors.New("two")}, make([]error, 2), make([]context.CancelCauseFunc, 2)
 		var calls []func()
 		for i := range 2 {
@@ -347,7 +347,7 @@ func TestSharedTransactionMayBeCommitted(t *testing.T) {
 // TestSharedTransactionContexts: a call ends with its own context, and no other does.
 func TestSharedTransactionContexts(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		c := newCrowd(t, db, 4)
+		c := newHolders(t, db, 4)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cause := errors.New("cause")
 		gate, runs := make(chan struct{}), 0
@@ -384,7 +384,7 @@ func TestSharedTransactionContexts(t *testing.T) {
 // TestSharedTransactionRepeats: a transaction that must be repeated is not waited for, and is taken apart in the end.
 func TestSharedTransactionRepeats(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		c := newCrowd(t, db, 3)
+		c := newHolders(t, db, 3)
 		gate, runs, errs := make(chan struct{}), 0, make([]error, 3)
 		release := c.gather(
 			func() {
@@ -422,7 +422,7 @@ func TestSharedTransactionRepeats(t *testing.T) {
 // TestSharedTransactionPanic: a call whose function panics, or ends its goroutine, leaves the others alone.
 func TestSharedTransactionPanic(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		c := newCrowd(t, db, 4)
+		c := newHolders(t, db, 4)
 		errs := make([]error, 4)
 		panics := func(i int) func() {
 			return func() {
@@ -439,7 +439,7 @@ func TestSharedTransactionPanic(t *testing.T) {
 		require.NoError(t, c.held[1].Finish(t.Context(), nil, nil), "it is still held")
 
 		// A call that fails in the same transaction returns its own error. One whose function ends the goroutine does so.
-		c = newCrowd(t, enginetest.Memory(t), 4)
+		c = newHolders(t, enginetest.Memory(t), 4)
 		failure := errors.New("failure")
 		ends := func(i int, also func()) func() {
 			return func() {

@@ -197,7 +197,7 @@ func TestEarlyAcceptorsWake(t *testing.T) {
 // first.
 func TestDelayedTogether(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		c, waits := newCrowd(t, db, 20), enginetest.Control(db)
+		c, waits := newHolders(t, db, 20), enginetest.Control(db)
 		newBundle(t, waits).accepting(t, fdbjobs.AcceptOptions{}, nil)
 		after(2 * time.Minute) // it has put the line of owners in order
 		store := enginetest.Control(db)
