@@ -34,6 +34,14 @@ func (p *candidate) effective(unit float64) float64 { return p.used + p.offset*u
 // afterYield returns what effective returns after the next of its jobs has gone.
 func (p *candidate) afterYield(unit float64) float64 { return p.effective(unit) - unit/p.weight }
 
+// yield gives up the next of its jobs that can make room, and returns its id.
+func (p *candidate) yield(unit float64) string {
+	id := p.yields[0]
+	p.yields = p.yields[1:]
+	p.used -= unit / p.weight
+	return id
+}
+
 // choice is a row that is to be taken.
 type choice struct {
 	of      *candidate
@@ -96,9 +104,7 @@ func choose(candidates []*candidate, unit float64, exchange bool, n int) (d deci
 				return d
 			}
 			next = serves
-			instead = now[goes].yields[0]
-			now[goes].yields = now[goes].yields[1:]
-			now[goes].used -= unit / now[goes].weight
+			instead = now[goes].yield(unit)
 		}
 		p := &now[next]
 		d.last = p.used
@@ -171,10 +177,7 @@ func (f *Fair) Yield(tx kv.ReadTransaction, jobs []Yielding, n int) ([]string, e
 		if first < 0 {
 			break
 		}
-		p := &candidates[first]
-		ids = append(ids, p.yields[0])
-		p.yields = p.yields[1:]
-		p.used -= unit / p.weight
+		ids = append(ids, candidates[first].yield(unit))
 	}
 	return ids, nil
 }
