@@ -19,10 +19,12 @@ const (
 	// after the change before: there may be other claimers, and a ready job wakes all of them. With the pause most of them
 	// find the job taken, instead of a conflict. The claimer that took the job does not pause.
 	afterWatch = 50 * time.Millisecond
-	// longAfterWatch limits the pause if other claimers take jobs. The pause becomes eight times as long with each change in
-	// a row after which the claimer took no job. So while there are few jobs, a few claimers take them, and the others look
-	// rarely instead of once for each job. If the few have no room left, the others take jobs after their pauses.
-	longAfterWatch = 2 * time.Second
+	// idlePause limits the pause if other claimers take jobs: to idlePause for each process that accepts jobs, and to
+	// maxIdlePause. The pause becomes eight times as long with each change in a row after which the claimer took no job. So
+	// while there are few jobs, a few claimers take them. However many others there are, together they look about twice in
+	// idlePause, and so take jobs soon when the few have no more room.
+	idlePause    = 150 * time.Millisecond
+	maxIdlePause = 10 * time.Second
 )
 
 // AcceptOptions says what [Queue.Accept] waits for. The zero value waits for one due job, without a time limit.
@@ -293,7 +295,7 @@ func (i *idle) cancel() {
 
 // pause waits between a change and the claim after it, or until the next job is due, or requests change.
 func (i *idle) pause(ctx context.Context, c *claimer) {
-	longest := c.memory.longestPause()
+	longest := c.memory.longestPause(c.queue.layer.claimers)
 	if longest == 0 {
 		return
 	}
@@ -304,13 +306,13 @@ func (i *idle) pause(ctx context.Context, c *claimer) {
 	c.queue.layer.pauseOr(ctx, pause, c.wake)
 }
 
-// longestPause returns the limit of the pause after a change.
-func (m *memory) longestPause() time.Duration {
+// longestPause returns the limit of the pause after a change. claimers is Options.Claimers.
+func (m *memory) longestPause(claimers func() int) time.Duration {
 	switch {
 	case m.misses == 0:
 		return 0
 	case m.partition.claimers <= 1: // no other claimer has taken jobs lately
 		return afterWatch
 	}
-	return min(afterWatch<<min(3*(m.misses-1), 10), longAfterWatch)
+	return min(afterWatch<<min(3*(m.misses-1), 10), max(afterWatch, idlePause*time.Duration(claimers())), maxIdlePause)
 }

@@ -25,7 +25,9 @@ type Layer struct {
 	space tuple.Subspace
 	// sealer seals the args.
 	sealer kv.Sealer
-	now    func() time.Time
+	// claimers is Options.Claimers.
+	claimers func() int
+	now      func() time.Time
 
 	ctx     context.Context // for waiting calls; Close ends it at once
 	close   context.CancelFunc
@@ -48,6 +50,9 @@ type Options struct {
 	// Seed seeds all random choices of the layer: locks, and which of several jobs to take. Each process must have its
 	// own. Default: a random seed.
 	Seed [32]byte
+	// Claimers returns the number of processes that accept jobs of a queue, as far as the caller knows: the more
+	// there are, the less often each idle one looks for jobs. Default: 16.
+	Claimers func() int
 	// Now is the clock: see "Clocks" in the package's doc comment. Timers are from package time. Default: time.Now.
 	Now func() time.Time
 }
@@ -64,8 +69,11 @@ func Open(db kv.Database, prefix []byte, opts Options) *Layer {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
+	if opts.Claimers == nil {
+		opts.Claimers = func() int { return 16 }
+	}
 	l := &Layer{
-		db: db, space: tuple.SubspaceFromBytes(prefix), sealer: opts.Sealer, now: opts.Now,
+		db: db, space: tuple.SubspaceFromBytes(prefix), sealer: opts.Sealer, now: opts.Now, claimers: opts.Claimers,
 		random: rand.New(rand.NewChaCha8(opts.Seed)), queues: map[string]*Queue{},
 	}
 	l.ctx, l.close = context.WithCancel(context.Background())

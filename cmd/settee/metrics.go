@@ -123,12 +123,7 @@ func (m *metrics) knowing(registry *nodes.Registry) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "settee_nodes_live", Help: "live nodes with a role, as this node sees them and itself",
 			ConstLabels: prometheus.Labels{"role": role},
-		}, func() (n float64) {
-			for _, node := range registry.Nodes() {
-				n += oneIf(node.Live && slices.Contains(node.Roles, role))
-			}
-			return n
-		}))
+		}, func() float64 { return float64(liveNodes(registry, role)) }))
 	}
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "settee_store_last_write_seconds",

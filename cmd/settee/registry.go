@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 
 	"settee/cmd/settee/internal/lifecycle"
@@ -31,6 +32,19 @@ func (n *node) nodesPart() lifecycle.Part {
 		},
 		Stop: func(ctx context.Context) error { return n.nodes.Stop(ctx) },
 	}
+}
+
+// claimers returns the number of live replication nodes, which take the jobs of replications.
+func (n *node) claimers() int { return liveNodes(n.nodes, config.Roles{Replication: true}.String()) }
+
+// liveNodes returns the number of live nodes with a role.
+func liveNodes(registry *nodes.Registry, role string) (count int) {
+	for _, node := range registry.Nodes() {
+		if node.Live && slices.Contains(node.Roles, role) {
+			count++
+		}
+	}
+	return count
 }
 
 // describe returns what this node says about itself.
