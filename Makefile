@@ -134,7 +134,7 @@ rolling: ## upgrade a cluster node by node, back and forward, under the load of 
 	SETTEE_REQUIRE=fdb,couchdb go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -run TestRolling -fire.jobs $(ROLLING) -fire.seed $(SEED)
 
 race: node $(INSTALLED) ## run the tests under the race detector
-	go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -race -timeout $(RACE_TIMEOUT) $(PKGS)
+	GOGC=$(TEST_GOGC) go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -race -timeout $(RACE_TIMEOUT) $(PKGS)
 
 stress: node $(INSTALLED) ## run each test many times with few processors, until one fails (PKGS=./fdbjobs STRESS_FLAGS="-n 20")
 	go -C scripts build -o '$(CURDIR)/bin/' ./stress
