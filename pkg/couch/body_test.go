@@ -4,6 +4,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -62,4 +64,50 @@ func (o *oneAttachment) NextAttachment() (*AttachmentReader, error) {
 	}
 	o.done = true
 	return NewAttachmentReader(Attachment{Name: "f", ContentType: "a/b", Length: 3}, strings.NewReader("123")), nil
+}
+
+// reads is a source that takes a time for each read of at most size bytes.
+type reads struct {
+	size, left int
+	takes      time.Duration
+}
+
+func (r *reads) Read(p []byte) (int, error) {
+	if r.left == 0 {
+		return 0, io.EOF
+	}
+	time.Sleep(r.takes)
+	n := min(len(p), r.size, r.left)
+	r.left -= n
+	return n, nil
+}
+
+// The bytes of a fast source are sent together, and the bytes of a slow one do not wait for long.
+func TestBytesAreSentTogether(t *testing.T) {
+	for name, test := range map[string]struct {
+		source reads
+		pieces []int
+	}{
+		"fast":                    {reads{size: 4 << 10, left: 70 << 10}, []int{32 << 10, 32 << 10, 6 << 10}},
+		"slow":                    {reads{size: 1000, left: 10_000, takes: fillTime / 4}, []int{4000, 4000, 2000}},
+		"very slow":               {reads{size: 10, left: 30, takes: time.Minute}, []int{10, 10, 10}},
+		"ends with a whole piece": {reads{size: 4 << 10, left: 32 << 10}, []int{32 << 10}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var got []int
+				for p := make([]byte, 32<<10); ; {
+					n, err := fill(p, &test.source)
+					if n > 0 {
+						got = append(got, n)
+					}
+					if err == io.EOF {
+						break
+					}
+					require.NoError(t, err)
+				}
+				require.Equal(t, test.pieces, got)
+			})
+		})
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 	"unicode"
 
 	"settee/pkg/redact"
@@ -26,6 +27,8 @@ const (
 	// maxKept is the number of bytes of a body that are kept while it is sent, so that a small one can be sent again
 	// although its attachments come from a stream.
 	maxKept = 64 << 10
+	// fillTime is how long the bytes of a slow source may wait to be sent together.
+	fillTime = 100 * time.Millisecond
 )
 
 // AttachmentSource returns attachments one by one, and io.EOF after the last one. Each is read before the next call.
@@ -357,7 +360,7 @@ func (s *streamedBody) make(p []byte) (int, error) {
 			}
 			s.at++
 		}
-		n, err := s.piece.Read(p)
+		n, err := fill(p, s.piece)
 		if err == io.EOF {
 			s.piece = nil
 			err = nil
@@ -369,6 +372,17 @@ func (s *streamedBody) make(p []byte) (int, error) {
 			return n, err
 		}
 	}
+}
+
+// fill reads until p is full, or fillTime has passed since it began. A part of a multipart body comes in pieces of at most 4 KiB,
+// and each would be a write to the target's connection.
+func fill(p []byte, r io.Reader) (n int, err error) {
+	for began := time.Now(); err == nil && n < len(p) && (n == 0 || time.Since(began) < fillTime); {
+		var more int
+		more, err = r.Read(p[n:])
+		n += more
+	}
+	return n, err
 }
 
 // nextPiece returns piece number at. Even pieces come from between, odd ones are attachments.
