@@ -338,7 +338,7 @@ func TestListsAgree(t *testing.T) {
 // progressed is what a run has done so far.
 func progressed(s *replicator.JobState) {
 	s.Stats = replicator.Stats{
-		RevisionsChecked: 9, MissingRevisionsFound: 4, DocsRead: 3, DocsWritten: 2, DocWriteFailures: 1,
+		RevisionsChecked: 9, MissingRevisionsFound: 4, DocCounts: replicator.DocCounts{DocsRead: 3, DocsWritten: 2, DocWriteFailures: 1},
 		BulkGetAttempts: 5, BulkGetDocs: 6,
 	}
 	s.ChangesPending = new(int64(7))

@@ -41,7 +41,7 @@ func (s *JobState) SetDocumentStats(stats DocumentStats) {
 	s.StartTime, s.ChangesPending, s.CheckpointedSourceSeq = stats.StartTime, stats.ChangesPending, stats.CheckpointedSourceSeq
 	s.Stats = Stats{
 		RevisionsChecked: stats.RevisionsChecked, MissingRevisionsFound: stats.MissingRevisionsFound,
-		DocsRead: stats.DocsRead, DocsWritten: stats.DocsWritten, DocWriteFailures: stats.DocWriteFailures,
+		DocCounts:   DocCounts{DocsRead: stats.DocsRead, DocsWritten: stats.DocsWritten, DocWriteFailures: stats.DocWriteFailures},
 		BulkGetDocs: stats.BulkGetDocs, BulkGetAttempts: stats.BulkGetAttempts,
 	}
 }

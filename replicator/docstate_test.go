@@ -23,7 +23,7 @@ var documentStates = []replicator.JobState{
 	{State: replicator.StateCrashing, LastUpdated: unrounded, ReplicationID: "abc", Error: "db_not_found: could not open http://u:p@h/db/"},
 	{
 		State: replicator.StateCompleted, LastUpdated: unrounded, StartTime: unrounded, ReplicationID: "abc",
-		Stats: replicator.Stats{DocsRead: 3}, CheckpointedSourceSeq: json.RawMessage(`"3-x"`),
+		Stats: replicator.Stats{DocCounts: replicator.DocCounts{DocsRead: 3}}, CheckpointedSourceSeq: json.RawMessage(`"3-x"`),
 	},
 	{State: replicator.StateFailed, LastUpdated: unrounded, Error: "why & how"},
 }

@@ -59,7 +59,7 @@ func TestJobStateJSON(t *testing.T) {
 		State: replicator.StateRunning, Definition: "1-a", ReplicationID: "abc+continuous", Node: "n1", PID: "<0.1.0>",
 		StartTime: epoch, LastUpdated: epoch, ErrorCount: 2,
 		History:   replicator.History{{Timestamp: epoch, Type: replicator.EventStarted}},
-		Stats:     replicator.Stats{DocsRead: 3},
+		Stats:     replicator.Stats{DocCounts: replicator.DocCounts{DocsRead: 3}},
 		SourceSeq: json.RawMessage(`"5-x"`), CheckpointedSourceSeq: json.RawMessage(`3`), ThroughSeq: json.RawMessage(`[4,"y"]`),
 		ChangesPending: new(int64(7)), Error: "why", ErrorCode: "error", Result: json.RawMessage(`{"ok":true}`),
 	}
@@ -146,8 +146,8 @@ func TestInfo(t *testing.T) {
 		`"doc_write_failures":0,"bulk_get_docs":0,"bulk_get_attempts":0,"checkpointed_source_seq":"0","source_seq":"0"}`
 	require.Equal(t, none, shown(state))
 
-	state.Stats.Add(replicator.Stats{RevisionsChecked: 1, MissingRevisionsFound: 2, DocsRead: 3, DocsWritten: 4, DocWriteFailures: 5, BulkGetDocs: 6, BulkGetAttempts: 7})
-	state.Stats.Add(replicator.Stats{RevisionsChecked: 10, MissingRevisionsFound: 20, DocsRead: 30, DocsWritten: 40, DocWriteFailures: 50, BulkGetDocs: 60, BulkGetAttempts: 70})
+	state.Stats.Add(replicator.Stats{RevisionsChecked: 1, MissingRevisionsFound: 2, DocCounts: replicator.DocCounts{DocsRead: 3, DocsWritten: 4, DocWriteFailures: 5}, BulkGetDocs: 6, BulkGetAttempts: 7})
+	state.Stats.Add(replicator.Stats{RevisionsChecked: 10, MissingRevisionsFound: 20, DocCounts: replicator.DocCounts{DocsRead: 30, DocsWritten: 40, DocWriteFailures: 50}, BulkGetDocs: 60, BulkGetAttempts: 70})
 	state.ChangesPending = new(int64(8))
 	state.CheckpointedSourceSeq, state.ThroughSeq, state.SourceSeq = json.RawMessage(`"1-a"`), json.RawMessage(`"2-b"`), json.RawMessage(`"3-c"`)
 	const counters = `{"revisions_checked":11,"missing_revisions_found":22,"docs_read":33,"docs_written":44,"changes_pending":8,` +
@@ -177,7 +177,7 @@ func TestInfo(t *testing.T) {
 
 func TestStatsForms(t *testing.T) {
 	t.Parallel()
-	stats := replicator.Stats{RevisionsChecked: 1, MissingRevisionsFound: 2, DocsRead: 3, DocsWritten: 4, DocWriteFailures: 5, BulkGetDocs: 6, BulkGetAttempts: 7}
+	stats := replicator.Stats{RevisionsChecked: 1, MissingRevisionsFound: 2, DocCounts: replicator.DocCounts{DocsRead: 3, DocsWritten: 4, DocWriteFailures: 5}, BulkGetDocs: 6, BulkGetAttempts: 7}
 	text, err := json.Marshal(replicator.CheckpointStats(stats))
 	require.NoError(t, err)
 	require.Equal(t, `{"missing_checked":1,"missing_found":2,"docs_read":3,"docs_written":4,"doc_write_failures":5,"bulk_get_docs":6,"bulk_get_attempts":7}`, string(text))

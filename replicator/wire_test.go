@@ -146,7 +146,7 @@ func TestRecordedTerminalStates(t *testing.T) {
 	at := time.Date(2026, 11, 21, 1, 48, 31, 0, time.UTC)
 	completed := replicator.JobState{
 		State: replicator.StateCompleted, LastUpdated: at, StartTime: at,
-		Stats: replicator.Stats{RevisionsChecked: 9, MissingRevisionsFound: 8, DocsRead: 8, DocsWritten: 8, BulkGetDocs: 5, BulkGetAttempts: 7},
+		Stats: replicator.Stats{RevisionsChecked: 9, MissingRevisionsFound: 8, DocCounts: replicator.DocCounts{DocsRead: 8, DocsWritten: 8}, BulkGetDocs: 5, BulkGetAttempts: 7},
 	}
 	failed := replicator.JobState{
 		State: replicator.StateFailed, LastUpdated: at.Add(4 * time.Second),
@@ -224,7 +224,7 @@ func TestRecordedCheckpointStats(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal([]byte(couchtest.Recorded(t, 67).Body), &checkpoint))
 	require.Equal(t, replicator.Stats{
-		RevisionsChecked: 1, MissingRevisionsFound: 1, DocsRead: 1, DocsWritten: 1, BulkGetDocs: 1, BulkGetAttempts: 1,
+		RevisionsChecked: 1, MissingRevisionsFound: 1, DocCounts: replicator.DocCounts{DocsRead: 1, DocsWritten: 1}, BulkGetDocs: 1, BulkGetAttempts: 1,
 	}, replicator.Stats(checkpoint.History[0]))
 }
 

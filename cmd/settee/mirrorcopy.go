@@ -143,7 +143,7 @@ func (c *mirrorCopy) end(err error, received func() syscall.Signal) error {
 	counts := mirrorCounts{
 		Databases: c.total, Copied: c.copied, Failed: c.failures.count, Vanished: c.vanishedCount,
 		Left:      c.total - c.copied - c.vanishedCount - c.failures.count,
-		DocCounts: c.stats.Docs(),
+		DocCounts: c.stats.DocCounts,
 	}
 	outcome, status := "completed", error(nil)
 	switch {

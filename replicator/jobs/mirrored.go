@@ -172,7 +172,7 @@ func (s *Store) setMirrored(tx kv.Transaction, mirror, database string, old, nex
 // after returns the row after its job has come into a state, at a time. It does not change r.
 func (r *mirroredRow) after(state *replicator.JobState, now int64) *mirroredRow {
 	next := *r
-	next.docs = state.Stats.Docs()
+	next.docs = state.Stats.DocCounts
 	next.state = r.stateAfter(state)
 	if !next.fails() {
 		next.failing, next.reason = 0, ""

@@ -87,7 +87,7 @@ func (j *Job) resumedAt(now time.Time) (at time.Time, tag string, err error) {
 // Last says what the last progress of a run is that has lost its job, and what it has copied, for the case that the job
 // was paused.
 func (r *Run) Last(copied replicator.Stats, change func(*replicator.JobState)) {
-	r.copied, r.last = copied.Docs(), change
+	r.copied, r.last = copied.DocCounts, change
 }
 
 // left writes the end of this run into the state of a job that has been paused or resumed while it ran, and tags a job

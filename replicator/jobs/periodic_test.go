@@ -24,7 +24,9 @@ func TestPeriodicJob(t *testing.T) {
 		run := b.accept()
 		require.Equal(b, hourly, run.Job().ID)
 		assert.Zero(b, b.get(hourly).NextRun())
-		require.NoError(b, run.Complete(b.Context(), func(s *replicator.JobState) { s.LastRun = &replicator.Stats{DocsWritten: 7} }))
+		require.NoError(b, run.Complete(b.Context(), func(s *replicator.JobState) {
+			s.LastRun = &replicator.Stats{DocCounts: replicator.DocCounts{DocsWritten: 7}}
+		}))
 
 		list, err := b.store.ListDocuments(b.Context(), repdb, []replicator.State{replicator.StatePending}, jobs.ListOptions{Limit: 10})
 		require.NoError(b, err)

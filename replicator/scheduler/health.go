@@ -49,7 +49,7 @@ const stuckAfter = 10 * time.Second
 // stuck reports whether a run with these statistics has made no progress because a request has been failing for at least
 // stuckAfter.
 func (h *health) stuck(copied replicator.Stats) bool {
-	return h.failing != nil && time.Since(h.failing.Since) >= stuckAfter && !copied.Docs().Attempted()
+	return h.failing != nil && time.Since(h.failing.Since) >= stuckAfter && !copied.Attempted()
 }
 
 // failure returns the error of a run that is stuck.

@@ -64,9 +64,9 @@ func TestTurnsThatCount(t *testing.T) {
 		"no request fails":   {0, replicator.Stats{}, false},
 		"for a short time":   {stuckAfter - time.Second, replicator.Stats{}, false},
 		"for long":           {stuckAfter, replicator.Stats{}, true},
-		"only reads":         {stuckAfter, replicator.Stats{DocsRead: 9}, true},
-		"wrote before":       {stuckAfter, replicator.Stats{DocsWritten: 1}, false},
-		"was refused before": {stuckAfter, replicator.Stats{DocWriteFailures: 1}, false},
+		"only reads":         {stuckAfter, replicator.Stats{DocCounts: replicator.DocCounts{DocsRead: 9}}, true},
+		"wrote before":       {stuckAfter, replicator.Stats{DocCounts: replicator.DocCounts{DocsWritten: 1}}, false},
+		"was refused before": {stuckAfter, replicator.Stats{DocCounts: replicator.DocCounts{DocWriteFailures: 1}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -44,7 +44,7 @@ func work(now, before Counts) jobs.Work {
 	stats := now.Stats
 	stats.Subtract(before.Stats)
 	return jobs.Work{
-		DocCounts: stats.Docs(),
+		DocCounts: stats.DocCounts,
 		Starts:    now.Starts - before.Starts, Stops: now.Stops - before.Stops, Crashes: now.Crashes - before.Crashes,
 		Completed: now.Completed - before.Completed, Failed: now.Failed - before.Failed,
 		BytesReceived: now.BytesReceived - before.BytesReceived, BytesSent: now.BytesSent - before.BytesSent,

@@ -175,7 +175,7 @@ func (s *Server) ended(
 		log.Debug().Err(run.Redact(err)).Msg("the job was removed or changed, and its run has ended")
 		return fdbjobs.ErrHalt
 	}
-	run.Copied(result.RunStats.Docs())
+	run.Copied(result.RunStats.DocCounts)
 	turn := errors.Is(err, worker.ErrStopped) && s.stages.Accepting.Err() == nil
 	if turn && !replicator.Awaited(run.Job().Args) && health.stuck(result.RunStats) {
 		// The job's turns are shorter than a request's retries. Without this it would never fail and never back off.

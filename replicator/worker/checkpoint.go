@@ -156,7 +156,9 @@ func statsOf(fields map[string]json.RawMessage) replicator.Stats {
 	}
 	return replicator.Stats{
 		RevisionsChecked: counter("missing_checked"), MissingRevisionsFound: counter("missing_found"),
-		DocsRead: counter("docs_read"), DocsWritten: counter("docs_written"), DocWriteFailures: counter("doc_write_failures"),
+		DocCounts: replicator.DocCounts{
+			DocsRead: counter("docs_read"), DocsWritten: counter("docs_written"), DocWriteFailures: counter("doc_write_failures"),
+		},
 		BulkGetDocs: counter("bulk_get_docs"), BulkGetAttempts: counter("bulk_get_attempts"),
 	}
 }
@@ -258,7 +260,7 @@ func newRecord(e entry, seq json.RawMessage, before []session, byDocIDs bool) re
 	}
 	if byDocIDs {
 		rec.docIDsStats = docIDsStats{
-			StartTime: e.StartTime, EndTime: e.EndTime, DocCounts: new(replicator.Stats(e.CheckpointStats).Docs()),
+			StartTime: e.StartTime, EndTime: e.EndTime, DocCounts: new(e.DocCounts),
 		}
 	}
 	rec.History = append(rec.History, encode(e))

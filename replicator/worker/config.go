@@ -209,7 +209,7 @@ type Progress struct {
 // CopyTo writes the progress into a job's state and leaves its other fields alone. Until the run knows where it starts,
 // the state has the sequences of the run before.
 func (p Progress) CopyTo(state *replicator.JobState) {
-	if p.RunStats.Docs().Attempted() || p.Activity != nil && !p.Activity.LastProgress.IsZero() {
+	if p.RunStats.Attempted() || p.Activity != nil && !p.Activity.LastProgress.IsZero() {
 		state.FruitlessSince = time.Time{}
 	}
 	state.ReplicationID = p.ReplicationID

@@ -209,7 +209,7 @@ func (r *run) bulkGet(ctx context.Context, refs []ref, unsure bool, w *writer) (
 			continue
 		}
 		// It counts as read before it can count as written.
-		read := replicator.Stats{BulkGetDocs: 1, DocsRead: 1}
+		read := replicator.Stats{BulkGetDocs: 1, DocCounts: replicator.DocCounts{DocsRead: 1}}
 		if unsure {
 			read.RevisionsChecked, read.MissingRevisionsFound = more, more
 		}

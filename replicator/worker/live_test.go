@@ -422,7 +422,7 @@ func TestReportsWhileAnEndpointHangs(t *testing.T) {
 	told := make(chan worker.Progress)
 	lost := errors.New("the job's lock was taken")
 	reports := 0
-	earlier := replicator.Stats{DocsRead: 5}
+	earlier := replicator.Stats{DocCounts: replicator.DocCounts{DocsRead: 5}}
 	// The id depends on the endpoint's missing answer.
 	rep := replication(t, source.URL, target.URL, `"filter":"d/f"`)
 	r := start(t, worker.Job{Replication: rep, ReplicationID: "x", Stats: earlier}, cfg, func(r *running) {

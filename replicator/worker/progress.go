@@ -43,7 +43,7 @@ func (p *progress) count(add replicator.Stats) {
 func (p *progress) fruitless() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.rowsRead > p.rowsPassed && p.passed.IsZero() && !p.stats.Docs().Attempted()
+	return p.rowsRead > p.rowsPassed && p.passed.IsZero() && !p.stats.Attempted()
 }
 
 func (p *progress) note(moment *time.Time) {

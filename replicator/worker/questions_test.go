@@ -51,7 +51,7 @@ func TestTheTargetIsNotAskedWhileItLacksEverything(t *testing.T) {
 	}
 	require.Len(t, written, 100)
 	require.Equal(t, replicator.Stats{
-		RevisionsChecked: 100, MissingRevisionsFound: 100, DocsRead: 100, DocsWritten: 100, BulkGetDocs: 100, BulkGetAttempts: 100,
+		RevisionsChecked: 100, MissingRevisionsFound: 100, DocCounts: replicator.DocCounts{DocsRead: 100, DocsWritten: 100}, BulkGetDocs: 100, BulkGetAttempts: 100,
 	}, result.Stats)
 }
 
@@ -96,7 +96,7 @@ func TestTheTargetIsAskedAboutAttachments(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(asked()[1]), &late))
 	require.Equal(t, map[string][]string{"has": {"1-a"}, "lacks": {"1-a"}, "older": {"1-a"}}, late)
 	require.Equal(t, replicator.Stats{
-		RevisionsChecked: 10, MissingRevisionsFound: 9, DocsRead: 9, DocsWritten: 9, BulkGetDocs: 7, BulkGetAttempts: 10,
+		RevisionsChecked: 10, MissingRevisionsFound: 9, DocCounts: replicator.DocCounts{DocsRead: 9, DocsWritten: 9}, BulkGetDocs: 7, BulkGetAttempts: 10,
 	}, result.Stats)
 }
 

@@ -56,7 +56,7 @@ func TestBytesPassAsTheyCame(t *testing.T) {
 	result := run(t, replication(t, source.URL, target.URL))
 	require.ElementsMatch(t, []string{`{"new_edits":false,"docs":[` + docs[0] + `,` + docs[1] + `]}`, design}, target.bodies())
 	require.Equal(t, replicator.Stats{
-		RevisionsChecked: 3, MissingRevisionsFound: 3, DocsRead: 3, DocsWritten: 3, BulkGetDocs: 2, BulkGetAttempts: 2,
+		RevisionsChecked: 3, MissingRevisionsFound: 3, DocCounts: replicator.DocCounts{DocsRead: 3, DocsWritten: 3}, BulkGetDocs: 2, BulkGetAttempts: 2,
 	}, result.Stats)
 }
 
@@ -110,7 +110,7 @@ func TestPortionsThatAreTooLargeAreSplit(t *testing.T) {
 	require.NotContains(t, written, "d7")
 	require.Equal(t, []replicator.Failure{{ID: "d7", Rev: "1-a", Status: 413, Code: "too_large", Reason: "the request entity is too large"}}, r.without(t))
 	require.Equal(t, replicator.Stats{
-		RevisionsChecked: 40, MissingRevisionsFound: 40, DocsRead: 40, DocsWritten: 39, DocWriteFailures: 1,
+		RevisionsChecked: 40, MissingRevisionsFound: 40, DocCounts: replicator.DocCounts{DocsRead: 40, DocsWritten: 39, DocWriteFailures: 1},
 		BulkGetDocs: 40, BulkGetAttempts: 40,
 	}, result.Stats)
 }
@@ -462,7 +462,7 @@ func TestIllegalIDsAreRefusedAlone(t *testing.T) {
 	var r refusals
 	result := run(t, replication(t, source.URL, target.URL), r.collect)
 	require.Equal(t, replicator.Stats{
-		RevisionsChecked: 7, MissingRevisionsFound: 7, DocsRead: 5, DocsWritten: 5, DocWriteFailures: 2, BulkGetDocs: 5, BulkGetAttempts: 5,
+		RevisionsChecked: 7, MissingRevisionsFound: 7, DocCounts: replicator.DocCounts{DocsRead: 5, DocsWritten: 5, DocWriteFailures: 2}, BulkGetDocs: 5, BulkGetAttempts: 5,
 	}, result.Stats)
 	require.ElementsMatch(t, []replicator.Failure{
 		{ID: "bad1", Rev: "1-a", Status: 400, Code: "illegal_docid", Reason: "Doc id must be of form partition:id"},

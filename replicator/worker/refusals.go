@@ -107,14 +107,14 @@ func (r *run) fail(f Refusal) {
 	if r.refusals.told != nil {
 		r.refusals.told(f)
 	}
-	r.count(replicator.Stats{DocWriteFailures: 1})
+	r.count(replicator.Stats{DocCounts: replicator.DocCounts{DocWriteFailures: 1}})
 }
 
 // took counts n documents that the target accepted.
 func (r *run) took(n int) {
 	if n > 0 {
 		r.refusals.taken()
-		r.count(replicator.Stats{DocsWritten: int64(n)})
+		r.count(replicator.Stats{DocCounts: replicator.DocCounts{DocsWritten: int64(n)}})
 	}
 }
 

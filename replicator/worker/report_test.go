@@ -183,7 +183,7 @@ func TestStatisticsStartFromTheCheckpoint(t *testing.T) {
 	rep := replication(t, "http://a.example/db", "http://b.example/db")
 	id, err := rep.ID(serverUUID, "")
 	require.NoError(t, err)
-	ofJob := replicator.Stats{RevisionsChecked: 5, MissingRevisionsFound: 6, DocsRead: 7, DocsWritten: 8, DocWriteFailures: 9, BulkGetDocs: 10, BulkGetAttempts: 11}
+	ofJob := replicator.Stats{RevisionsChecked: 5, MissingRevisionsFound: 6, DocCounts: replicator.DocCounts{DocsRead: 7, DocsWritten: 8, DocWriteFailures: 9}, BulkGetDocs: 10, BulkGetAttempts: 11}
 	for name, test := range map[string]struct {
 		counters string
 		job      replicator.Stats
@@ -192,16 +192,16 @@ func TestStatisticsStartFromTheCheckpoint(t *testing.T) {
 	}{
 		"of the checkpoint alone": {
 			counters: `,"missing_checked":1,"missing_found":2,"docs_read":3,"docs_written":4,"doc_write_failures":5,"bulk_get_docs":6,"bulk_get_attempts":7`,
-			want:     replicator.Stats{RevisionsChecked: 1, MissingRevisionsFound: 2, DocsRead: 3, DocsWritten: 4, DocWriteFailures: 5, BulkGetDocs: 6, BulkGetAttempts: 7},
+			want:     replicator.Stats{RevisionsChecked: 1, MissingRevisionsFound: 2, DocCounts: replicator.DocCounts{DocsRead: 3, DocsWritten: 4, DocWriteFailures: 5}, BulkGetDocs: 6, BulkGetAttempts: 7},
 		},
 		"of the job alone": {job: ofJob, jobID: id.String(), want: ofJob},
 		"the larger of both": {
 			counters: `,"missing_checked":6,"missing_found":5,"docs_read":8,"docs_written":7,"doc_write_failures":10,"bulk_get_docs":9,"bulk_get_attempts":12`,
 			job:      ofJob, jobID: id.String(),
-			want: replicator.Stats{RevisionsChecked: 6, MissingRevisionsFound: 6, DocsRead: 8, DocsWritten: 8, DocWriteFailures: 10, BulkGetDocs: 10, BulkGetAttempts: 12},
+			want: replicator.Stats{RevisionsChecked: 6, MissingRevisionsFound: 6, DocCounts: replicator.DocCounts{DocsRead: 8, DocsWritten: 8, DocWriteFailures: 10}, BulkGetDocs: 10, BulkGetAttempts: 12},
 		},
 		"of a job with another id": {
-			counters: `,"docs_written":1`, job: ofJob, jobID: "another", want: replicator.Stats{DocsWritten: 1},
+			counters: `,"docs_written":1`, job: ofJob, jobID: "another", want: replicator.Stats{DocCounts: replicator.DocCounts{DocsWritten: 1}},
 		},
 		"that make no sense": {
 			counters: `,"missing_checked":-1,"missing_found":1e300,"docs_read":"3","docs_written":9223372036854775807,"doc_write_failures":null,"bulk_get_docs":[],"bulk_get_attempts":1.5`,
@@ -233,7 +233,7 @@ func TestStatisticsStartFromTheCheckpoint(t *testing.T) {
 
 			close(release)
 			require.NoError(t, r.ended())
-			own := replicator.Stats{RevisionsChecked: 1, MissingRevisionsFound: 1, DocsRead: 1, DocsWritten: 1, BulkGetDocs: 1, BulkGetAttempts: 1}
+			own := replicator.Stats{RevisionsChecked: 1, MissingRevisionsFound: 1, DocCounts: replicator.DocCounts{DocsRead: 1, DocsWritten: 1}, BulkGetDocs: 1, BulkGetAttempts: 1}
 			want := test.want
 			want.Add(own)
 			require.Equal(t, own, r.result.RunStats)

@@ -216,7 +216,7 @@ func (r *run) copyLeaves(ctx context.Context, f ref, w *writer, settled map[stri
 			continue
 		} else if !counted {
 			settled[leaf.Doc.Rev] = false
-			r.count(replicator.Stats{DocsRead: 1})
+			r.count(replicator.Stats{DocCounts: replicator.DocCounts{DocsRead: 1}})
 		}
 		if !leaf.Doc.HasAttachments() && !f.design() {
 			if err := w.add(ctx, leaf.Doc); err != nil {

@@ -102,7 +102,7 @@ func (r *run) bulkGetInline(ctx context.Context, refs []ref, w *writer) (left []
 			}
 			continue
 		}
-		r.count(replicator.Stats{DocsRead: 1})
+		r.count(replicator.Stats{DocCounts: replicator.DocCounts{DocsRead: 1}})
 		if err := w.add(ctx, f.Doc); err != nil {
 			return nil, err
 		}

@@ -153,8 +153,8 @@ func TestFruitlessTurns(t *testing.T) {
 		result.CopyTo(state)
 	}
 	for name, good := range map[string]worker.Result{
-		"wrote":       {Progress: worker.Progress{RunStats: replicator.Stats{DocsWritten: 1}}},
-		"was refused": {Progress: worker.Progress{RunStats: replicator.Stats{DocWriteFailures: 1}}},
+		"wrote":       {Progress: worker.Progress{RunStats: replicator.Stats{DocCounts: replicator.DocCounts{DocsWritten: 1}}}},
+		"was refused": {Progress: worker.Progress{RunStats: replicator.Stats{DocCounts: replicator.DocCounts{DocWriteFailures: 1}}}},
 		"parked":      {Parked: true},
 		"completed":   {History: json.RawMessage("{}")},
 	} {

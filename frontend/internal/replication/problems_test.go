@@ -36,7 +36,7 @@ func TestProblems(t *testing.T) {
 	crashing := func(id, text string, since time.Duration) *jobs.Job {
 		return jobIn(t, id, replicator.JobState{State: replicator.StateCrashing, Error: text, CrashingSince: noon.Add(-since)})
 	}
-	refused := replicator.Stats{DocWriteFailures: 1}
+	refused := replicator.Stats{DocCounts: replicator.DocCounts{DocWriteFailures: 1}}
 	again := jobIn(t, "c", replicator.JobState{
 		State: replicator.StateRunning, CrashingSince: noon.Add(-time.Hour), StuckSince: noon, Stats: refused,
 		History: replicator.History{{Type: replicator.EventStarted}, {Type: replicator.EventCrashed, Reason: "x: target: PUT http://h/3: 500 full"}},
