@@ -104,12 +104,12 @@ type session struct {
 	// refused is the epoch of a fresh cookie with which the server refused a request. Another cookie would not help.
 	refused int
 
-	without  time.Time // the server counts as one without sessions until then
-	basicToo bool      // a login needs basic authentication
+	without time.Time // the server counts as one without sessions until then
 
-	login  *login // in progress, or nil
-	failed error  // error of the latest login
-	again  time.Time
+	login    *login // in progress, or nil
+	basicToo bool   // a login needs basic authentication; only the caller that makes the login uses it, without mu
+	failed   error  // error of the latest login
+	again    time.Time
 }
 
 // login is an attempt to log in that other requests wait for.
@@ -186,8 +186,8 @@ func (d *Database) ticket(ctx context.Context) (ticket, error) {
 		case attempt == nil:
 			return t, nil
 		case first:
-			granted, basicToo, err := d.logIn(ctx, s)
-			s.settle(ctx, attempt, granted, basicToo, err, d.cfg)
+			granted, err := d.logIn(ctx, s)
+			s.settle(ctx, attempt, granted, err, d.cfg)
 			if err != nil && (ctx.Err() != nil || s.lacks()) {
 				return ticket{}, err
 			}
@@ -242,12 +242,12 @@ func (s *session) lacks() bool {
 }
 
 // settle ends a login.
-func (s *session) settle(ctx context.Context, attempt *login, g grant, basicToo bool, err error, cfg Config) {
+func (s *session) settle(ctx context.Context, attempt *login, g grant, err error, cfg Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer close(attempt.done)
 	now := time.Now()
-	s.login, s.failed, s.basicToo = nil, nil, basicToo
+	s.login, s.failed = nil, nil
 	switch {
 	case err == nil && g.cookie == "":
 		s.without = now.Add(withoutSession)
@@ -343,17 +343,14 @@ func (s *session) doubted(t ticket) {
 const loginPath = "_session"
 
 // logIn requests a cookie. A server without sessions is not an error.
-func (d *Database) logIn(ctx context.Context, s *session) (g grant, basicToo bool, err error) {
-	s.mu.Lock()
-	basicToo = s.basicToo
-	s.mu.Unlock()
+func (d *Database) logIn(ctx context.Context, s *session) (grant, error) {
 	target, err := url.Parse(d.server + "/" + loginPath)
 	if err != nil {
-		return grant{}, false, err // cannot fail: the URL was parsed before
+		return grant{}, err // cannot fail: the URL was parsed before
 	}
 	for {
 		t := ticket{epoch: loggingIn}
-		if basicToo {
+		if s.basicToo {
 			t = ticket{}
 		}
 		p, err := d.send(ctx, &request{
@@ -361,24 +358,24 @@ func (d *Database) logIn(ctx context.Context, s *session) (g grant, basicToo boo
 		}, target, t)
 		if err == nil {
 			defer p.finish()
-			return granted(p.header), basicToo, nil
+			return granted(p.header), nil
 		}
 		e, ok := errors.AsType[*Error](err)
 		switch {
 		case !ok:
-			return grant{}, basicToo, err
-		case e.Status == http.StatusUnauthorized && e.challenged && !basicToo:
-			basicToo = true // the login itself needs credentials
+			return grant{}, err
+		case e.Status == http.StatusUnauthorized && e.challenged && !s.basicToo:
+			s.basicToo = true // the login itself needs credentials
 			continue
 		case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
 			e.session = true
-			return grant{}, basicToo, err
+			return grant{}, err
 		case e.Status == http.StatusRequestTimeout, e.Status == http.StatusTooManyRequests:
-			return grant{}, basicToo, err
+			return grant{}, err
 		case e.Status >= 400 && e.Status < 500, e.Status == http.StatusNotImplemented:
-			return grant{}, basicToo, nil // there is no _session like CouchDB's
+			return grant{}, nil // there is no _session like CouchDB's
 		}
-		return grant{}, basicToo, err
+		return grant{}, err
 	}
 }
 
