@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/memkv"
@@ -467,7 +467,7 @@ func TestClose(t *testing.T) {
 
 // TestCloseLeavesNoWatch: Close runs during a claim that finds nothing.
 func TestCloseLeavesNoWatch(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		slow := enginetest.Control(enginetest.MemoryWith(t, memkv.Options{MaxWatches: 1}))
 		b := newBundle(t, slow)
 		open := slow.HoldAfter()
@@ -578,7 +578,7 @@ func TestAcceptorsComeAndGo(t *testing.T) {
 
 // TestNoWatches: a process without free watches still waits, and does not read the store without pause.
 func TestNoWatches(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		store := enginetest.Control(enginetest.MemoryWith(t, memkv.Options{MaxWatches: 1}))
 		b := newBundle(t, store)
 		var w kv.Watch

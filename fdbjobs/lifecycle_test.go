@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/racetest"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 )
@@ -233,8 +232,8 @@ func TestSeveral(t *testing.T) {
 
 // TestLargeJobsAtOnce: jobs with more args than a transaction can read in its time are taken in several.
 func TestLargeJobsAtOnce(t *testing.T) {
-	racetest.Skip(t)
-	shorttest.Skip(t)
+	testkit.SkipRace(t)
+	testkit.SkipShort(t)
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		large := text(`{"x":"` + strings.Repeat("x", 2_000_000) + `"}`)
@@ -293,7 +292,7 @@ func TestManyOwners(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		object := func(size int) json.RawMessage { return text(`{"x":"` + strings.Repeat("x", size-8) + `"}`) }

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/memkv"
@@ -170,7 +170,7 @@ func (l *lockstep) run(t *testing.T, n int, done func(s *stepping, h *fdbjobs.He
 
 // TestClaimersInLockstep: fifty claimers of one queue seldom take the same jobs, however many owners have them.
 func TestClaimersInLockstep(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	const claimers, jobs = 50, 2_000
 	for name, c := range map[string]struct {
 		owners  int
@@ -209,7 +209,7 @@ func TestClaimersInLockstep(t *testing.T) {
 
 // TestSharesOfManyClaimers: fifty claimers serve owners in proportion to their weights.
 func TestSharesOfManyClaimers(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	for name, c := range map[string]struct {
 		running int64
 		off     float64 // for each claimer, the jobs that others do not know of yet
@@ -253,7 +253,7 @@ func TestSharesOfManyClaimers(t *testing.T) {
 
 // TestColdClaim: a claim of one job by a process that has read nothing reads few rows, however many claimers there are.
 func TestColdClaim(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		for i := range 99 {

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/tuple"
@@ -182,7 +182,7 @@ func TestModelSteps(t *testing.T) {
 // TestModelLook compares the model with a monitor's look, with and without a job that is overdue.
 func TestModelLook(t *testing.T) {
 	for _, overdue := range []bool{false, true} {
-		bubbletest.Run(t, fmt.Sprint("overdue=", overdue), func(t *testing.T) {
+		testkit.RunBubble(t, fmt.Sprint("overdue=", overdue), func(t *testing.T) {
 			store := enginetest.Control(enginetest.Memory(t))
 			b := newBundle(t, store)
 			b.setTimeout(t, 30*time.Second)

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 )
@@ -379,7 +379,7 @@ func TestScaleShared(t *testing.T) {
 		{"at once", 0, 4 * (1 + (jobs-4+255)/256)},
 		{"in turn", 500 * time.Microsecond, 4 * int((jobs*500*time.Microsecond+path)/path+1)},
 	} {
-		bubbletest.Run(t, how.name, func(t *testing.T) {
+		testkit.RunBubble(t, how.name, func(t *testing.T) {
 			w := newWorld(t, load{jobs: jobs, claimers: 1, timeout: fdbjobs.DefaultTimeout})
 			defer w.close()
 			w.fill()
@@ -404,7 +404,7 @@ func TestScaleShared(t *testing.T) {
 func TestScaleIdle(t *testing.T) {
 	const jobs, every = 100, 100 * time.Millisecond
 	claimers := max(*scaleClaimers, 8)
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, load{jobs: claimers, claimers: claimers})
 		w.delay()
 		var working sync.WaitGroup

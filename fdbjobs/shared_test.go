@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 )
@@ -243,7 +243,7 @@ func TestSharedTransactionWritesOtherJobs(t *testing.T) {
 		"with a function":    func(h *fdbjobs.Held) error { return h.Finish(context.Background(), nil, noWrites) },
 		"without a function": func(h *fdbjobs.Held) error { return h.Finish(context.Background(), nil, nil) },
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			c := newHolders(t, enginetest.Memory(t), 3)
 			errs := make([]error, 3)
 			removed := c.held[2].Job().ID

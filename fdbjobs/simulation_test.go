@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/seeds"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 )
 
 var (
@@ -30,7 +30,7 @@ var (
 // and freeze, and checks after each commit what the package promises (simulation_ledger_test.go). Everything is drawn
 // from the seed.
 func TestSimulation(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	if *simSeed >= 0 {
 		replay(t, uint64(*simSeed))
@@ -53,7 +53,7 @@ func TestSimulation(t *testing.T) {
 
 // TestSimulationRepeats: the same seed makes the same trace, to the byte.
 func TestSimulationRepeats(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	for seed := range uint64(5) {
 		var traces [2]bytes.Buffer

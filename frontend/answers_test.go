@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 )
 
@@ -88,7 +88,7 @@ func TestAnswersOfCouchDB(t *testing.T) {
 
 // TestRecordedAnswers compares the recorded answers with those of a CouchDB.
 func TestRecordedAnswers(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	server := couchtest.SharedCouchDB(t)
 	answers := map[string][]said{}

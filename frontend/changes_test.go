@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 )
 
@@ -183,7 +183,7 @@ func TestChangesQueries(t *testing.T) {
 }
 
 func TestChangesThatAreRefused(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	n := start(t)
 	db := n.newDatabase("db")

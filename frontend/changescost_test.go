@@ -9,8 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 )
 
 // costly is a selector that takes too many steps on documents whose text is long.
@@ -44,8 +43,8 @@ func TestSelectorsThatAreTooLarge(t *testing.T) {
 // TestSelectorsThatTakeTooLong checks that a feed whose selector takes too many steps to match a document fails with
 // the reason: as an answer of its own if nothing was sent, and behind the rows otherwise, where no last_seq follows.
 func TestSelectorsThatTakeTooLong(t *testing.T) {
-	racetest.Skip(t)
-	shorttest.Skip(t)
+	testkit.SkipRace(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	n := start(t)
 	db := n.newDatabase("db")

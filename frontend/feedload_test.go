@@ -12,9 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
-	"settee/internal/racetest"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 )
 
@@ -47,7 +45,7 @@ func (f *rawFeed) expect(ids []string) {
 
 // However many feeds wait, the node has one watch for their database.
 func TestAThousandFeeds(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n, store, db := streaming(t)
 		feeds := make([]*rawFeed, underRace(1_000, 100))
 		for i := range feeds {
@@ -82,8 +80,8 @@ func TestAThousandFeeds(t *testing.T) {
 }
 
 func TestALongFeedIsStreamed(t *testing.T) {
-	racetest.Skip(t)
-	shorttest.Skip(t)
+	testkit.SkipRace(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	n, store, db := streaming(t)
 	const rows, size = 20_000, 600

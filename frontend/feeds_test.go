@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -97,7 +97,7 @@ const (
 // inBubble runs a test of a node with the database db, in which there is one document.
 func inBubble(t *testing.T, settings []string, test func(t *testing.T, n *node, db *docstore.Database)) {
 	t.Helper()
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe(), settings...)
 		db := n.newDatabase("db")
 		write(t, db, doc("first", `{"n":1}`))
@@ -320,7 +320,7 @@ func (s *slow) Transact(ctx context.Context, fn func(kv.Transaction) error) erro
 // A feed that reads many changes that do not pass its filter sends heartbeats meanwhile, and sends what it has found
 // before.
 func TestFeedsThatReadLong(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		store := &slow{memory(t), make(chan struct{})}
 		n := startOn(t, store, listenPipe())
 		db := n.newDatabase("db")
@@ -414,7 +414,7 @@ func TestClientOfAFeedThatDoesNotRead(t *testing.T) {
 }
 
 func TestStoreThatFailsWhileAFeedWaits(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		store := enginetest.Control(memory(t))
 		n := startOn(t, store, listenPipe())
 		write(t, n.newDatabase("db"), doc("first", `{}`))

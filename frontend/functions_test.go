@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 )
 
@@ -79,7 +78,7 @@ func TestValidateAllWrites(t *testing.T) {
 
 // TestHostileFunctions has functions without end. Each fails its own request, with an error that names it.
 func TestHostileFunctions(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	n := start(t, "couchdb/os_process_timeout=500")
 	n.newDatabase("db")
@@ -114,7 +113,7 @@ func TestHostileFunctions(t *testing.T) {
 // TestRefusedFunctions has a validate function that fills its memory until it is refused. Nothing is written unchecked,
 // another function of the design document runs, and so does the repaired one.
 func TestRefusedFunctions(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	n := start(t, patient)
 	n.newDatabase("db")
@@ -240,8 +239,8 @@ func TestFilteredFeedsFollow(t *testing.T) {
 // TestFiltersSeeMuch filters more rows than a function gets at a time, with a limit, with many leaves and with documents
 // that do not fit into its memory together.
 func TestFiltersSeeMuch(t *testing.T) {
-	racetest.Skip(t)
-	shorttest.Skip(t)
+	testkit.SkipRace(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	n := start(t, patient, "quickjs/memory_limit_bytes=16777216")
 	db := n.newDatabase("db")

@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/costtest"
-	"settee/internal/racetest"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 )
 
 // hostileBound is what a request may cost: some copies of its body and what a parsed selector takes, and the steps
@@ -107,8 +106,8 @@ func (g hostileGenerator) selector() string {
 
 // TestHostileRequests sends what costs a server most. It is not parallel: it measures the process.
 func TestHostileRequests(t *testing.T) {
-	racetest.Skip(t)
-	shorttest.Skip(t)
+	testkit.SkipRace(t)
+	testkit.SkipShort(t)
 	n := start(t)
 	db := n.newDatabase("db")
 	write(t, db, doc("a", `{"text":"`+strings.Repeat("ab", 100_000)+`","list":[`+list(5000, "#")+`],"number":`+strings.Repeat("7", 100_000)+

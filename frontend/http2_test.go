@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 )
 
 // overHTTP2 serves n's handler once more, by HTTP/2, and returns a client.
@@ -54,7 +54,7 @@ func overHTTP2(t *testing.T, n *node) *http.Client {
 
 // A request that is not finished delays no other, and shutting down does not wait for it.
 func TestBodyThatDoesNotComeOverHTTP2(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		client := overHTTP2(t, n)
 		body, never := io.Pipe()
@@ -87,7 +87,7 @@ func TestBodyThatDoesNotComeOverHTTP2(t *testing.T) {
 }
 
 func TestReplicateWaitsForHoursOverHTTP2(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		client := overHTTP2(t, n)
 		type result struct {

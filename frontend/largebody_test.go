@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/enginetest"
 )
@@ -132,7 +132,7 @@ func (n *node) slow(head string, pieces []string, pause time.Duration) answer {
 
 // A body may take its time, but not stop.
 func TestSlowBodies(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		db := n.newDatabase("db")
 		for target, body := range map[string]string{

@@ -21,7 +21,7 @@ import (
 	"settee/fdbjobs"
 	"settee/frontend"
 	"settee/frontend/accounts"
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/config"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/docstore"
@@ -36,7 +36,7 @@ import (
 // underRace returns the size or the number of something large. It is smaller under the race detector, which shows
 // nothing more with a larger one.
 func underRace(size, smaller int) int {
-	if racetest.Enabled {
+	if testkit.Race {
 		return smaller
 	}
 	return size

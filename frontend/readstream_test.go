@@ -15,9 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
 	"settee/internal/costtest"
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/enginetest"
 )
@@ -100,7 +99,7 @@ func TestEncodedAttachmentsAreStreamed(t *testing.T) {
 }
 
 func TestListingsAreStreamed(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	n, store, db := streaming(t)
 	const count = 10_000
@@ -138,7 +137,7 @@ func TestListsTakeLittleMemory(t *testing.T) {
 
 // Time is the bubble's, and the network is in memory.
 func TestLongAnswers(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		db := n.newDatabase("db")
 		const size = 3_000_000

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 )
 
@@ -155,7 +155,7 @@ func TestFeedsMakeRoom(t *testing.T) {
 
 // With HTTP/2 a connection has many feeds, and each counts.
 func TestFeedsOfOneConnectionMakeRoom(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe(), "chttpd/max_connections=3")
 		db := n.newDatabase("db")
 		shared := overHTTP2(t, n)
@@ -225,7 +225,7 @@ func TestReplicationsMakeRoom(t *testing.T) {
 // Feeds that were told to end, and whose clients do not read, do not keep others out, and their number is
 // bounded.
 func TestFeedsThatAreNotRead(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe(), "chttpd/max_connections=1") // which holds nothing
 		n.newDatabase("db")
 		var feeds []*crowdFeed

@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 )
 
 func basic(name, password string) string {
@@ -113,7 +113,7 @@ func cookieOf(t *testing.T, a answer) string {
 }
 
 func TestSessionOfAUser(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		n.newUser("ann", "staff")
 		form := url.Values{"username": {"ann"}, "password": {"ann-" + secret}}.Encode()

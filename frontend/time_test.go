@@ -13,14 +13,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/kv/enginetest"
 )
 
 // Time is the bubble's in these tests, and the network and the store are in memory.
 
 func TestReplicateWaitsForHours(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		waiting := n.posting(definition(""))
 		run := n.accept()
@@ -33,7 +33,7 @@ func TestReplicateWaitsForHours(t *testing.T) {
 }
 
 func TestBodyThatDoesNotCome(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		conn := n.connect()
 		conn.send("POST /_replicate HTTP/1.1\r\n" + rawHead + "Content-Length: 100\r\n\r\n{")
@@ -47,7 +47,7 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 }
 
 func TestHeadersThatDoNotCome(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		conn := n.connect()
 		conn.send("GET / HTTP/1.1\r\nHost:")
@@ -59,7 +59,7 @@ func TestHeadersThatDoNotCome(t *testing.T) {
 }
 
 func TestAnswerThatIsNotTaken(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		conn := n.connect()
 		for i := range 10 {
@@ -75,7 +75,7 @@ func TestAnswerThatIsNotTaken(t *testing.T) {
 }
 
 func TestStoreThatDoesNotAnswer(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := enginetest.Control(memory(t))
 		n := startOn(t, db, listenPipe())
 		_ = db.HoldBefore()
@@ -146,7 +146,7 @@ func profiled(function string) (allocated, inUse int64) {
 }
 
 func TestStoreThatFailsWhileARequestWaits(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := enginetest.Control(memory(t))
 		n := startOn(t, db, listenPipe())
 		waiting := n.posting(definition(""))
@@ -160,7 +160,7 @@ func TestStoreThatFailsWhileARequestWaits(t *testing.T) {
 }
 
 func TestClientThatHangsUpWhileTheStoreHangs(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := enginetest.Control(memory(t))
 		n := startOn(t, db, listenPipe())
 		_ = db.HoldBefore()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 )
 
 // Time is the bubble's in these tests, and the network and the store are in memory.
@@ -61,7 +61,7 @@ func TestBodiesThatAreNotRead(t *testing.T) {
 
 // A body that comes with its request costs the client nothing.
 func TestBodiesThatAreNotNeeded(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		c := n.connect()
 		body := strings.Repeat("x", 100_000)
@@ -76,7 +76,7 @@ func TestBodiesThatAreNotNeeded(t *testing.T) {
 
 // A feed whose request announces a body does not wait for it forever.
 func TestFeedWithABodyThatDoesNotCome(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		n.newDatabase("db")
 		c := n.connect()

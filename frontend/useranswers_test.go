@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 )
 
@@ -169,7 +169,7 @@ func TestAnswersAboutUsers(t *testing.T) {
 
 // TestRecordedAnswersAboutUsers compares the recorded answers with those of a CouchDB.
 func TestRecordedAnswersAboutUsers(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	server := couchtest.StartCouchDB(t, map[string]map[string]string{
 		"couchdb":     {"users_db_security_editable": "true"},

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 )
 
 // The list of databases waits, too, and has the tag of its first names alone if it is limited.
@@ -35,7 +35,7 @@ func TestWaitForADatabase(t *testing.T) {
 }
 
 func TestWaitForAChangeOfAList(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n := startOn(t, memory(t), listenPipe())
 		first := n.do(http.MethodGet, "/_scheduler/jobs", "", "Prefer", "wait=30").is(t, http.StatusOK)
 		tag := first.header.Get("ETag")

@@ -9,8 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/replicator"
@@ -147,8 +146,8 @@ func TestBadDocuments(t *testing.T) {
 
 // What little becomes very much is refused before it does.
 func TestCompressedBodyThatGrows(t *testing.T) {
-	racetest.Skip(t)
-	shorttest.Skip(t)
+	testkit.SkipRace(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	n := start(t)
 	n.newDatabase("db")

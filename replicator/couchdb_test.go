@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 
 	"github.com/stretchr/testify/require"
@@ -27,7 +27,7 @@ var filterCodes = []string{
 
 // TestIDsOfCouchDB writes random documents into a CouchDB and compares the ids that it computes.
 func TestIDsOfCouchDB(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	seed := *idsSeed
 	if seed == 0 {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/replicator"
 
 	"github.com/stretchr/testify/require"
@@ -88,7 +88,7 @@ func randomDocument(random *rand.Rand) func() string {
 }
 
 func TestDefinitionsReadBackFromTheStore(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -104,7 +104,7 @@ func TestDefinitionsReadBackFromTheStore(t *testing.T) {
 }
 
 func TestOrderDoesNotChangeIDs(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
@@ -218,7 +218,7 @@ func randomlySpelled(random *rand.Rand, loose bool) func() string {
 
 // Equal replications have equal ids, whatever their spelling.
 func TestSpellingDoesNotChangeIDs(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	random := rand.New(rand.NewPCG(5, 6))
 	jobIDs, ids := map[string]bool{}, map[string]bool{}

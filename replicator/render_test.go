@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/sockopt"
 	"settee/replicator"
 
@@ -178,7 +178,7 @@ func renderSide(random *rand.Rand, e replicator.Endpoint) any {
 
 // Parsing a rendered replication returns the replication, with the same ids.
 func TestParsingUndoesRendering(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 1000 {
@@ -200,7 +200,7 @@ func TestParsingUndoesRendering(t *testing.T) {
 
 // Equal replications have equal job ids.
 func TestEqualReplicationsHaveEqualJobIDs(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	random := rand.New(rand.NewPCG(7, 8))
 	equal := 0

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
 )
@@ -407,7 +407,7 @@ func (c *cluster) change(random *rand.Rand) {
 // A thousand jobs run on three nodes, which are killed, replaced and cut off from the store meanwhile, while the store
 // has faults of its own. At the end all targets are complete, and all jobs have their expected states.
 func TestNodesComeAndGo(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	const count, drops = 250, 6
 	random := rand.New(rand.NewPCG(*clusterSeed, 0))

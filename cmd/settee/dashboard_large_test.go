@@ -23,7 +23,7 @@ import (
 	"settee/fdbjobs"
 	"settee/internal/browsertest"
 	"settee/internal/seeds"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
 	"settee/replicator"
@@ -101,7 +101,7 @@ func waitingJob(t *testing.T, store *jobs.Store, n int) fdbjobs.Spec {
 // A page of a list of many jobs costs as much as one of a few: one request for each update, of bounded size, and the same
 // number of rows. However often jobs change, nothing in the browser grows.
 func TestDashboardOfManyJobs(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	const running, most = 3, 100_000
 	manyJobs := seeds.Rounds(t, most) / 1000 * 1000 // fillStore adds whole thousands

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/tuple"
@@ -69,19 +69,19 @@ func TestConvertStore(t *testing.T) {
 			require.NoError(t, readErr)
 			return elements[0].(int64), err
 		}
-		bubbletest.Run(t, fmt.Sprint("a process's own, of ", earlier), func(t *testing.T) {
+		testkit.RunBubble(t, fmt.Sprint("a process's own, of ", earlier), func(t *testing.T) {
 			began := time.Now()
 			now, err := convert(t, own{enginetest.Memory(t)})
 			require.NoError(t, err)
 			assert.Equal(t, next, now)
 			assert.Zero(t, time.Since(began))
 		})
-		bubbletest.Run(t, fmt.Sprint("a cluster's, of ", earlier), func(t *testing.T) {
+		testkit.RunBubble(t, fmt.Sprint("a cluster's, of ", earlier), func(t *testing.T) {
 			now, err := convert(t, enginetest.Memory(t))
 			require.NoError(t, err)
 			assert.Equal(t, next, now)
 		})
-		bubbletest.Run(t, fmt.Sprint("one in use, of ", earlier), func(t *testing.T) {
+		testkit.RunBubble(t, fmt.Sprint("one in use, of ", earlier), func(t *testing.T) {
 			db := enginetest.Memory(t)
 			n := &node{db: db}
 			ctx, cancel := context.WithCancel(t.Context())

@@ -14,7 +14,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/fdbjobs/upkeep"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/levels"
@@ -37,7 +37,7 @@ func TestLevelsDocument(t *testing.T) {
 // The rows of before a level are converted as a task of the upkeep, after the raise, for the two levels that a release knows.
 func TestConversionTasks(t *testing.T) {
 	t.Parallel()
-	bubbletest.Run(t, "", func(t *testing.T) {
+	testkit.RunBubble(t, "", func(t *testing.T) {
 		steps := map[int64]int{}
 		level := func(number int64) storeLevel {
 			return storeLevel{number: number, convert: func(*node) func(kv.Transaction, []byte) ([]byte, error) {

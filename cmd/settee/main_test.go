@@ -26,7 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/kv/kvtest"
 )
@@ -88,7 +88,7 @@ var builtIn string
 // built returns the path of the command, which it builds for the first test.
 func built(t testing.TB) string {
 	t.Helper()
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	return build()
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/logtest"
+	"settee/internal/testkit"
 	"settee/pkg/config"
 	"settee/replicator"
 )
@@ -63,7 +63,7 @@ func panicInARun(t *testing.T) {
 		Flags:   []string{"chttpd/port=0", "chttpd_auth/iterations=10", "log/level=debug", "replicator/retries_per_request=0", "settee/store=mem:"},
 	})
 	require.NoError(t, err)
-	log := &logtest.Journal{}
+	log := &testkit.Journal{}
 	go func() {
 		_ = serve(context.Background(), cfg, nil, nil, nil, zerolog.New(io.MultiWriter(log, os.Stderr, crash)))
 	}()

@@ -26,8 +26,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/logtest"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/config"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
@@ -78,7 +77,7 @@ type plantedNode struct {
 	*testing.T
 	m     *marks
 	store *plantedStore
-	log   *logtest.Journal
+	log   *testkit.Journal
 	url   string
 	stop  func()
 
@@ -89,7 +88,7 @@ type plantedNode struct {
 // startPlanted starts a node on a store.
 func startPlanted(t *testing.T, m *marks, db kv.Database, sets ...string) *plantedNode {
 	store := &plantedStore{Database: db}
-	n := &plantedNode{T: t, m: m, store: store, log: &logtest.Journal{}, seen: map[string]string{}}
+	n := &plantedNode{T: t, m: m, store: store, log: &testkit.Journal{}, seen: map[string]string{}}
 	cfg, warnings, err := config.Load(config.Options{
 		Environ: []string{"COUCHDB_USER=admin", "COUCHDB_PASSWORD=" + m.all()["admin-environment"]},
 		Flags: append([]string{
@@ -223,7 +222,7 @@ func plantedDefinition(m *marks, source, target, more string) string {
 // TestPlantedSecrets plants secrets in all fields that can have them, causes every kind of failure, and searches for
 // them in all output and in the store.
 func TestPlantedSecrets(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	memory := func(t *testing.T) kv.Database {
 		db, err := memkv.Open(memkv.Options{})

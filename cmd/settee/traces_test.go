@@ -25,7 +25,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 )
 
 // traceCollector receives traces as OpenTelemetry's collector does.
@@ -343,7 +343,7 @@ const plantedAgain = "SETTEE_TEST_PLANTED"
 
 // TestPlantedSecretsInTraces runs TestPlantedSecrets with traces, and searches these for the secrets.
 func TestPlantedSecretsInTraces(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	if os.Getenv(plantedAgain) != "" {
 		t.Skip("it is running")

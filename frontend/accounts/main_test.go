@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"settee/frontend/accounts"
-	"settee/internal/logtest"
+	"settee/internal/testkit"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
@@ -29,7 +29,7 @@ type node struct {
 	*accounts.Accounts
 	docs *docstore.Store
 	live *config.Live
-	log  *logtest.Journal
+	log  *testkit.Journal
 }
 
 func memory(t *testing.T) kv.Database {
@@ -45,7 +45,7 @@ func open(t *testing.T, db kv.Database, settings ...string) *node {
 	t.Helper()
 	cfg, _, err := config.Load(config.Options{Flags: append([]string{quick}, settings...)})
 	require.NoError(t, err)
-	n := &node{T: t, log: &logtest.Journal{}, docs: docstore.Open(db, []byte("docs"), docstore.Options{})}
+	n := &node{T: t, log: &testkit.Journal{}, docs: docstore.Open(db, []byte("docs"), docstore.Options{})}
 	t.Cleanup(n.docs.Close)
 	n.live, err = config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: db, Prefix: []byte("config")})
 	require.NoError(t, err)

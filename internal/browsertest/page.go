@@ -17,7 +17,7 @@ import (
 	"github.com/chromedp/chromedp/remote"
 
 	"settee/internal/servers"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 )
 
 // limit is how long a page may take to show what a test waits for. An idle machine takes a second.
@@ -49,7 +49,7 @@ type Page struct {
 // Open returns a new tab, which is closed at the end of the test.
 func Open(t testing.TB) *Page {
 	t.Helper()
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	started, err := browser()
 	if err != nil {
 		servers.LeaveOut(t, servers.NameChromium, err)

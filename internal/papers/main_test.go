@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 )
 
 const (
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 // built returns the path of the program, which it builds for the first test.
 func built(t *testing.T) string {
 	t.Helper()
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	path, err := build()
 	require.NoError(t, err)
 	return path

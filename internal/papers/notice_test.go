@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 )
 
 const noticeHead = `settee
@@ -132,7 +132,7 @@ func packaged(t *testing.T, path, folder, name string) module {
 
 func goCommand(t *testing.T, env []string, args ...string) []byte {
 	t.Helper()
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	cmd := exec.Command("go", args...)
 	cmd.Dir, cmd.Env, cmd.Stderr = root, append(os.Environ(), env...), os.Stderr
 	out, err := cmd.Output()

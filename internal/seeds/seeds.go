@@ -25,7 +25,7 @@ import (
 	"testing"
 	"time"
 
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 )
 
 // The environment variables that the package reads.
@@ -119,7 +119,7 @@ func Each(t *testing.T, first uint64, usual int, test func(t *testing.T, seed ui
 
 // underRace returns how many of n cases run under the race detector: a third, or all if it is off.
 func underRace(n int) int {
-	if racetest.Enabled {
+	if testkit.Race {
 		return (n + 2) / 3
 	}
 	return n

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 )
 
 // ran returns the seeds that Each runs, in order, and what it returns.
@@ -29,7 +29,7 @@ func TestEach(t *testing.T) {
 	t.Setenv(CountVariable, "")
 	t.Setenv(FirstVariable, "")
 	usual := []uint64{10, 11, 12}
-	if racetest.Enabled {
+	if testkit.Race {
 		usual = usual[:1]
 	}
 	all, n := ran(t, 10, 3)
@@ -74,7 +74,7 @@ func TestPlans(t *testing.T) {
 
 func TestRounds(t *testing.T) {
 	t.Setenv(RoundsVariable, "")
-	if racetest.Enabled {
+	if testkit.Race {
 		assert.Equal(t, 7, Rounds(t, 100))
 	} else {
 		assert.Equal(t, 20, Rounds(t, 100))

@@ -7,12 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 )
 
 // The time of children counts, also after their end.
 func TestProcessorTime(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	before, err := ProcessorTime(os.Getpid())
 	require.NoError(t, err)
 	command := exec.Command("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done")

@@ -21,7 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"settee/internal/servers"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 )
 
 // ownerVariable makes the test binary own a server, for TestServersEndWithTheirOwner.
@@ -157,7 +157,7 @@ func owner() {
 // TestServersEndWithTheirOwner kills a process that owns a server. The server has the only other
 // end of a pipe, so the pipe ends with it.
 func TestServersEndWithTheirOwner(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	reader, writer, err := os.Pipe()
 	require.NoError(t, err)
@@ -182,7 +182,7 @@ func TestServersEndWithTheirOwner(t *testing.T) {
 
 func couchDB(t *testing.T, settings map[string]map[string]string) *servers.CouchDB {
 	t.Helper()
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	server, err := servers.StartCouchDB(t.Context(), servers.CouchDBOptions{Dir: t.TempDir(), Settings: settings})
 	if err != nil {
 		servers.LeaveOut(t, servers.NameCouchDB, err)
@@ -241,7 +241,7 @@ func TestCouchDB(t *testing.T) {
 
 // TestPortOfCouchDBTaken starts a real CouchDB on a port of a process that does not answer.
 func TestPortOfCouchDBTaken(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	if _, err := servers.FindCouchDB(); err != nil {
 		servers.LeaveOut(t, servers.NameCouchDB, err)
@@ -255,7 +255,7 @@ func TestPortOfCouchDBTaken(t *testing.T) {
 }
 
 func TestFoundationDB(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	cluster, err := servers.StartFoundationDB(t.Context(), servers.FoundationDBOptions{Dir: t.TempDir(), Processes: 3, Disk: true})
 	if err != nil {

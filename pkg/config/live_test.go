@@ -16,8 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
-	"settee/internal/logtest"
+	"settee/internal/testkit"
 	"settee/pkg/config"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -32,13 +31,13 @@ var layerPrefix = []byte("config/")
 type node struct {
 	*testing.T
 	*config.Live
-	log *logtest.Journal
+	log *testkit.Journal
 }
 
 // open opens the configuration of a node.
 func open(t *testing.T, db kv.Database, o config.Options) *node {
 	t.Helper()
-	n := &node{T: t, log: &logtest.Journal{}}
+	n := &node{T: t, log: &testkit.Journal{}}
 	var err error
 	n.Live, err = config.OpenLive(t.Context(), load(t, o), config.LiveOptions{
 		Store: db, Prefix: layerPrefix, Files: o.Files, Log: zerolog.New(n.log),
@@ -430,7 +429,7 @@ func TestConcurrentReloads(t *testing.T) {
 }
 
 func TestStoreThatFailsForAWhile(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		inner := enginetest.Memory(t)
 		db := enginetest.Control(inner)
 		n, other := open(t, db, config.Options{}), open(t, inner, config.Options{})
@@ -460,7 +459,7 @@ func TestStoreThatFailsForAWhile(t *testing.T) {
 func TestWatchesThatFail(t *testing.T) {
 	t.Parallel()
 	test := func(t *testing.T, opts memkv.Options, within time.Duration) {
-		bubbletest.Test(t, func(t *testing.T) {
+		testkit.Bubble(t, func(t *testing.T) {
 			inner := enginetest.MemoryWith(t, opts)
 			db := faultkv.Wrap(inner, faultkv.Options{Script: func(c faultkv.Call) faultkv.Fault {
 				if c.Op == faultkv.Watch {

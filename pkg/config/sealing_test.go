@@ -7,7 +7,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/logtest"
+	"settee/internal/testkit"
 	"settee/pkg/config"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -18,7 +18,7 @@ import (
 
 func openSealed(t *testing.T, db kv.Database, keys *sealed.Keys) *node {
 	t.Helper()
-	n := &node{T: t, log: &logtest.Journal{}}
+	n := &node{T: t, log: &testkit.Journal{}}
 	var err error
 	n.Live, err = config.OpenLive(t.Context(), load(t, config.Options{}), config.LiveOptions{
 		Store: db, Prefix: layerPrefix, Log: zerolog.New(n.log), Sealer: keys,

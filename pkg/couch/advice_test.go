@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/couch"
 )
 
@@ -49,7 +49,7 @@ func TestUnknownAuthorityNamesTheSetting(t *testing.T) {
 
 // A login that stalls says where, in the cause alone.
 func TestStalledLoginNamesTheHost(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		door := &doorman{login: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }}
 		_, err := knocks(t, door, noRetries).Info(t.Context())
 		require.ErrorIs(t, err, couch.ErrStalled)

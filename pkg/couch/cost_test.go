@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"settee/internal/costtest"
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 )
 
 func TestDocumentsWithTooManyAttachments(t *testing.T) {
@@ -54,7 +54,7 @@ func TestLargeAnswersKeepTheirBudgets(t *testing.T) {
 // The cost of an answer is linear even if one author chose both the request and the answer. Quadratic cost would take
 // hours.
 func TestHostileAnswersCostTheirLength(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	const many = 200_000
 	revs := make([]string, many)
 	var rows, parts strings.Builder

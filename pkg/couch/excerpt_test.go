@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/couch"
 )
 
@@ -38,7 +38,7 @@ func TestErrorsOfServersThatAreNotCouchDB(t *testing.T) {
 		"not UTF-8":      {"text/plain", "a\xffb", "502 a?b"},
 		"a lot":          {"text/plain", strings.Repeat("ü", 300), "502 " + strings.Repeat("ü", 100) + "..."},
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", test.content)
 				w.WriteHeader(http.StatusBadGateway)

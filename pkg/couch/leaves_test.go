@@ -13,8 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/couch"
 	"settee/pkg/couch/couchtest"
 )
@@ -142,8 +141,8 @@ func TestAncestorsFitInAQuery(t *testing.T) {
 
 // TestEveryCut cuts a recorded answer at every byte. A part must never pass for the whole.
 func TestEveryCut(t *testing.T) {
-	racetest.Skip(t)
-	shorttest.Skip(t)
+	testkit.SkipRace(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	_, chunked, _ := bytes.Cut(couchtest.Recorded(t, 25).Response, []byte("\r\n\r\n"))
 	whole := unchunk(t, chunked)

@@ -10,8 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 )
 
 // entry returns a limiter's entry for a key, or nil, without changing it.
@@ -41,7 +40,7 @@ func (l *Limiter) entries() int {
 
 // Properties of the limiter for any answers in any order and at any rate.
 func TestTheLimiterStaysWithinItsBounds(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
@@ -100,7 +99,7 @@ func TestTheLimiterStaysWithinItsBounds(t *testing.T) {
 }
 
 func TestTheLimiterFollowsRefusalsAndSuccesses(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		l, key := &Limiter{}, limitKey{server: "http://a", method: "GET"}
 		at := func() time.Duration { return l.entry(key).at(time.Now()) }
 		l.failure(key, 0)
@@ -151,7 +150,7 @@ func TestTheLimiterFollowsRefusalsAndSuccesses(t *testing.T) {
 }
 
 func TestTheLimiterHoldsRequestsBackForRetryAfter(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		l, key := &Limiter{}, limitKey{server: "http://a", method: "GET"}
 		l.failure(key, 10*time.Second)
 		for range 100 {
@@ -176,7 +175,7 @@ func TestTheLimiterHoldsRequestsBackForRetryAfter(t *testing.T) {
 
 // Unused endpoints are forgotten without a request to them.
 func TestTheLimiterForgets(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var l Limiter
 		for minute := range 60 {
 			for i := range 100 {

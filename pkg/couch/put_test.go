@@ -19,7 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/couch"
 )
 
@@ -206,7 +206,7 @@ func TestPutMultipartSources(t *testing.T) {
 // TestPutMultipartAnswerComesEarly answers while the source is being read. The source must not be used after
 // PutMultipart has returned.
 func TestPutMultipartAnswerComesEarly(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.ReadFull(r.Body, make([]byte, 100))
 			w.Header().Set("Connection", "close")
@@ -313,7 +313,7 @@ func TestPutToPouch(t *testing.T) {
 
 // A server may answer as soon as it has the last byte, and delay the rest of its answer.
 func TestPutMultipartAnswerComesAtOnce(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.CopyN(io.Discard, r.Body, r.ContentLength)
 			w.WriteHeader(http.StatusCreated)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/couch"
 )
 
@@ -39,7 +39,7 @@ func TestFeedsThatOnlyBeat(t *testing.T) {
 		}
 	}
 	once := func(c *couch.Config) { c.Retries = 0 }
-	bubbletest.Run(t, "too long", func(t *testing.T) {
+	testkit.RunBubble(t, "too long", func(t *testing.T) {
 		began := time.Now()
 		db := piped(t, beating, once)
 		rows, err := rowsUntil(t, db, couch.ChangesOptions{Heartbeat: time.Minute, Patience: 5 * time.Minute})
@@ -48,7 +48,7 @@ func TestFeedsThatOnlyBeat(t *testing.T) {
 		require.ErrorContains(t, err, "nothing but heartbeats for 5m0s")
 		require.LessOrEqual(t, time.Since(began), 26*time.Minute)
 	})
-	bubbletest.Run(t, "as long as it likes", func(t *testing.T) {
+	testkit.RunBubble(t, "as long as it likes", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 		defer cancel()
 		feed, err := piped(t, beating, once).Changes(ctx, couch.ChangesOptions{Heartbeat: time.Minute})
@@ -59,7 +59,7 @@ func TestFeedsThatOnlyBeat(t *testing.T) {
 		}
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
-	bubbletest.Run(t, "a caller may take its time", func(t *testing.T) {
+	testkit.RunBubble(t, "a caller may take its time", func(t *testing.T) {
 		feed, err := piped(t, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"results":[`+"\n\n")
 			for i := range 3 {
@@ -212,7 +212,7 @@ func TestLarge(t *testing.T) {
 
 // Only the reader of a large document holds it, not one that waits for the next document.
 func TestLargeIsNotHeldAfterwards(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, `{"results":[{"id":"x","docs":[{"ok":{"_id":"x","_rev":"1-a","f":"`+strings.Repeat("x", 3<<20)+`"}}]},`)
 			flush(w)

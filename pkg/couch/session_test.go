@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/couch"
 	"settee/pkg/couch/couchtest"
 )
@@ -113,7 +113,7 @@ func info(t *testing.T, db *couch.Database) {
 }
 
 func TestDatabasesShareALogin(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var sessions couch.Sessions
 		door := &doorman{}
 		var running sync.WaitGroup
@@ -171,7 +171,7 @@ func TestSessionsAreRenewedInTime(t *testing.T) {
 		"years":            {extra: "; Max-Age=100000000", renew: 54 * time.Minute},
 		"nonsense":         {extra: "; Max-Age=soon; Expires=never", renew: 550 * time.Second},
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			door := &doorman{extra: test.extra}
 			db := knocks(t, door, func(cfg *couch.Config) {
 				if test.cfg != nil {
@@ -189,7 +189,7 @@ func TestSessionsAreRenewedInTime(t *testing.T) {
 			require.Equal(t, 2, logins)
 		})
 	}
-	bubbletest.Run(t, "while others go on with the old one", func(t *testing.T) {
+	testkit.RunBubble(t, "while others go on with the old one", func(t *testing.T) {
 		door := &doorman{extra: "; Max-Age=100"}
 		db := knocks(t, door)
 		info(t, db)
@@ -208,7 +208,7 @@ func TestSessionsAreRenewedInTime(t *testing.T) {
 		asked, _ := door.since()
 		require.Equal(t, []string{"c1", "c1", "c2"}, asked)
 	})
-	bubbletest.Run(t, "with what the server sends by itself", func(t *testing.T) {
+	testkit.RunBubble(t, "with what the server sends by itself", func(t *testing.T) {
 		door, n := &doorman{extra: "; Max-Age=100"}, 1
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodGet {
@@ -228,7 +228,7 @@ func TestSessionsAreRenewedInTime(t *testing.T) {
 		require.Equal(t, []string{"c1", "c2", "c3", "c4"}, asked)
 		require.Equal(t, 1, logins)
 	})
-	bubbletest.Run(t, "the old one is good enough if that fails", func(t *testing.T) {
+	testkit.RunBubble(t, "the old one is good enough if that fails", func(t *testing.T) {
 		door := &doorman{extra: "; Max-Age=100"}
 		db := knocks(t, door)
 		info(t, db)
@@ -253,7 +253,7 @@ func TestSessionsAreRenewedInTime(t *testing.T) {
 func TestCookiesThatTheServerDoesNotTake(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden} {
-		bubbletest.Run(t, fmt.Sprint(status), func(t *testing.T) {
+		testkit.RunBubble(t, fmt.Sprint(status), func(t *testing.T) {
 			door := &doorman{refusal: status}
 			db := knocks(t, door)
 			info(t, db)
@@ -268,7 +268,7 @@ func TestCookiesThatTheServerDoesNotTake(t *testing.T) {
 			require.Equal(t, []string{"c1", "c1", "c2", "c2", "c3"}, asked)
 			require.Equal(t, 3, logins)
 		})
-		bubbletest.Run(t, fmt.Sprintf("%d always", status), func(t *testing.T) {
+		testkit.RunBubble(t, fmt.Sprintf("%d always", status), func(t *testing.T) {
 			door := &doorman{refusal: status}
 			db := knocks(t, door)
 			info(t, db)
@@ -301,7 +301,7 @@ func TestCookiesThatTheServerDoesNotTake(t *testing.T) {
 			require.NotContains(t, err.Error(), "c1")
 		})
 	}
-	bubbletest.Run(t, "a database begins with a revoked one", func(t *testing.T) {
+	testkit.RunBubble(t, "a database begins with a revoked one", func(t *testing.T) {
 		var sessions couch.Sessions
 		share := func(cfg *couch.Config) { cfg.Sessions = &sessions }
 		door := &doorman{}
@@ -332,7 +332,7 @@ func TestCookiesThatTheServerDoesNotTake(t *testing.T) {
 		_, logins = door.since()
 		require.Equal(t, 3, logins)
 	})
-	bubbletest.Run(t, "when the body is spent", func(t *testing.T) {
+	testkit.RunBubble(t, "when the body is spent", func(t *testing.T) {
 		door := &doorman{}
 		db := knocks(t, door)
 		info(t, db)
@@ -347,7 +347,7 @@ func TestCookiesThatTheServerDoesNotTake(t *testing.T) {
 		asked, _ := door.since()
 		require.Equal(t, []string{"c1", "c1", "c2"}, asked)
 	})
-	bubbletest.Run(t, "many meet it at once", func(t *testing.T) {
+	testkit.RunBubble(t, "many meet it at once", func(t *testing.T) {
 		door := &doorman{}
 		db := knocks(t, door)
 		info(t, db)
@@ -369,7 +369,7 @@ func TestCookiesThatTheServerDoesNotTake(t *testing.T) {
 // A session expires during its request. It lasts for less than the minimum time between two logins, and the request is
 // repeated all the same.
 func TestShortSessionsThatEndDuringARequest(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		door := &doorman{extra: "; Max-Age=2"}
 		slow := true
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
@@ -416,7 +416,7 @@ func TestServersWithoutSessions(t *testing.T) {
 		"a past cookie":   answer(200, "Set-Cookie", "AuthSession=c1; Expires=Fri, 31-Dec-1999 23:00:00 GMT"),
 		"no such cookie":  answer(200, "Set-Cookie", "AuthSession"),
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			door := &doorman{login: login}
 			db := knocks(t, door)
 			info(t, db)
@@ -438,7 +438,7 @@ func TestServersWithoutSessions(t *testing.T) {
 		"no name":           func(cfg *couch.Config) { cfg.Username, cfg.Password = "", "" },
 		"no sessions":       func(cfg *couch.Config) { cfg.Sessions = nil },
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			door := &doorman{}
 			var header http.Header
 			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
@@ -483,7 +483,7 @@ func TestLoginsThatFail(t *testing.T) {
 			`POST http://couch.example/_session: 403 forbidden: Account is temporarily locked for me:***** (as user "me")`,
 		},
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			var sessions couch.Sessions
 			door := &doorman{login: test.login}
 			for range 20 {
@@ -500,7 +500,7 @@ func TestLoginsThatFail(t *testing.T) {
 			info(t, knocks(t, door, func(cfg *couch.Config) { cfg.Sessions = &sessions }))
 		})
 	}
-	bubbletest.Run(t, "for a while", func(t *testing.T) {
+	testkit.RunBubble(t, "for a while", func(t *testing.T) {
 		start, door := time.Now(), &doorman{}
 		door.login = func(w http.ResponseWriter, r *http.Request) {
 			if door.logins < 4 {
@@ -512,7 +512,7 @@ func TestLoginsThatFail(t *testing.T) {
 		info(t, knocks(t, door))
 		require.InDelta(t, 0.75, time.Since(start).Seconds(), 0.25)
 	})
-	bubbletest.Run(t, "for all waiting requests", func(t *testing.T) {
+	testkit.RunBubble(t, "for all waiting requests", func(t *testing.T) {
 		door := &doorman{}
 		door.login = func(w http.ResponseWriter, r *http.Request) {
 			door.mu.Unlock()
@@ -532,7 +532,7 @@ func TestLoginsThatFail(t *testing.T) {
 		_, logins := door.since()
 		require.Equal(t, 1, logins)
 	})
-	bubbletest.Run(t, "but not if the request that made it is canceled", func(t *testing.T) {
+	testkit.RunBubble(t, "but not if the request that made it is canceled", func(t *testing.T) {
 		door := &doorman{}
 		door.login = func(w http.ResponseWriter, r *http.Request) {
 			door.mu.Unlock()
@@ -554,7 +554,7 @@ func TestLoginsThatFail(t *testing.T) {
 		asked, _ := door.since()
 		require.Equal(t, []string{"c2"}, asked)
 	})
-	bubbletest.Run(t, "unless it is made with basic authentication", func(t *testing.T) {
+	testkit.RunBubble(t, "unless it is made with basic authentication", func(t *testing.T) {
 		door := &doorman{extra: "; Max-Age=10"}
 		door.login = func(w http.ResponseWriter, r *http.Request) {
 			if _, _, ok := r.BasicAuth(); !ok {
@@ -576,7 +576,7 @@ func TestLoginsThatFail(t *testing.T) {
 
 // A redirect within the origin carries the cookie.
 func TestRedirectsKeepTheSession(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		door := &doorman{}
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/db" {

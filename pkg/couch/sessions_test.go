@@ -7,12 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 )
 
 // Logins of closed databases are kept while they are useful, up to a limit.
 func TestSessionsAreForgotten(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var s Sessions
 		held := s.acquire("http://a", "me")
 		count := 0

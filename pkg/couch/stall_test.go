@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/couch"
 )
 
@@ -172,7 +172,7 @@ func TestAnswersThatDripEnd(t *testing.T) {
 			return nextOf(ctx, db, couch.ChangesOptions{})
 		}},
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			start, tries := time.Now(), 0
 			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 				tries++

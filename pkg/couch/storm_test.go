@@ -13,9 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
-	"settee/internal/racetest"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/couch"
 )
 
@@ -77,7 +75,7 @@ func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // Fifty databases on a server with a rate limit find the limit and use all of it.
 func TestManyDatabasesShareWhatALimitedServerTakes(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	const databases = 50
 	for _, test := range []struct {
@@ -90,11 +88,11 @@ func TestManyDatabasesShareWhatALimitedServerTakes(t *testing.T) {
 		{&limited{rate: 30, burst: 30, latency: 20 * time.Millisecond}, 4},
 		{&limited{rate: 100, burst: 100, latency: 20 * time.Millisecond, after: "1"}, 4},
 	} {
-		if racetest.Enabled && test.workers < 20 {
+		if testkit.Race && test.workers < 20 {
 			continue // it shows no other races
 		}
 		server := test.server
-		bubbletest.Run(t, fmt.Sprintf("%v a second, %d workers, Retry-After %q", server.rate, test.workers, server.after), func(t *testing.T) {
+		testkit.RunBubble(t, fmt.Sprintf("%v a second, %d workers, Retry-After %q", server.rate, test.workers, server.after), func(t *testing.T) {
 			var limiter couch.Limiter
 			var running sync.WaitGroup
 			ctx, cancel := context.WithCancel(t.Context())
@@ -132,7 +130,7 @@ func TestManyDatabasesShareWhatALimitedServerTakes(t *testing.T) {
 
 // Requests to a server that refuses everything end, and then all clients leave it alone for a while.
 func TestAServerThatRefusesEverythingIsLeftAlone(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		server := &limited{}
 		limiter := &couch.Limiter{Longest: 10 * time.Second}
 		db := func(name string) *couch.Database {
@@ -180,7 +178,7 @@ func TestAServerThatRefusesEverythingIsLeftAlone(t *testing.T) {
 // If a refused request is one of very many, the interval may stay short for long. The request then ends because of its
 // own refusals.
 func TestARequestIsNotRefusedForEver(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		start := time.Now()
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/db" {
@@ -197,7 +195,7 @@ func TestARequestIsNotRefusedForEver(t *testing.T) {
 
 // Retrying is called for a request that is delayed because of others' refusals.
 func TestRequestsThatAreHeldBackAreToldOf(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var limiter couch.Limiter
 		refuse := true
 		open := func(told *[]couch.Retry) *couch.Database {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/couch"
 )
 
@@ -31,7 +31,7 @@ func soon(t *testing.T, want, took time.Duration) {
 func flush(w http.ResponseWriter) { w.(http.Flusher).Flush() }
 
 func TestRetriesDoubleTheirWait(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		start := time.Now()
 		var at []time.Duration
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
@@ -82,7 +82,7 @@ func TestRetriesAreToldOf(t *testing.T) {
 			{2, 3, 6, 500 * ms, "503 internal: busy"},
 		}},
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			start := time.Now()
 			var seen []told
 			open := 0
@@ -139,7 +139,7 @@ func TestRetriesSucceed(t *testing.T) {
 		"timeout": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusRequestTimeout) },
 		"silent":  func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			var tries atomic.Int32
 			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 				if tries.Add(1) < 3 {
@@ -159,7 +159,7 @@ func TestRetriesSucceed(t *testing.T) {
 func TestNotRetried(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{400, 401, 403, 404, 405, 409, 412, 413, 415, 501} {
-		bubbletest.Run(t, http.StatusText(status), func(t *testing.T) {
+		testkit.RunBubble(t, http.StatusText(status), func(t *testing.T) {
 			var tries atomic.Int32
 			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 				tries.Add(1)
@@ -170,7 +170,7 @@ func TestNotRetried(t *testing.T) {
 			require.EqualValues(t, 1, tries.Load())
 		})
 	}
-	bubbletest.Run(t, "creation", func(t *testing.T) {
+	testkit.RunBubble(t, "creation", func(t *testing.T) {
 		var tries atomic.Int32
 		db := piped(t, func(http.ResponseWriter, *http.Request) {
 			tries.Add(1)
@@ -182,7 +182,7 @@ func TestNotRetried(t *testing.T) {
 }
 
 func TestRetryAfter(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		start := time.Now()
 		header := "7"
 		tries := 0
@@ -230,7 +230,7 @@ func TestContextEndsAWait(t *testing.T) {
 			<-r.Context().Done()
 		},
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			start := time.Now()
 			db := piped(t, handler)
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -256,7 +256,7 @@ func TestStalls(t *testing.T) {
 			<-r.Context().Done()
 		},
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			start := time.Now()
 			_, err := piped(t, handler, once).Info(t.Context())
 			require.ErrorIs(t, err, couch.ErrStalled)
@@ -264,7 +264,7 @@ func TestStalls(t *testing.T) {
 			require.Equal(t, 10*time.Second, time.Since(start))
 		})
 	}
-	bubbletest.Run(t, "while the server takes nothing", func(t *testing.T) {
+	testkit.RunBubble(t, "while the server takes nothing", func(t *testing.T) {
 		start := time.Now()
 		over := make(chan struct{})
 		defer close(over)
@@ -277,7 +277,7 @@ func TestStalls(t *testing.T) {
 		require.ErrorIs(t, err, couch.ErrStalled)
 		require.Equal(t, 10*time.Second, time.Since(start))
 	})
-	bubbletest.Run(t, "slow but steady", func(t *testing.T) {
+	testkit.RunBubble(t, "slow but steady", func(t *testing.T) {
 		start := time.Now()
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			for range 100 {
@@ -291,7 +291,7 @@ func TestStalls(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 500*time.Second, time.Since(start))
 	})
-	bubbletest.Run(t, "slow error", func(t *testing.T) {
+	testkit.RunBubble(t, "slow error", func(t *testing.T) {
 		start := time.Now()
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusNotFound)
@@ -305,7 +305,7 @@ func TestStalls(t *testing.T) {
 		require.ErrorIs(t, err, couch.ErrNotFound)
 		require.LessOrEqual(t, time.Since(start), 12*time.Second)
 	})
-	bubbletest.Run(t, "a feed that goes on after its end", func(t *testing.T) {
+	testkit.RunBubble(t, "a feed that goes on after its end", func(t *testing.T) {
 		start := time.Now()
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, `{"results":[],"last_seq":5}`)
@@ -319,7 +319,7 @@ func TestStalls(t *testing.T) {
 		require.Equal(t, "5", string(feed.LastSeq()))
 		require.LessOrEqual(t, time.Since(start), 2*time.Second)
 	})
-	bubbletest.Run(t, "a caller may take its time", func(t *testing.T) {
+	testkit.RunBubble(t, "a caller may take its time", func(t *testing.T) {
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprint(w, `{"results":[`)
 			for i := range 1000 {
@@ -338,7 +338,7 @@ func TestStalls(t *testing.T) {
 		require.Equal(t, io.EOF, err)
 		require.Equal(t, 1002, n)
 	})
-	bubbletest.Run(t, "a source may take its time", func(t *testing.T) {
+	testkit.RunBubble(t, "a source may take its time", func(t *testing.T) {
 		var got int64
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			got, _ = io.Copy(io.Discard, r.Body)
@@ -431,7 +431,7 @@ func TestFeedsWithoutHeartbeat(t *testing.T) {
 func TestLostWrite(t *testing.T) {
 	t.Parallel()
 	for name, other := range map[string]bool{"own write": false, "another's": true} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			stored := ""
 			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 				switch {
@@ -460,7 +460,7 @@ func TestLostWrite(t *testing.T) {
 }
 
 func TestMaxConnections(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var now, most atomic.Int32
 		db := piped(t, func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasSuffix(r.URL.Path, "/_changes") {

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/couch"
 	"settee/pkg/couch/couchtest"
 )
@@ -242,7 +242,7 @@ func TestUpdatesGoWrong(t *testing.T) {
 
 // A feed with heartbeats is alive, and one without is stalled.
 func TestUpdatesThatFallSilent(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		server := pipedServer(t, func(w http.ResponseWriter, r *http.Request) {
 			for range 100 {
 				_, _ = io.WriteString(w, "\n")

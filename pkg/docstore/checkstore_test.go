@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/check"
@@ -33,7 +33,7 @@ func (b *bundle) faults(t *testing.T, repair bool) (said []string, counts check.
 // TestCheckNamesFaults plants faults of each kind. The check names them, and repairs what follows from the leaves: the
 // store is then what it was.
 func TestCheckNamesFaults(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	b := newBundle(t, enginetest.Memory(t), docstore.Options{})
 	ctx := t.Context()

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -101,7 +101,7 @@ func TestWaitWithFaults(t *testing.T) {
 
 // TestTooManyWatches: feeds continue without a watch.
 func TestTooManyWatches(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		store := docstore.Open(enginetest.MemoryWith(t, memkv.Options{MaxWatches: 1}), prefix, docstore.Options{})
 		defer store.Close()
 		var told []<-chan error

@@ -9,13 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/memkv"
 )
 
 func TestLocalDocs(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	store, err := memkv.Open(memkv.Options{})
 	require.NoError(t, err)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -112,7 +112,7 @@ func TestSealedDocuments(t *testing.T) {
 
 // Bodies of all sizes fit, and their sizes are computed from the plain text.
 func TestSealedSizes(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, sealing(sealedtest.Keys(t, "a")))
 		total := int64(0)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/seeds"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -27,7 +27,7 @@ import (
 // follow the updates and run upkeep. A follower reads the changes of a database only when an update names it. In the end
 // it has all of them.
 func TestRandomUpdates(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		rates faultkv.Rates
@@ -68,7 +68,7 @@ func allRates() faultkv.Rates {
 // TestUpdatesAreChanges is TestRandomUpdates on each engine, in real time. Followers that lose no watch must have all
 // before they would look without one. The others read once more.
 func TestUpdatesAreChanges(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	for name, c := range map[string]struct {
 		rates faultkv.Rates
 		loses bool

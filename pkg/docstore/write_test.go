@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -53,7 +53,7 @@ func TestBulk(t *testing.T) {
 
 // TestLargeBulk: more documents than fit into a transaction, by number and by size.
 func TestLargeBulk(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		var edits []docstore.Edit
@@ -75,7 +75,7 @@ func TestLargeBulk(t *testing.T) {
 
 // TestSizes: bodies have sizes around that of a chunk, and the maximum.
 func TestSizes(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		for _, size := range []int{

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
@@ -130,7 +130,7 @@ func TestNodesOnEachEngine(t *testing.T) {
 }
 
 func TestComingAndGoing(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := enginetest.Memory(t)
 		a := start(t, db, "a")
 		pass(time.Second)
@@ -150,7 +150,7 @@ func TestComingAndGoing(t *testing.T) {
 
 // A process that dies is known, and not live, until its row has not changed for ForgottenAfter.
 func TestDeath(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := enginetest.Memory(t)
 		a, b := start(t, db, "a"), start(t, db, "b")
 		pass(nodes.Interval)
@@ -189,7 +189,7 @@ func TestDeath(t *testing.T) {
 
 // A process that was frozen forgets no others that have gone on.
 func TestFrozen(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := enginetest.Memory(t)
 		a, b := start(t, db, "a"), start(t, db, "b")
 		pass(nodes.Interval)
@@ -208,7 +208,7 @@ func TestFrozen(t *testing.T) {
 
 // Two processes of one name are two.
 func TestSameName(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := enginetest.Memory(t)
 		a, b := start(t, db, "a"), start(t, db, "a")
 		pass(nodes.Interval)
@@ -222,7 +222,7 @@ func TestSameName(t *testing.T) {
 
 // A renewal that comes while its row is removed is not lost.
 func TestRemovalMeetsRenewal(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := enginetest.Memory(t)
 		a, b := newProcess(db, "a"), newProcess(db, "b")
 		require.NoError(t, b.Renew())
@@ -250,7 +250,7 @@ func (exclusive) Exclusive() {}
 
 // On a store of one process the rows of earlier ones are removed at once.
 func TestExclusiveStore(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := enginetest.Memory(t)
 		require.NoError(t, newProcess(db, "a").Renew()) // and dies
 		b := newProcess(exclusive{db}, "a")
@@ -265,7 +265,7 @@ func TestExclusiveStore(t *testing.T) {
 // renewal and a removal.
 func TestStopWithoutStore(t *testing.T) {
 	for most, want := range map[time.Duration]error{time.Minute: nil, 7 * time.Second: context.DeadlineExceeded, 0: context.DeadlineExceeded} {
-		bubbletest.Run(t, fmt.Sprint(most), func(t *testing.T) {
+		testkit.RunBubble(t, fmt.Sprint(most), func(t *testing.T) {
 			a := newProcess(enginetest.Memory(t), "a")
 			a.hang.Store(true)
 			a.Start()
@@ -281,7 +281,7 @@ func TestStopWithoutStore(t *testing.T) {
 
 // Other layers' keys, and rows of a form that is not known, change nothing.
 func TestMalformedRows(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := enginetest.Memory(t)
 		require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
 			tx.Set(space.Pack("b"), []byte(`{}`))
@@ -301,7 +301,7 @@ func TestMalformedRows(t *testing.T) {
 // A row says by how much its process's clock is ahead or behind at least. What may be the time that the row took is no
 // difference.
 func TestClocks(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := enginetest.Memory(t)
 		a := start(t, db, "a")
 		renewals := 0
@@ -338,7 +338,7 @@ func TestClocks(t *testing.T) {
 // nothing is left when they have stopped.
 func TestFaults(t *testing.T) {
 	for seed := range uint64(10) {
-		bubbletest.Run(t, fmt.Sprint(seed), func(t *testing.T) {
+		testkit.RunBubble(t, fmt.Sprint(seed), func(t *testing.T) {
 			memory := enginetest.Memory(t)
 			var all []*process
 			for i := range 4 {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
@@ -227,7 +227,7 @@ func (s *raiseRace) check() {
 func TestRaiseRace(t *testing.T) {
 	t.Parallel()
 	seeds := 30
-	if racetest.Enabled {
+	if testkit.Race {
 		seeds = 10
 	}
 	var raised, refused, late int

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/levels"
@@ -39,7 +39,7 @@ func newRelease(t *testing.T, db kv.Database, name string, level int64) *release
 // The level is raised when all live processes know it, and not before. It costs a process that has died its time to be
 // taken for dead.
 func TestUpgrade(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := enginetest.UnknownOnce(struct{ kv.Database }{enginetest.Memory(t)})
 		old, next := newRelease(t, db, "old", 1), newRelease(t, db, "next", 2)
 		require.NoError(t, next.Renew())
@@ -122,7 +122,7 @@ func (m *meeting) Transact(ctx context.Context, fn func(kv.Transaction) error) e
 
 // A process raises the level by itself when all have known the next one for long enough.
 func TestUpgradeInTime(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := struct{ kv.Database }{enginetest.Memory(t)}
 		old, next := newRelease(t, db, "old", 1), newRelease(t, db, "next", 2)
 		old.Start()

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/script"
 )
 
@@ -98,7 +98,7 @@ func TestCallsDoNotSeeEachOther(t *testing.T) {
 }
 
 func TestBoundOfMemory(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	e := engine(t, nil)
 	for _, body := range []string{
@@ -122,7 +122,7 @@ func TestBoundOfMemory(t *testing.T) {
 }
 
 func TestBoundOfStack(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	e := engine(t, nil)
 	for _, body := range []string{
@@ -153,7 +153,7 @@ func TestBoundOfStack(t *testing.T) {
 
 // TestBoundOfTime has loops of programs, and loops inside functions of the engine.
 func TestBoundOfTime(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	e := engine(t, func(l *script.Limits) { l.Time = 300 * time.Millisecond })
 	for _, body := range []string{

@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/bubbletest"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -213,7 +212,7 @@ func TestExplainCollision(t *testing.T) {
 // Two jobs reserve one id at the same time, on a store with all faults. One of them gets it and the
 // other one gets a Collision, whatever happens to the holder at that time.
 func TestCollisionRace(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	meanwhile := map[string]func(w *world, run *jobs.Run) error{ // happens to the holder
 		"nothing": func(*world, *jobs.Run) error { return nil },
@@ -237,7 +236,7 @@ func TestCollisionRace(t *testing.T) {
 		for what, then := range meanwhile {
 			for _, kinds := range [][2]bool{{true, true}, {true, false}, {false, false}} {
 				for seed := range uint64(24) { // with eight, one kind of job may lose each race
-					bubbletest.Run(t, fmt.Sprint(what, kinds, seed), func(t *testing.T) {
+					testkit.RunBubble(t, fmt.Sprint(what, kinds, seed), func(t *testing.T) {
 						first := newWorld(t, seed).race(kinds, slices.Contains([]string{"nothing", "stopped", "crashed"}, what), then)
 						mu.Lock()
 						defer mu.Unlock()

@@ -14,8 +14,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/fdbjobs/upkeep"
-	"settee/internal/bubbletest"
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/replicator"
@@ -125,7 +124,7 @@ func TestAcceptDropsTheJobsOfDeletedDatabases(t *testing.T) {
 
 // The deletion wakes upkeep, which stops the running jobs.
 func TestUpkeepAfterDeletion(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		b.create(repdb)
 		const many = 450
@@ -211,7 +210,7 @@ func TestListWithoutDeletedDatabases(t *testing.T) {
 
 // Ended transient jobs are kept for a time, and then removed completely.
 func TestTransientJobsExpire(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t, jobs.Options{TransientMaxAge: time.Hour})
 		b.create(repdb)
 		b.put(repdb, "d", "", "")
@@ -244,7 +243,7 @@ func TestTransientJobsExpire(t *testing.T) {
 
 // Jobs too large for one transaction are removed in several.
 func TestUpkeepOfLargeJobs(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	onEngines(t, func(b *bundle) {
 		for name, id := range map[string]string{"x/_replicator": strings.Repeat("x", 1800), "y/_replicator": strings.Repeat("\x00", 900)} {
 			b.create(name)
@@ -262,7 +261,7 @@ func TestUpkeepOfLargeJobs(t *testing.T) {
 // Jobs are removed from a store that takes long for each read. A transaction that reads them one by one would pass its
 // five seconds, and be repeated for ever.
 func TestUpkeepOfASlowStore(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		store := enginetest.Control(enginetest.Memory(t))
 		b := setupOn(t, store)
 		for delay, jobs := range map[time.Duration]int{30 * time.Millisecond: 400, 700 * time.Millisecond: 20} {

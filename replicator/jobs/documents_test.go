@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -97,7 +97,7 @@ func TestDocumentAndItsJob(t *testing.T) {
 
 // A node that died is not mistaken for one that let go of a job with a new definition.
 func TestHistoryTellsDeathFromChange(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		b.create(repdb)
 		rev := b.put(repdb, "d", "", "")

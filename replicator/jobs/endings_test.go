@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -100,7 +100,7 @@ func (b *bundle) predecessor() (run *jobs.Run, name replicator.ID) {
 func TestRunBeginsAfterTheEndOfTheOneBefore(t *testing.T) {
 	for what, end := range endings {
 		t.Run(what, func(t *testing.T) {
-			bubbletest.Test(t, func(t *testing.T) {
+			testkit.Bubble(t, func(t *testing.T) {
 				b := setup(t)
 				old, name := b.predecessor()
 				var lost error
@@ -165,7 +165,7 @@ func TestRunAfterACancelledOne(t *testing.T) {
 
 // A run that waits keeps its own job alive, for as long as the one before takes.
 func TestWaitingRunKeepsItsJob(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		old, name := b.predecessor()
 		endings["removed, and posted"](b)
@@ -196,7 +196,7 @@ func TestWaitingRunKeepsItsJob(t *testing.T) {
 
 // A run of a process that died delays the next one for the timeout, as it would delay its own job.
 func TestRunBeginsAfterADeadOne(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		_, name := b.predecessor()
 		endings["removed, and posted"](b)
@@ -222,7 +222,7 @@ func TestRowsOfDeadRuns(t *testing.T) {
 		return b, name
 	}
 	t.Run("upkeep", func(t *testing.T) {
-		bubbletest.Test(t, func(t *testing.T) {
+		testkit.Bubble(t, func(t *testing.T) {
 			b, _ := dead(t)
 			time.Sleep(2 * fdbjobs.DefaultTimeout)
 			b.upkeep()
@@ -233,7 +233,7 @@ func TestRowsOfDeadRuns(t *testing.T) {
 		})
 	})
 	t.Run("late run", func(t *testing.T) {
-		bubbletest.Test(t, func(t *testing.T) {
+		testkit.Bubble(t, func(t *testing.T) {
 			b, name := dead(t)
 			time.Sleep(time.Hour)
 			now := time.Now()
@@ -243,7 +243,7 @@ func TestRowsOfDeadRuns(t *testing.T) {
 		})
 	})
 	t.Run("restart of the only process", func(t *testing.T) {
-		bubbletest.Test(t, func(t *testing.T) {
+		testkit.Bubble(t, func(t *testing.T) {
 			b, name := dead(t)
 			require.NoError(t, b.store.ForgetEndings(t.Context()))
 			now := time.Now()
@@ -256,7 +256,7 @@ func TestRowsOfDeadRuns(t *testing.T) {
 
 // The job of a waiting run is removed, too. It leaves the row of the run that it waits for.
 func TestRemovedWhileItWaits(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		old, name := b.predecessor()
 		endings["removed, and posted"](b)
@@ -283,7 +283,7 @@ func TestRemovedWhileItWaits(t *testing.T) {
 
 // A run that is asked to stop does not wait any longer.
 func TestStoppedWhileItWaits(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		old, name := b.predecessor()
 		endings["removed, and posted"](b)
@@ -300,7 +300,7 @@ func TestStoppedWhileItWaits(t *testing.T) {
 
 // A run that another node has taken over, or that has no replication id yet, must stop at once.
 func TestRunsThatMayNotGoOn(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		old, name := b.predecessor()
 		time.Sleep(fdbjobs.DefaultTimeout) // it was cut off
@@ -328,7 +328,7 @@ func TestRunsThatMayNotGoOn(t *testing.T) {
 
 // What a target refused before the end of a run is listed, if the job is posted again meanwhile.
 func TestRefusedAtTheEnd(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		job := b.replicate("")
 		name := parsedID(job.ReplicationID())
@@ -347,7 +347,7 @@ func TestRefusedAtTheEnd(t *testing.T) {
 
 // A document of another database takes over the replication id of a document in a deleted one, which runs on until then.
 func TestPostedAfterTheDatabaseWasDeleted(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		old, name := b.predecessor()
 		require.NoError(t, b.database("x/_replicator").Delete(t.Context()))

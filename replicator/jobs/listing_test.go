@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -88,7 +88,7 @@ func TestListFilters(t *testing.T) {
 // A search finds texts in what lists show, page by page, and looks at a bounded number of jobs for
 // each page.
 func TestListSearch(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	b := setup(t)
 	b.create(repdb)

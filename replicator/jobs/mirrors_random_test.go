@@ -15,7 +15,7 @@ import (
 	"settee/fdbjobs"
 	"settee/fdbjobs/upkeep"
 	"settee/internal/seeds"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -25,7 +25,7 @@ import (
 // jobs run to all kinds of ends, on a store with all faults. In the end the rows of each mirror, their sums and their
 // indexes must agree with the jobs, and nothing is left of mirrors that are gone.
 func TestRandomMirrors(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	var mu sync.Mutex
 	seen := map[string]int{}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/replicator"
@@ -198,7 +198,7 @@ func TestParkedJobsOfDeletedDatabase(t *testing.T) {
 
 // A run that dies after Parking leaves its row to the next run.
 func TestRowOfDeadRun(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		job := b.replicate(`"continuous": true`)
 		run := b.accept()

@@ -8,14 +8,14 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 )
 
 // TestParkingSimulationFindsLostWakes leaves out the check of [jobs.Run.Park] whether the row was woken. The simulation
 // must find that.
 func TestParkingSimulationFindsLostWakes(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	for seed := range uint64(50) { // the first ones find it nearly always
 		found := false

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"settee/internal/seeds"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 )
 
@@ -16,7 +16,7 @@ import (
 // are late and repeat rows, on a store with all faults. In the end each change is copied, although no parked job has run
 // by itself. Only feeds that leave out changes need comparisons.
 func TestParkingSimulation(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	var mu sync.Mutex
 	seen := map[string]int{}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -17,7 +17,7 @@ const pausedMember = `, "paused": true`
 
 // A paused job keeps its errors and the time of its next run, and has them again when it is resumed.
 func TestPausedJobsKeepTheirWait(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		b.create(repdb)
 		rev := b.put(repdb, "d", "", `"continuous": true`)
@@ -61,7 +61,7 @@ func TestPausedJobsKeepTheirWait(t *testing.T) {
 func TestPausedRun(t *testing.T) {
 	for name, again := range map[string]bool{"paused": false, "paused and resumed": true} {
 		t.Run(name, func(t *testing.T) {
-			bubbletest.Test(t, func(t *testing.T) {
+			testkit.Bubble(t, func(t *testing.T) {
 				b := setup(t)
 				b.create(repdb)
 				rev := b.put(repdb, "d", "", "")
@@ -111,7 +111,7 @@ func TestPausedRun(t *testing.T) {
 // A document may be paused from its beginning, together with a change of its replication, and while its job is parked or
 // waits for a schedule.
 func TestPausesOfJobsThatDoNotRun(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		b.create(repdb)
 		rev := b.put(repdb, "new", "", `"schedule": "0 3 * * *"`+pausedMember)

@@ -6,14 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
 // The jobs of a paused database say so, and since when. Its share keeps what it was before.
 func TestPauses(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		b.create(repdb)
 		b.create("a/_replicator")

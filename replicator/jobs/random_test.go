@@ -20,7 +20,7 @@ import (
 	"settee/fdbjobs"
 	"settee/fdbjobs/upkeep"
 	"settee/internal/seeds"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -33,7 +33,7 @@ import (
 // databases, run jobs to all kinds of ends, die, and do upkeep, on a store with all faults. In
 // the end jobs and documents must agree.
 func TestRandom(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	var mu sync.Mutex
 	seen := map[string]int{}

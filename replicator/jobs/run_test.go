@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/bubbletest"
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
 	"settee/replicator"
@@ -20,7 +19,7 @@ import (
 )
 
 func TestJobLifeCycle(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		job := b.replicate("")
 		time.Sleep(time.Second) // of the bubble's clock
@@ -101,7 +100,7 @@ func TestUpdateOfUnknownResult(t *testing.T) {
 
 // The state of a job that waits for changes is written once a minute, and the job is kept alive meanwhile.
 func TestUnchangedState(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		id := b.replicate("").ID
 		run := b.accept()
@@ -139,7 +138,7 @@ func TestUnchangedState(t *testing.T) {
 // A job that crashed, and that was accepted by a node that died before its run began, is pending
 // in its own state, in listings and in counts.
 func TestAcceptedAfterACrashButNotStarted(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		b.create(repdb)
 		b.put(repdb, "a", "", `"continuous": true`)
@@ -270,7 +269,7 @@ func TestReplacedDefinitionWithAnotherReplicationID(t *testing.T) {
 }
 
 func TestLargeStatesAreTruncated(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	b := setup(t, jobs.Options{MaxHistory: 100})
 	job := b.replicate("")
@@ -503,7 +502,7 @@ func TestLost(t *testing.T) {
 			require.ErrorIs(b, <-ended, context.Canceled)
 		},
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			b := setup(t)
 			require.NoError(t, b.store.SetTimeout(t.Context(), 30*time.Second))
 			b.replicate("")

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/sealed"
@@ -97,7 +97,7 @@ func TestSealedJobs(t *testing.T) {
 
 // A node without the key of a job leaves the job to other nodes and reports why.
 func TestJobWithoutTheKey(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		has, hasNot := b.withKeys(sealedtest.Keys(t, "a")), b.withKeys(sealedtest.Keys(t, "b"))
 		has.create("_replicator")

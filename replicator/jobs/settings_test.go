@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -15,7 +15,7 @@ import (
 
 // A changed setting applies from its next use.
 func TestSettingsThatChange(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var current atomic.Pointer[jobs.Settings]
 		current.Store(&jobs.Settings{MaxHistory: 10, TransientMaxAge: time.Hour})
 		b := setup(t, jobs.Options{
@@ -47,7 +47,7 @@ func TestSettingsThatChange(t *testing.T) {
 
 // A transient job is kept for the requests that wait for it, even if the setting is 0.
 func TestTransientJobsAreKeptForTheirRequests(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t, jobs.Options{Settings: func() jobs.Settings { return jobs.Settings{MaxHistory: 10} }})
 		posted := b.replicate("")
 		require.NoError(t, b.accept().Complete(t.Context(), nil))

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/pebblekv"
@@ -108,7 +108,7 @@ func TestList(t *testing.T) {
 
 // A page may begin further on than one transaction skips.
 func TestListSkipsMany(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	b := setupOn(t, enginetest.Memory(t))
 	const n = 2*jobs.SkipAtOnce + 3

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
 	"settee/replicator"
@@ -220,7 +220,7 @@ func TestIDsThatAreTooLong(t *testing.T) {
 }
 
 func TestAwait(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		_, err := b.store.Await(t.Context(), "nope", "")
 		require.ErrorIs(t, err, jobs.ErrNotFound)

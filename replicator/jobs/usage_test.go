@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/replicator/jobs"
 )
 
@@ -50,7 +50,7 @@ func TestEntitlements(t *testing.T) {
 
 // Charging begins when a job is accepted, not when a node began to wait for one.
 func TestWaitingIsNotCharged(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		b.create(repdb)
 		taken := make(chan *jobs.Run)
@@ -72,7 +72,7 @@ func TestWaitingIsNotCharged(t *testing.T) {
 
 // TestWeights: the weights of many databases are set, and fall back when they are no longer configured.
 func TestWeights(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
 		const databases = 120
 		weights := map[string]float64{"no replicator database": 2, "missing/_replicator": 2}

@@ -15,13 +15,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 )
 
 // Databases have equal parts in each hour, with any number of jobs, and all their jobs have turns.
 func TestEqualParts(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	inWorld(t, slots12, func(w *world) {
 		const hours = 2
 		w.add("a/_replicator", 5, true)
@@ -49,7 +49,7 @@ func TestEqualParts(t *testing.T) {
 
 // Parts are proportional to shares, even if they are not whole slots.
 func TestUnequalShares(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	sets := []string{
 		"replicator.shares/half/_replicator=50", "replicator.shares/two/_replicator=200",
 		"replicator/max_jobs=8", // 24 on three nodes: shares of 3.4, 6.9 and 13.7 slots
@@ -95,7 +95,7 @@ func TestUnequalShares(t *testing.T) {
 
 // Other databases get what a database cannot use, by weight.
 func TestMaxMin(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	sets := append([]string{"replicator.shares/two/_replicator=200"}, slots12...)
 	inWorld(t, sets, func(w *world) {
 		w.start("n1", "n2", "n3")
@@ -116,7 +116,7 @@ func TestMaxMin(t *testing.T) {
 
 // A database with many new jobs has its half within ten minutes, and not more.
 func TestManyNewJobs(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	inWorld(t, []string{"replicator/max_jobs=10"}, func(w *world) {
 		w.start("n1", "n2", "n3")
 		w.add("old/_replicator", 200, true)
@@ -134,7 +134,7 @@ func TestManyNewJobs(t *testing.T) {
 // After idle time, a database neither owes nor is owed running time, whether its documents or the whole database were
 // deleted.
 func TestIdleDatabase(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	inWorld(t, slots12, func(w *world) {
 		w.start("n1", "n2", "n3")
 		for _, name := range []string{"busy", "idle", "gone"} {
@@ -163,7 +163,7 @@ func TestIdleDatabase(t *testing.T) {
 
 // Jobs that crash are charged for their time, and do not affect others.
 func TestCrashingNeighbours(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	inWorld(t, slots12, func(w *world) {
 		w.start("n1", "n2", "n3")
 		w.add("bad/_replicator", 0, true).crashes = true
@@ -181,7 +181,7 @@ func TestCrashingNeighbours(t *testing.T) {
 
 // One-shot replications are charged to their database and are not stopped. Others wait for them at most.
 func TestOneShotNeighbours(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	inWorld(t, slots12, func(w *world) {
 		w.start("n1", "n2", "n3")
 		w.add("a/_replicator", 50, true)

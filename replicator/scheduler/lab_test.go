@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/enginetest"
@@ -46,7 +46,7 @@ type lab struct {
 // inLab runs a test in a bubble. It completes the options of the jobs.
 func inLab(t *testing.T, opts jobs.Options, sets []string, test func(l *lab)) {
 	t.Helper()
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db := enginetest.Memory(t)
 		faulty := faultkv.Wrap(db, faultkv.Options{Seed: 1, Rates: faultkv.Rates{
 			faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.2, faultkv.UnknownNotCommitted: 0.05,

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 )
 
 // slots12 are the slots of these tests, on three nodes.
@@ -35,7 +35,7 @@ func (w *world) waitsFor(database string, rotations float64, rotation time.Durat
 
 // Nodes join, leave and die. The parts stay the same, and no job runs on two nodes.
 func TestPartsWhileNodesComeAndGo(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	inWorld(t, slots12, func(w *world) {
 		w.add("a/_replicator", 10, true)
 		w.add("b/_replicator", 60, true)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/config"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -52,7 +52,7 @@ func (f freezing) Transact(ctx context.Context, fn func(kv.Transaction) error) e
 }
 
 func TestOverdue(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var store, configuration barrier
 		db := freezing{enginetest.Memory(t), &store}
 		layer := fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{})

@@ -20,7 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"settee/fdbjobs"
-	"settee/internal/logtest"
+	"settee/internal/testkit"
 	"settee/pkg/config"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/docstore"
@@ -41,7 +41,7 @@ const limit = 2 * time.Minute
 // cluster is a store with its nodes.
 type cluster struct {
 	t   *testing.T
-	log *logtest.Journal
+	log *testkit.Journal
 	// open opens the store as another process would.
 	open func(jobs.Options) *jobs.Store
 	// documents opens the store's databases, without faults.
@@ -54,7 +54,7 @@ func newCluster(t *testing.T) *cluster {
 	documents := func(hooks docstore.Hooks) *docstore.Store {
 		return docstore.Open(db, docsPrefix, docstore.Options{Hooks: hooks})
 	}
-	return &cluster{t: t, documents: documents, log: new(logtest.Journal), open: func(opts jobs.Options) *jobs.Store {
+	return &cluster{t: t, documents: documents, log: new(testkit.Journal), open: func(opts jobs.Options) *jobs.Store {
 		faulty := faultkv.Wrap(db, faultkv.Options{Seed: processes.Add(1), Rates: faultkv.Rates{
 			faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.1, faultkv.UnknownNotCommitted: 0.05,
 			faultkv.TooOld: 0.01, faultkv.Delay: 0.05, faultkv.SpuriousWatch: 0.1,

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -72,7 +72,7 @@ type tally struct {
 
 func inWorld(t *testing.T, sets []string, test func(w *world)) {
 	t.Helper()
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		w := &world{
 			T: t, db: enginetest.Memory(t), settings: newSettings(t, sets...), began: time.Now(), nodes: map[string]*simulated{},
 			owners: map[string]*tally{}, runs: map[string]*simulatedJob{},

@@ -17,8 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"settee/fdbjobs"
-	"settee/internal/bubbletest"
-	"settee/internal/logtest"
+	"settee/internal/testkit"
 	"settee/pkg/config"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/kv"
@@ -46,13 +45,13 @@ type lab struct {
 	settings  atomic.Pointer[config.Config]
 	mu        sync.Mutex
 	changed   chan struct{}
-	log       logtest.Journal
+	log       testkit.Journal
 }
 
 // inLab runs a test in a bubble. Its server a.example is in memory.
 func inLab(t *testing.T, test func(l *lab)) {
 	t.Helper()
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		source := newSource(t)
 		l := newLab(t, source, couchtest.Pipe(t, map[string]http.Handler{"a.example": source}))
 		test(l)

@@ -10,8 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/replicator/worker"
 )
 
@@ -54,7 +53,7 @@ func TestAnswersThatAreNotAboutADocument(t *testing.T) {
 
 // A proxy cuts off all answers after some minutes. A run without changes tolerates that any number of times.
 func TestAnIdleFeedIsCutAgainAndAgain(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		source, _, begin := pipedStubs(t)
 		source.add("d0", "1-a", `{"_id":"d0","_rev":"1-a"}`)
 		var opened atomic.Int32
@@ -96,7 +95,7 @@ func beat(w http.ResponseWriter, r *http.Request, d time.Duration) {
 
 // A live feed does not say how far it has got if its filter passes nothing.
 func TestAFilterThatLetsNothingThroughMakesProgress(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		source, _, begin := pipedStubs(t)
 		var last atomic.Int32
 		source.on("POST /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
@@ -117,7 +116,7 @@ func TestAFilterThatLetsNothingThroughMakesProgress(t *testing.T) {
 
 // A filter may take long to leave out changes, but only as long as there are such changes.
 func TestAFilteredFeedOfHeartbeatsEnds(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	const nothingBut = "source: the changes feed of http://a.example/db/ has had nothing but heartbeats for "
 	for name, test := range map[string]struct {
@@ -134,7 +133,7 @@ func TestAFilteredFeedOfHeartbeatsEnds(t *testing.T) {
 		"it gives another answer": {left: `{"results":`, info: `"doc_count":-5`, lasts: 24 * time.Hour, says: "how many changes are left is not known"},
 	} {
 		for _, continuous := range []string{"false", "true"} {
-			bubbletest.Run(t, name+", continuous: "+continuous, func(t *testing.T) {
+			testkit.RunBubble(t, name+", continuous: "+continuous, func(t *testing.T) {
 				source, _, begin := pipedStubs(t)
 				source.add("a", "1-a", `{"_id":"a","_rev":"1-a"}`)
 				var quiet time.Time // start of the heartbeats
@@ -155,7 +154,7 @@ func TestAFilteredFeedOfHeartbeatsEnds(t *testing.T) {
 			})
 		}
 	}
-	bubbletest.Run(t, "it comes to its end", func(t *testing.T) {
+	testkit.RunBubble(t, "it comes to its end", func(t *testing.T) {
 		source, target, begin := pipedStubs(t)
 		source.add("a", "1-a", `{"_id":"a","_rev":"1-a"}`)
 		source.add("b", "1-a", `{"_id":"b","_rev":"1-a"}`)
@@ -243,7 +242,7 @@ func TestLeavesAreWrittenOnce(t *testing.T) {
 
 // A run that began with since=now and saw nothing must not make the next one skip changes.
 func TestNowIsTheTimeOfTheFirstRun(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		source, target, begin := pipedStubs(t)
 		var asked []string
 		source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {

@@ -13,9 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
-	"settee/internal/racetest"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/sockopt"
 	"settee/replicator"
@@ -91,10 +89,10 @@ func mostMemory(workers, connections, document int) int {
 
 // The memory of a run is bounded for documents and attachments of any size. The peers of this test hold nothing.
 func TestMemoryIsBounded(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	quietly(t)
 	documents, largest := 80, 8<<20
-	if racetest.Enabled { // slow, and pointless for memory
+	if testkit.Race { // slow, and pointless for memory
 		documents, largest = 24, 1<<20
 	}
 	for name, test := range map[string]struct {
@@ -108,7 +106,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &hostilePair{source: couchtest.NewHostile(1), target: couchtest.NewHostile(2)}
-			if racetest.Enabled {
+			if testkit.Race {
 				test.attachment = min(test.attachment, 10<<20)
 			}
 			for i := range documents {
@@ -135,7 +133,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			t.Logf("%d MiB of at most %d, of %d", counts.most>>20, mostMemory(test.workers, 20, largest)>>20, counts.read>>20)
 			require.Greater(t, counts.read, int(test.attachment))
 			require.Less(t, counts.most, mostMemory(test.workers, 20, largest))
-			if !racetest.Enabled {
+			if !testkit.Race {
 				require.Greater(t, counts.read, mostMemory(test.workers, 20, largest), "the bound is less than the whole")
 			}
 		})
@@ -158,7 +156,7 @@ func TestAttachmentsAreStreamed(t *testing.T) {
 
 // A replication that waits for changes holds only its feed's connection.
 func TestAReplicationThatWaitsHoldsItsFeedOnly(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		source, target := bareStub(t), bareStub(t)
 		source.add("d0", "1-a", `{"_id":"d0","_rev":"1-a"}`)
 		live(source)
@@ -182,13 +180,13 @@ func TestAReplicationThatWaitsHoldsItsFeedOnly(t *testing.T) {
 
 // A batch has fewer rows if they are large.
 func TestLargeRows(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	quietly(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(50))
 	p := &hostilePair{source: couchtest.NewHostile(1), target: couchtest.NewHostile(2)}
 	p.guard()
 	rows := 300
-	if racetest.Enabled {
+	if testkit.Race {
 		rows = 60
 	}
 	for i := range rows {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 )
 
 func TestBulkPauseAfter(t *testing.T) {
@@ -19,7 +19,7 @@ func TestBulkPauseAfter(t *testing.T) {
 }
 
 func TestBulkPauseEnds(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var p bulkPause
 		for range maxBulkFailures {
 			require.True(t, p.over())

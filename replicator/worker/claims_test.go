@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/seeds"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/couch"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
@@ -249,7 +249,7 @@ func (o *ordeal) run(continuous bool) (worker.Result, error) {
 // Under all faults of requests, databases, checkpoints and runs, every document below a checkpoint is on the target, or
 // was refused and listed, and a run without faults copies everything that is missing.
 func TestCheckpointsClaimNothingThatIsNotThere(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	seeds.Each(t, 0, 60, func(t *testing.T, seed uint64) {
 		o := newOrdeal(t, seed)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/couch"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
@@ -278,7 +278,7 @@ func TestBulkAnswersThatBreakOff(t *testing.T) {
 }
 
 func TestPendingChangesAreAskedFor(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		source, target, begin := pipedStubs(t)
 		source.addSmall(4)
 		blocked := make(chan struct{})

@@ -15,9 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
-	"settee/internal/racetest"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/couch"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/sockopt"
@@ -40,7 +38,7 @@ func newHostilePair(t *testing.T) *hostilePair {
 		p.source.Add(fmt.Sprintf("d%d", i), 100+10*i)
 	}
 	large, attachment := 300_000, int64(100_000)
-	if racetest.Enabled { // slow, and the size shows no races
+	if testkit.Race { // slow, and the size shows no races
 		large, attachment = 60_000, 10_000
 	}
 	p.source.Add("large", large)
@@ -199,10 +197,10 @@ func quietly(t *testing.T) {
 // A run against a peer that does something wrong ends soon, with an error that names the fault or the limit that was
 // exceeded, and leaves nothing except true checkpoints. The next run, against a peer that behaves, copies everything.
 func TestHostilePeers(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	quietly(t)
 	for _, m := range misdeeds() {
-		bubbletest.Run(t, m.name(), func(t *testing.T) {
+		testkit.RunBubble(t, m.name(), func(t *testing.T) {
 			p := newHostilePair(t)
 			p.side(m.side).Switch(m.fault, m.at)
 			began := time.Now()
@@ -254,7 +252,7 @@ func TestOneByteASecond(t *testing.T) {
 	quietly(t)
 	for side, endpoints := range map[string][]couchtest.Endpoint{"source": sourceEndpoints, "target": targetEndpoints} {
 		for _, at := range endpoints {
-			bubbletest.Run(t, side+"/"+string(at), func(t *testing.T) {
+			testkit.RunBubble(t, side+"/"+string(at), func(t *testing.T) {
 				p := newHostilePair(t)
 				p.side(side).Switch(couchtest.OneByteASec, at)
 				stopped, stop := context.WithCancel(context.Background())
@@ -284,7 +282,7 @@ func TestCookiesThatAlwaysExpire(t *testing.T) {
 			if at == couchtest.Put {
 				continue // there it means a validation function's refusal
 			}
-			bubbletest.Run(t, side+"/"+string(at), func(t *testing.T) {
+			testkit.RunBubble(t, side+"/"+string(at), func(t *testing.T) {
 				p := newHostilePair(t)
 				shared := &worker.Shared{}
 				with := func(cfg *worker.Config, _ *worker.Job) { cfg.Shared = shared }
@@ -316,7 +314,7 @@ func TestFaultsThatPass(t *testing.T) {
 		default:
 			continue
 		}
-		bubbletest.Run(t, m.name(), func(t *testing.T) {
+		testkit.RunBubble(t, m.name(), func(t *testing.T) {
 			p := newHostilePair(t)
 			p.side(m.side).Switch(m.fault, m.at)
 			pass := 500 * time.Millisecond
@@ -334,7 +332,7 @@ func TestFaultsThatPass(t *testing.T) {
 
 // An attachment reaches the target unchanged or not at all. This target checks nothing.
 func TestAttachmentsAreTheSourcesOrNotThere(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		p := newHostilePair(t)
 		p.source.Switch(couchtest.WrongDigest, couchtest.Get)
 		_, err := p.run(t)
@@ -349,7 +347,7 @@ func TestAttachmentsAreTheSourcesOrNotThere(t *testing.T) {
 
 // A live feed that sends white space for ever after its rows is not one that waits.
 func TestLiveFeedsWithoutSense(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		p := newHostilePair(t)
 		transport := couchtest.Pipe(t, map[string]http.Handler{
 			"b.example": p.target,
@@ -376,7 +374,7 @@ func TestLiveFeedsWithoutSense(t *testing.T) {
 func TestADocumentWithVeryManyLeaves(t *testing.T) {
 	t.Parallel()
 	leaves := 100_000
-	if racetest.Enabled {
+	if testkit.Race {
 		leaves /= 10
 	}
 	source, target := stubs(t, 0)

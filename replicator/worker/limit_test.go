@@ -11,9 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
-	"settee/internal/racetest"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
 	"settee/replicator/worker"
@@ -71,8 +69,8 @@ func (p *hostilePair) to(t *testing.T, target http.Handler) {
 }
 
 func TestPortionsStayBelowTheTargetsLimit(t *testing.T) {
-	racetest.Skip(t)
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.SkipRace(t)
+	testkit.Bubble(t, func(t *testing.T) {
 		p := newHostilePair(t)
 		p.many(10_000)
 		target := &sized{Hostile: p.target, limit: 20_000}
@@ -106,8 +104,8 @@ func TestPortionsStayBelowTheTargetsLimit(t *testing.T) {
 }
 
 func TestPortionsGrowBack(t *testing.T) {
-	racetest.Skip(t)
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.SkipRace(t)
+	testkit.Bubble(t, func(t *testing.T) {
 		p := newHostilePair(t)
 		p.many(16_000)
 		target := &sized{Hostile: p.target, limit: 50_000, relents: 50}
@@ -161,7 +159,7 @@ func TestTargetsThatHangUpOnLargeRequests(t *testing.T) {
 
 // TestServersOwnLimits uses targets that refuse documents of more than 200 kB.
 func TestServersOwnLimits(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	for name, start := range map[string]func(t *testing.T) couchtest.Peer{
 		"PouchDB Server": func(t *testing.T) couchtest.Peer {
 			server := couchtest.Start(t)
@@ -201,7 +199,7 @@ func TestServersOwnLimits(t *testing.T) {
 // CouchDB refuses a request by its length before it reads the body, and closes the connection. The document is listed
 // although the answer comes while the attachment is sent.
 func TestCouchDBRefusesLargeAttachments(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	server := couchtest.StartCouchDB(t, map[string]map[string]string{"chttpd": {"max_http_request_size": "2000000"}})
 	target := server.DB(t, "target")

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
 	"settee/replicator/worker"
@@ -24,7 +24,7 @@ func TestCopiesALargeTree(t *testing.T) {
 	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
 		t.Parallel()
 		p := couchtest.Population{Seed: 1, Docs: 1_100, Conflicted: 100, Deleted: 100, Attachments: couchtest.Sizes(1, 30, 2<<20)}
-		if racetest.Enabled { // slow, and the size shows no races
+		if testkit.Race { // slow, and the size shows no races
 			p = couchtest.Population{Seed: 1, Docs: 550, Conflicted: 50, Deleted: 50, Attachments: couchtest.Sizes(1, 30, 200_000)}
 		}
 		began := time.Now()

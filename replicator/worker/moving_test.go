@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 )
 
 // answering answers each request with a status.
@@ -25,7 +25,7 @@ func (status answering) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func TestMovedBytes(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var m moved
 		require.True(t, m.last().IsZero())
 		ask := func(path, body string, status int) bool {

@@ -12,13 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/replicator"
 	"settee/replicator/worker"
 )
 
 func TestAnIdleRunParks(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		l := newLot(t)
 		l.source.change("a")
 		r := l.begin(false)
@@ -44,7 +44,7 @@ func TestAnIdleRunParks(t *testing.T) {
 
 // A checkpoint that was written by the clock needs no other one.
 func TestAParkedRunWritesNoSecondCheckpoint(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		l := newLot(t)
 		l.source.change("a")
 		r := l.begin(false)
@@ -58,7 +58,7 @@ func TestAParkedRunWritesNoSecondCheckpoint(t *testing.T) {
 }
 
 func TestAnEmptySourceParks(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		l := newLot(t)
 		r := l.begin(false)
 		require.Equal(t, []bool{true}, l.told())
@@ -77,7 +77,7 @@ func TestRunsThatCannotPark(t *testing.T) {
 		"without checkpoints": {`"use_checkpoints":false`},
 		"not continuous":      {`"continuous":false`},
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			l := newLot(t)
 			l.rep = replication(t, "http://a.example/db", "http://b.example/db", append([]string{`"continuous":true`}, fields...)...)
 			if name == "not continuous" {
@@ -102,7 +102,7 @@ func TestNoChangeIsMissedBetweenTheLookAndThePark(t *testing.T) {
 	for _, fields := range [][]string{nil, {`"doc_ids":["a","b","x"]`}} {
 		for _, id := range []string{"x", "filtered"} {
 			for step := range 14 {
-				bubbletest.Run(t, fmt.Sprint(len(fields), id, step), func(t *testing.T) {
+				testkit.RunBubble(t, fmt.Sprint(len(fields), id, step), func(t *testing.T) {
 					l := newLot(t, fields...)
 					l.source.change("a")
 					r := l.begin(false)
@@ -159,7 +159,7 @@ func TestNoChangeIsMissedBetweenTheLookAndThePark(t *testing.T) {
 // A run whose last look fails goes on.
 func TestARunThatCannotLookGoesOn(t *testing.T) {
 	for _, at := range []string{"PUT /_local", "GET ", "GET /_changes normal1", "announcement"} {
-		bubbletest.Run(t, at, func(t *testing.T) {
+		testkit.RunBubble(t, at, func(t *testing.T) {
 			l := newLot(t)
 			l.cfg.RetriesPerRequest = 0
 			l.source.change("a")
@@ -193,7 +193,7 @@ func TestARunThatCannotLookGoesOn(t *testing.T) {
 
 // Filtered changes come all the time. They end no attempt before the filter was asked, and the run parks between two.
 func TestAFilteredRunParks(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		l := newLot(t, `"doc_ids":["a"]`)
 		l.source.change("a")
 		r := l.begin(false)
@@ -215,7 +215,7 @@ func TestAFilteredRunParks(t *testing.T) {
 // An idle run stays idle while its feed is cut off and opened again, and while it asks how far a filter has got.
 func TestAnIdleRunStaysIdle(t *testing.T) {
 	for _, fields := range [][]string{nil, {`"doc_ids":["a"]`}} {
-		bubbletest.Run(t, fmt.Sprint(fields), func(t *testing.T) {
+		testkit.RunBubble(t, fmt.Sprint(fields), func(t *testing.T) {
 			l := newLot(t, fields...)
 			l.source.change("a")
 			r := l.begin(false)
@@ -230,7 +230,7 @@ func TestAnIdleRunStaysIdle(t *testing.T) {
 
 // A run that cannot reach its source goes on, and is not idle again before its feed is open.
 func TestARunWithoutItsSourceDoesNotPark(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		l := newLot(t)
 		l.source.change("a")
 		r := l.begin(false)
@@ -261,7 +261,7 @@ func TestARunWithoutItsSourceDoesNotPark(t *testing.T) {
 }
 
 func TestAStopEndsAParkingRun(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		l := newLot(t)
 		l.source.change("a")
 		r := l.begin(false)
@@ -283,7 +283,7 @@ func TestAStopEndsAParkingRun(t *testing.T) {
 // slot asks whenever the run is idle.
 func TestARunThatIsAskedAllTheTimeReadsItsChanges(t *testing.T) {
 	for _, fields := range [][]string{nil, {`"doc_ids":["a","x"]`}} {
-		bubbletest.Run(t, fmt.Sprint(fields), func(t *testing.T) {
+		testkit.RunBubble(t, fmt.Sprint(fields), func(t *testing.T) {
 			l := newLot(t, fields...)
 			l.source.change("a")
 			changed := 0

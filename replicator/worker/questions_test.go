@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/replicator"
 	"settee/replicator/worker"
 )
@@ -113,7 +113,7 @@ func TestTheTargetIsAskedAboutDocumentsThatTheFeedRepeats(t *testing.T) {
 
 // A live feed brings one change at a time. What others write to both sides may change there at any time.
 func TestALiveFeedAsksAgainAfterFewChanges(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		source, target, begin := pipedStubs(t)
 		next := feedOnDemand(source)
 		var known atomic.Bool

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
 	"settee/replicator/worker"
@@ -333,7 +333,7 @@ func TestRefusalsAreListedBeforeACheckpointCoversThem(t *testing.T) {
 
 // The number of refusals that wait to be listed is bounded, and all are counted.
 func TestTheLatestRefusalsAreListed(t *testing.T) {
-	racetest.Skip(t)
+	testkit.SkipRace(t)
 	t.Parallel()
 	const n = 3*replicator.MaxFailures + 3
 	source, target := stubs(t, n)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/replicator"
 	"settee/replicator/worker"
 )
@@ -65,7 +65,7 @@ func feedOnDemand(s *stub) (next func()) {
 }
 
 func TestProgressIsLive(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		source, _, begin := pipedStubs(t)
 		next := feedOnDemand(source)
 		began := time.Now()
@@ -124,7 +124,7 @@ func TestProgressIsLive(t *testing.T) {
 }
 
 func TestAShortRunReportsNothingBeforeItsEnd(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		source, target, begin := pipedStubs(t)
 		source.addSmall(3)
 		target.on("POST /_revs_diff", func(http.ResponseWriter, *http.Request, []byte) bool {
@@ -140,7 +140,7 @@ func TestAShortRunReportsNothingBeforeItsEnd(t *testing.T) {
 
 // A request that is repeated shows before the run has changed anything.
 func TestTroubleIsReportedWithinASecond(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		source, _, begin := pipedStubs(t)
 		source.fail("GET ", 500, `{"error":"internal","reason":"ill"}`)
 		began := time.Now()
@@ -158,7 +158,7 @@ func TestTroubleIsReportedWithinASecond(t *testing.T) {
 
 // ReportInterval is the longest time between two reports even if changes come just before one is due.
 func TestAChangeDelaysNoReport(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		source, _, begin := pipedStubs(t)
 		next := feedOnDemand(source)
 		began := time.Now()
@@ -207,7 +207,7 @@ func TestStatisticsStartFromTheCheckpoint(t *testing.T) {
 			counters: `,"missing_checked":-1,"missing_found":1e300,"docs_read":"3","docs_written":9223372036854775807,"doc_write_failures":null,"bulk_get_docs":[],"bulk_get_attempts":1.5`,
 		},
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			source, target, cfg := piped(t)
 			source.addSmall(2)
 			local := `{"_rev":"0-1","session_id":"s","source_last_seq":"2-x","history":[{"session_id":"s","recorded_seq":"2-x"` + test.counters +
@@ -253,7 +253,7 @@ func TestStatisticsStartFromTheCheckpoint(t *testing.T) {
 
 // With a filter, the changes that the source counts are those before the filter.
 func TestPendingChangesOfAFilteredFeed(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		source, target, begin := pipedStubs(t)
 		source.addSmall(5)
 		steps := make(chan struct{})
@@ -305,7 +305,7 @@ func TestPendingChangesOfAFilteredFeed(t *testing.T) {
 }
 
 func TestALostJobEndsTheRun(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		_, _, cfg := piped(t)
 		lost := errors.New("lost")
 		began := time.Now()

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
 	"settee/replicator/worker"
@@ -92,7 +92,7 @@ func count(requests []string, one string) (n int) {
 // A run of a mirror's job copies `_security` at its start, before any document. A woken one asks the source once, before it
 // parks again.
 func TestSecurityIsCopied(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		l, source, target := mirroredLot(t)
 		l.source.change("d")
 		l.patiently(l.begin(false))
@@ -130,7 +130,7 @@ func TestSecurityIsCopied(t *testing.T) {
 
 // A change between the look at the object and the park is not what the run has noted. One before the look is copied.
 func TestSecurityThatChangesWhileTheJobParks(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		l, source, target := mirroredLot(t)
 		l.source.change("d")
 		l.noting(func() error { // after the source's update_seq was read
@@ -144,7 +144,7 @@ func TestSecurityThatChangesWhileTheJobParks(t *testing.T) {
 
 // A run that is not idle for long looks at the object every SecurityInterval.
 func TestSecurityThatChangesDuringARun(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		l, source, target := mirroredLot(t)
 		l.cfg.SecurityInterval = 10 * time.Minute
 		r := l.begin(false)
@@ -188,7 +188,7 @@ func TestSecurityThatIsRefused(t *testing.T) {
 			func(source, _ *stub) { source.fail("GET /_security", 404, `{"error":"not_found","reason":"missing"}`) }, "", "",
 		},
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			l, _, _ := mirroredLot(t)
 			l.source.change("d")
 			test.ill(l.source.stub, l.target.stub)
@@ -209,7 +209,7 @@ func TestSecurityThatIsRefused(t *testing.T) {
 
 // A refusal ends also a run that has begun well.
 func TestSecurityThatIsRefusedLater(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		l, source, _ := mirroredLot(t)
 		l.patiently(l.begin(false))
 		source.set(`{"admins":{"names":["x"]}}`)
@@ -277,7 +277,7 @@ func TestParametersThatATargetRefuses(t *testing.T) {
 		"has neither":           {"", map[string]int{"n": 400, "partitioned": 501}, []string{"n=3&partitioned=true&q=4", "partitioned=true&q=4", "q=4"}, false},
 		"does not take the own": {`"create_target_params":{"n":2}`, map[string]int{"n": 400}, []string{"n=2&partitioned=true&q=4"}, true},
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			l, _, _ := mirroredLot(t)
 			fields := []string{`"continuous":true`, `"create_target":true`}
 			if test.more != "" {

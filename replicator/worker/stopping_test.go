@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/replicator"
 	"settee/replicator/worker"
 )
@@ -63,7 +63,7 @@ func lackUnwritten(target *stub) {
 // A batch of 100 documents takes 1,000 s, and a turn a minute. Each run writes what it has read, so that the turns come
 // to the end of the batch.
 func TestTurnsThatAreShorterThanABatch(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		source, target, begin := pipedStubs(t)
 		source.addSmall(100)
 		sendSlowly(source, 10*time.Second)
@@ -93,7 +93,7 @@ func TestTurnsThatAreShorterThanABatch(t *testing.T) {
 // A run that is stopped ends in time even if neither side answers.
 func TestStopsAreBounded(t *testing.T) {
 	for _, silent := range []string{"POST /_bulk_get", "POST /_bulk_docs"} {
-		bubbletest.Run(t, silent, func(t *testing.T) {
+		testkit.RunBubble(t, silent, func(t *testing.T) {
 			source, target, begin := pipedStubs(t)
 			source.addSmall(10)
 			side := map[bool]*stub{true: source, false: target}[silent == "POST /_bulk_get"]
@@ -112,7 +112,7 @@ func TestStopsAreBounded(t *testing.T) {
 
 // At each moment the statistics agree with each other, whichever way documents are read.
 func TestStatisticsAgreeWithinARun(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		source, _, begin := pipedStubs(t)
 		for i := range 60 { // ten fill a portion
 			id := fmt.Sprintf("d%d", i)

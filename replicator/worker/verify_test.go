@@ -19,9 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
-	"settee/internal/racetest"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/sockopt"
 	"settee/replicator"
@@ -421,9 +419,9 @@ func verifyStubs(t testing.TB, source, target http.Handler, edit ...func(*verify
 // Differences are passed on at once, and leaves that wait to be asked about again take a bounded part of memory: the
 // feed waits for them.
 func TestVerifyAwaitsABoundedNumberOfLeaves(t *testing.T) {
-	racetest.Skip(t)
-	shorttest.Skip(t)
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.SkipRace(t)
+	testkit.SkipShort(t)
+	testkit.Bubble(t, func(t *testing.T) {
 		const (
 			rows    = 400_000
 			idSize  = 400
@@ -481,7 +479,7 @@ func TestVerifyAwaitsABoundedNumberOfLeaves(t *testing.T) {
 
 // A document may have very many leaves. Those that are not the winner are read in portions.
 func TestVerifyADocumentWithManyLeaves(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		const n = 5_000
 		source, target := bareStub(t), bareStub(t)
 		listing(t, source)
@@ -518,7 +516,7 @@ func TestVerifyADocumentWithManyLeaves(t *testing.T) {
 
 // Documents without an id, of old releases, and those whose id the target rejects are missing there.
 func TestVerifyIDsThatTheTargetRejects(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		source, target := bareStub(t), bareStub(t)
 		listing(t, source)
 		for _, id := range []string{"", "good", "_bad", "better"} {
@@ -583,7 +581,7 @@ func TestVerifyEnds(t *testing.T) {
 			source.on("POST /_all_docs", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool { return refuse(w, 200, `{"rows":[]}`) })
 		}, nil, `was left out`},
 	} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			source, target := bareStub(t), bareStub(t)
 			listing(t, source)
 			source.addSmall(3)
@@ -600,7 +598,7 @@ func TestVerifyEnds(t *testing.T) {
 
 // An answer that is cut off is asked for again.
 func TestVerifyRepeatsAnswersThatAreCutOff(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		source, target := bareStub(t), bareStub(t)
 		listing(t, source)
 		source.rows = []string{`{"seq":"1-x","id":"d","changes":[{"rev":"1-a"},{"rev":"1-b"}]}`}

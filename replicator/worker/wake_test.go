@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/outbound"
 	"settee/pkg/sockopt"
@@ -41,7 +41,7 @@ func parkedLot(t *testing.T, fields ...string) *lot {
 
 func TestAWakeIsCheap(t *testing.T) {
 	for name, warm := range map[string]time.Duration{"at once": 0, "after ten minutes": 10 * time.Minute} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			l := parkedLot(t)
 			l.source.change("new")
 			r := l.begin(true)
@@ -65,7 +65,7 @@ func TestAWakeIsCheap(t *testing.T) {
 
 // A target that had what the run copied is asked from then on.
 func TestAWokenRunAsksATargetThatHasItAll(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		l := parkedLot(t)
 		l.state.Lacking.Unasked = 0
 		l.target.on("POST /_revs_diff", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
@@ -87,7 +87,7 @@ func TestAWokenRunAsksATargetThatHasItAll(t *testing.T) {
 
 // A run that was woken for nothing parks again, after it has looked at both databases.
 func TestAWakeForNothing(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		l := parkedLot(t)
 		r := l.begin(true)
 		require.Empty(t, l.told(), "what woke it may be about to come")
@@ -104,7 +104,7 @@ func TestAWakeForNothing(t *testing.T) {
 
 // A filter does not tell a live feed how far it has got, so such a run reads a feed that ends before and after.
 func TestAFilteredWake(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		l := parkedLot(t, `"doc_ids":["d1","new"]`)
 		for _, id := range []string{"other", "new"} {
 			l.source.change(id)
@@ -130,7 +130,7 @@ func TestAWokenRunNoticesADatabaseThatWasCreatedAnew(t *testing.T) {
 	for _, side := range []string{"source", "target"} {
 		for how, happens := range map[string]func(*changing){"while it was parked": forget, "at its checkpoint": misled} {
 			for _, changes := range []int{0, 1} {
-				bubbletest.Run(t, fmt.Sprint(side, " ", how, " ", changes), func(t *testing.T) {
+				testkit.RunBubble(t, fmt.Sprint(side, " ", how, " ", changes), func(t *testing.T) {
 					l := parkedLot(t)
 					happens(map[string]*changing{"source": l.source, "target": l.target}[side])
 					for range changes {

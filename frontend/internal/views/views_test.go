@@ -19,7 +19,7 @@ import (
 
 	"settee/frontend/internal/views"
 	"settee/frontend/internal/web"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/config"
 )
 
@@ -63,7 +63,7 @@ func get(t *testing.T, act web.Action, target string, headers ...string) *httpte
 }
 
 func TestManyClientsCostOneRunASecond(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var c counter
 		act := newViews().Watched(c.answer)
 		first := get(t, act, "/list", "Prefer", "wait=30")
@@ -87,7 +87,7 @@ func TestManyClientsCostOneRunASecond(t *testing.T) {
 }
 
 func TestAViewOfSomethingElse(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var c counter
 		act := newViews().Watched(c.answer, "skip")
 		tag := get(t, act, "/list", "Prefer", "wait=30").Header().Get("ETag")
@@ -107,7 +107,7 @@ func TestAViewOfSomethingElse(t *testing.T) {
 }
 
 func TestRequestsThatDoNotWait(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var c counter
 		act := newViews().Watched(c.answer)
 		tag := get(t, act, "/", "Prefer", "wait=1").Header().Get("ETag")
@@ -148,7 +148,7 @@ func TestFailuresAndLargeAnswersAreNotKept(t *testing.T) {
 
 // The answers that are kept have a bound in all, and room again when their clients have left.
 func TestAllAnswersTogetherAreBounded(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		large := make([]byte, 4<<20)
 		act := newViews().Watched(func(w http.ResponseWriter, r *http.Request) error {
 			_, err := w.Write(large)
@@ -178,7 +178,7 @@ func TestAllAnswersTogetherAreBounded(t *testing.T) {
 
 // An answer in one media type is not that in another.
 func TestMediaTypesAreApart(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		act := newViews().Watched(func(w http.ResponseWriter, r *http.Request) error {
 			return web.Respond(w, r, http.StatusOK, r.Header.Get("Accept"))
 		})
@@ -197,7 +197,7 @@ func TestMediaTypesAreApart(t *testing.T) {
 
 // What an action does not read makes no view of its own.
 func TestAViewIsWhatItsActionReads(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var c counter
 		act := newViews().Watched(func(w http.ResponseWriter, r *http.Request) error {
 			assert.Equal(t, "limit=2&skip=1", r.URL.RawQuery)
@@ -221,7 +221,7 @@ func TestAViewIsWhatItsActionReads(t *testing.T) {
 }
 
 func TestAViewThatTakesLongRunsLessOften(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		runs := 0
 		act := newViews().Watched(func(w http.ResponseWriter, r *http.Request) error {
 			runs++
@@ -237,7 +237,7 @@ func TestAViewThatTakesLongRunsLessOften(t *testing.T) {
 }
 
 func TestViewsAreFew(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var c counter
 		act := newViews().Watched(c.answer, "n")
 		tag := get(t, act, "/", "Prefer", "wait=1").Header().Get("ETag")

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend/internal/web"
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 )
 
 func by(user string) *http.Request {
@@ -28,7 +28,7 @@ func newScans() *web.Scans {
 }
 
 func TestScansHaveFewPlacesAndUsersTakeTurns(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		s := newScans()
 		places := int32(max(1, runtime.GOMAXPROCS(0)/2))
 		var running atomic.Int32
@@ -60,7 +60,7 @@ func TestScansHaveFewPlacesAndUsersTakeTurns(t *testing.T) {
 }
 
 func TestScansEndToWait(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		s := newScans()
 		release := make(chan struct{})
 		var all sync.WaitGroup
@@ -85,7 +85,7 @@ func TestScansEndToWait(t *testing.T) {
 }
 
 func TestScanRowsHasNoPlaceWhileItYields(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		s := newScans()
 		rows := func(yield func(int, error) bool) {
 			for i := range 250 {

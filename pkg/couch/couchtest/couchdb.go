@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"settee/internal/servers"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 )
 
 // CouchDBVariable is the environment variable with the URL of a CouchDB for tests: its root, with an administrator's
@@ -61,7 +61,7 @@ var sharedCouchDB = sync.OnceValues(openCouchDB)
 // package servers), it skips the test.
 func SharedCouchDB(t testing.TB) *CouchDB {
 	t.Helper()
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	server, err := sharedCouchDB()
 	if err != nil {
 		servers.LeaveOut(t, servers.NameCouchDB, err)
@@ -89,7 +89,7 @@ func openCouchDB() (*CouchDB, error) {
 // SharedCouchDB.
 func StartCouchDB(t testing.TB, settings map[string]map[string]string) *CouchDB {
 	t.Helper()
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	server, err := servers.StartCouchDB(t.Context(), servers.CouchDBOptions{Dir: t.TempDir(), Settings: settings})
 	if err != nil {
 		servers.LeaveOut(t, servers.NameCouchDB, err)

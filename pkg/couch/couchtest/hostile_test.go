@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 )
 
@@ -99,7 +99,7 @@ func TestHostileSessions(t *testing.T) {
 }
 
 func TestHostileInABubble(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		h := couchtest.NewHostile(1)
 		h.Switch(couchtest.OneByteASec, couchtest.Info)
 		client := &http.Client{Transport: couchtest.Pipe(t, map[string]http.Handler{"a.example": h})}

@@ -6,14 +6,14 @@ import (
 	"path/filepath"
 	"testing"
 
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 )
 
 // Script runs a Node.js script that may use the packages of this directory: pouchdb and nano, which are clients for
 // CouchDB. If the script fails, Script fails the test with the script's output.
 func Script(t testing.TB, script string, args ...string) {
 	t.Helper()
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	home, err := packageDir()
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"settee/internal/servers"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 )
 
 const (
@@ -69,7 +69,7 @@ func StartWithAdmin(t testing.TB, username, password string) *Server {
 
 func startFor(t testing.TB, s settings) *Server {
 	t.Helper()
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	server, err := start(t.TempDir(), s)
 	if err != nil {
 		t.Fatalf("starting PouchDB Server: %v", err)
@@ -94,7 +94,7 @@ var shared = sync.OnceValues(func() (*Server, error) {
 // process, when its standard input closes. Use [Server.DB] to keep tests apart.
 func Shared(t testing.TB) *Server {
 	t.Helper()
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	server, err := shared()
 	if err != nil {
 		t.Fatalf("starting PouchDB Server: %v", err)

@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
@@ -23,7 +23,7 @@ import (
 func Each(t *testing.T, test func(t *testing.T, db kv.Database)) {
 	t.Helper()
 	t.Parallel()
-	if !racetest.Enabled {
+	if !testkit.Race {
 		t.Run("memkv", func(t *testing.T) {
 			t.Parallel()
 			test(t, Memory(t))

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/memkv"
@@ -201,7 +201,7 @@ func TestClose(t *testing.T) {
 
 // TestShared: two processes use one store, one of them through the other.
 func TestShared(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := wrap(t, faultkv.Options{Seed: 1, Rates: faultkv.Rates{faultkv.UnknownCommitted: 0.5}})
 		outer := faultkv.Wrap(b.db, faultkv.Options{Script: faultkv.UnknownOnce})
 		for range 10 {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/memkv"
@@ -77,7 +77,7 @@ func TestLateWatch(t *testing.T) {
 }
 
 func TestSpuriousWatch(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		plain, err := memkv.Open(memkv.Options{MaxWatches: 1})
 		require.NoError(t, err)
 		b := &bundle{plain: plain, db: faultkv.Wrap(plain, faultkv.Options{Rates: faultkv.Rates{faultkv.SpuriousWatch: 1}})}
@@ -130,7 +130,7 @@ func TestSpuriousWatch(t *testing.T) {
 
 // TestFiredBeforeTheReport: a watch of a commit that was reported unknown is cancelled even if it has fired.
 func TestFiredBeforeTheReport(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		b := wrap(t, faultkv.Options{})
 		b.db = faultkv.Wrap(b.plain, faultkv.Options{
 			Script: faultkv.UnknownOnce,

@@ -17,7 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/bubbletest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/pebblekv"
 )
@@ -69,7 +69,7 @@ func get(ctx context.Context, db kv.Database, key string) (string, error) {
 
 // TestContextEndsDuringCommit: a commit that has begun may still happen, and one that waits for its turn is withdrawn.
 func TestContextEndsDuringCommit(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		g := gate{ext: ".log"}
 		db := open(t, "/store", pebblekv.Options{FS: g.fs()})
 		release := g.hold()
@@ -111,7 +111,7 @@ func TestContextEndsDuringCommit(t *testing.T) {
 
 // TestSharedSync: commits that arrive during a sync share the next one.
 func TestSharedSync(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		g := gate{ext: ".log"}
 		db := open(t, "/store", pebblekv.Options{FS: g.fs()})
 		release := g.hold()
@@ -168,7 +168,7 @@ func TestReadersDoNotBlockCommits(t *testing.T) {
 // TestSnapshotsAreReleased: a transaction releases its snapshot when it ends, or, if its function does not return, when
 // it is too old to read.
 func TestSnapshotsAreReleased(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db, snapshots, err := pebblekv.OpenCounting("/store", pebblekv.Options{FS: vfs.NewMem()})
 		require.NoError(t, err)
 		require.Equal(t, 1, snapshots(), "the snapshot of the newest state")
@@ -213,7 +213,7 @@ func TestSnapshotsAreReleased(t *testing.T) {
 func TestBackPressure(t *testing.T) {
 	t.Parallel()
 	for name, failure := range map[string]error{"slow disk": nil, "full disk": syscall.ENOSPC} {
-		bubbletest.Run(t, name, func(t *testing.T) {
+		testkit.RunBubble(t, name, func(t *testing.T) {
 			g := gate{ext: ".sst"}
 			opts := pebblekv.WithMemTables(pebblekv.Options{FS: g.fs()}, smallMemTable)
 			db := open(t, "/store", opts)

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"settee/internal/seeds"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/pebblekv"
 )
@@ -84,7 +84,7 @@ func commitUntilKilled(dir string) error {
 
 // TestKill repeatedly kills a process that commits, and checks that the next one finds what was acknowledged.
 func TestKill(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	kills := seeds.Rounds(t, 200)
 	dir := t.TempDir()
@@ -173,7 +173,7 @@ func (l *ledger) hear(had *ledger, line string) error {
 
 // TestPowerCut drops unsynced data at random, in the middle of commits, and checks that the acknowledged data remains.
 func TestPowerCut(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	const cuts = 100
 	for chain := range seeds.Rounds(t, 10) {

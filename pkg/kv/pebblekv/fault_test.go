@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/seeds"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/pebblekv"
@@ -70,7 +70,7 @@ func isManifest(path string) bool {
 // TestFailingDisk: whichever write a full or broken disk refuses, the commit fails, later ones give the reason, reads
 // continue, and once the disk works again everything that was acknowledged is there.
 func TestFailingDisk(t *testing.T) {
-	shorttest.Skip(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	files := map[string]func(string) bool{"any file": nil, "log": isLog, "table": isTable, "manifest": isManifest}
 	for name, only := range files {

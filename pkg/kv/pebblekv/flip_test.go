@@ -11,8 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/racetest"
-	"settee/internal/shorttest"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/pebblekv"
 )
@@ -33,8 +32,8 @@ func contents(t *testing.T, dir string) (pairs []kv.KeyValue, err error) {
 // TestFlippedBits flips one bit of one file of a store, and opens and reads it: the error names the file, or everything
 // that was acknowledged is there as it was.
 func TestFlippedBits(t *testing.T) {
-	racetest.Skip(t)
-	shorttest.Skip(t)
+	testkit.SkipRace(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	const flips = 30
 	original := t.TempDir()

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"settee/internal/logtest"
+	"settee/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -158,7 +158,7 @@ func TestCollectorIsLookedUp(t *testing.T) {
 func TestComplaints(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var log logtest.Journal
+		var log testkit.Journal
 		c := &complaints{log: zerolog.New(&log), secrets: environ("OTEL_EXPORTER_OTLP_HEADERS=key=the-secret").secrets()}
 		for range 1000 {
 			c.Handle(errors.New("failed with the-secret" + strings.Repeat(".", 4<<10)))

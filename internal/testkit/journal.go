@@ -1,5 +1,4 @@
-// Package logtest collects logs for tests.
-package logtest
+package testkit
 
 import (
 	"bytes"

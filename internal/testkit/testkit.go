@@ -1,0 +1,41 @@
+// Package testkit leaves out tests that would take too long, and has what tests of several packages need: bubbles and
+// journals.
+package testkit
+
+import (
+	"testing"
+	"testing/synctest"
+)
+
+// SkipShort skips a test if -test.short is set, as make quick does. It is for tests that start servers, browsers or other
+// programs, and for those that take more than about a second. What starts a program for tests calls it, so these tests
+// need no mark of their own.
+func SkipShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("make quick leaves it out")
+	}
+}
+
+// SkipRace skips a test while the race detector watches it. It is for tests in which one goroutine does nearly everything,
+// or whose size is their point: the race detector would see nothing that it does not see in shorter ones. The
+// continuous integration also runs the packages of these tests without the race detector.
+func SkipRace(t testing.TB) {
+	t.Helper()
+	if Race {
+		t.Skip("left out under the race detector")
+	}
+}
+
+// Bubble runs a parallel test in a bubble of testing/synctest, where time passes only while all goroutines wait.
+func Bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+// RunBubble runs a parallel subtest in a bubble.
+func RunBubble(t *testing.T, name string, test func(t *testing.T)) bool {
+	t.Helper()
+	return t.Run(name, func(t *testing.T) { Bubble(t, test) })
+}
