@@ -1,6 +1,10 @@
 package replicator
 
-import "time"
+import (
+	"time"
+
+	"settee/pkg/retry"
+)
 
 // Ending says how a run has ended, as far as the job's next run depends on it.
 type Ending struct {
@@ -95,7 +99,7 @@ func (e Ending) Again(job *JobArgs, state *JobState, p Penalties, now time.Time,
 	case e.Outcome != RunCrashed: // stopped, restarted or lost
 		return Again{e.Outcome, StatePending, now, errors}, nil
 	case e.Rival == PostedRival && !posted && !mirrored:
-		return crashes(Backoff(0, p.Min, p.Max, jitter)), nil // it may be cancelled at any time
+		return crashes(p.wait(false, 0, 0, jitter)), nil // it may be cancelled at any time
 	case e.Rival != NoRival:
 		return fails, nil
 	}
@@ -126,11 +130,11 @@ func Awaited(job *JobArgs) bool {
 	return job.Database == nil && job.MirroredDatabase == "" && !job.Replication.Continuous
 }
 
-// wait returns the wait after so many crashes in a row: see [Backoff], but not less than the endpoint asked for. A job
+// wait returns the wait after so many crashes in a row: see [retry.Backoff], but not less than the endpoint asked for. A job
 // that a client awaits waits as long as the endpoint asked, and twice as long each time that the endpoint asks again.
 func (p Penalties) wait(awaited bool, errors int, retryAfter time.Duration, jitter float64) time.Duration {
 	if awaited && retryAfter > 0 {
-		return Backoff(errors-1, retryAfter, p.Max, 0)
+		return retry.Backoff{First: retryAfter, Most: p.Max}.After(errors-1, 0)
 	}
-	return max(Backoff(errors, p.Min, p.Max, jitter), min(retryAfter, p.Max))
+	return max(retry.Backoff{First: p.Min, Most: p.Max}.After(errors, jitter), min(retryAfter, p.Max))
 }

@@ -3,7 +3,6 @@ package replicator_test
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -184,25 +183,4 @@ func TestStatsForms(t *testing.T) {
 	text, err = json.Marshal(stats)
 	require.NoError(t, err)
 	require.Equal(t, `{"revisions_checked":1,"missing_revisions_found":2,"docs_read":3,"docs_written":4,"doc_write_failures":5,"bulk_get_docs":6,"bulk_get_attempts":7}`, string(text))
-}
-
-func TestBackoff(t *testing.T) {
-	t.Parallel()
-	const minimum, maximum = 32 * time.Second, 8 * time.Hour
-	tests := []struct {
-		errors int
-		want   time.Duration
-	}{
-		{-1, minimum}, {0, minimum}, {1, 64 * time.Second}, {2, 128 * time.Second}, {9, 16384 * time.Second},
-		{10, maximum}, {63, maximum}, {64, maximum}, {math.MaxInt, maximum},
-	}
-	for _, test := range tests {
-		require.Equal(t, test.want, replicator.Backoff(test.errors, minimum, maximum, 0), test.errors)
-		require.Equal(t, test.want*7/8, replicator.Backoff(test.errors, minimum, maximum, 0.5), test.errors)
-		require.GreaterOrEqual(t, replicator.Backoff(test.errors, minimum, maximum, 0.999), test.want*3/4, test.errors)
-	}
-	require.Equal(t, time.Second, replicator.Backoff(3, time.Minute, time.Second, 0), "a maximum below the minimum holds")
-	require.Zero(t, replicator.Backoff(math.MaxInt, 0, time.Hour, 0))
-	require.Equal(t, time.Duration(math.MaxInt64), replicator.Backoff(math.MaxInt, 3, math.MaxInt64, 0))
-	require.Positive(t, replicator.Backoff(math.MaxInt, 3, math.MaxInt64, 0.999))
 }

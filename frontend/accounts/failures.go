@@ -9,6 +9,7 @@ import (
 
 	"settee/frontend/internal/auth"
 	"settee/pkg/config"
+	"settee/pkg/retry"
 )
 
 const (
@@ -158,7 +159,7 @@ func delay(over int, longest time.Duration) time.Duration {
 	if over < 0 {
 		return 0
 	}
-	return min(firstDelay<<min(over, 10), longest)
+	return retry.Backoff{First: firstDelay, Most: longest}.After(over, 0)
 }
 
 func (f *failures) enter(address string, most int) bool {

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"settee/pkg/kv"
+	"settee/pkg/retry"
 )
 
 const (
@@ -105,7 +106,7 @@ func (l *Live) Changed() <-chan struct{} {
 // While the store cannot be read the configuration stays as it is, and Run tries again at least
 // every half minute.
 func (l *Live) Run(ctx context.Context) error {
-	pause := firstPause
+	pauses := retry.Backoff{First: firstPause, Most: longestPause}
 	for {
 		found, watch, err := l.storage.watch(ctx)
 		switch {
@@ -115,11 +116,10 @@ func (l *Live) Run(ctx context.Context) error {
 			return err
 		case err != nil:
 			l.log.Error().Err(err).Msg("the configuration in the store could not be read: trying again")
-			kv.Sleep(ctx, pause)
-			pause = min(2*pause, longestPause)
+			kv.Sleep(ctx, pauses.Next())
 			continue
 		}
-		pause = firstPause
+		pauses.Reset()
 		l.take(found)
 		kv.AwaitChange(ctx, watch, kv.AwaitOptions{})
 	}

@@ -39,7 +39,7 @@
 // error contains credentials or a query.
 //
 // Requests that are safe to repeat are repeated after temporary errors ([Error.Temporary]), at most Config.Retries
-// times. The wait doubles each time ([Backoff]), and up to a quarter is added at random. Retry-After is honoured up to
+// times. The wait doubles each time ([retry.Backoff]), and up to a quarter is added at random. Retry-After is honoured up to
 // a minute; a longer one ends the request. A wait ends with its context. Config.Retrying is called before each wait.
 //
 // A request that is refused with 429 was not carried out. It is repeated as long as its body can be sent again, and

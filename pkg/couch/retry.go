@@ -7,9 +7,14 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"time"
+
+	"settee/pkg/retry"
 )
 
 const (
+	// maxPause bounds the wait between two tries. An answer that asks for a longer wait is returned to the caller, which
+	// can do something else meanwhile.
+	maxPause = time.Minute
 	// patience bounds the time during which a request is repeated after nothing but 429.
 	patience = 90 * time.Second
 	// toldFrom is the shortest wait before a first try that is reported to Config.Retrying.
@@ -22,7 +27,7 @@ type trial struct {
 	r *request
 
 	failures int // failed tries that count
-	backoff  Backoff
+	backoff  retry.Backoff
 	due      time.Duration // wait after the latest failure
 	last     *Error        // the latest failure; nil before the first
 	since    time.Time     // of the first failure, or wait
@@ -33,7 +38,7 @@ type trial struct {
 // repeat runs try until it succeeds, fails for good, or has used up the request's retries. A try that succeeds or
 // returns after an answer must call release, which frees the request's slot.
 func (d *Database) repeat(ctx context.Context, r *request, try func(release func()) error) error {
-	t := &trial{d: d, r: r, backoff: Backoff{Base: d.cfg.RetryBase}, over: func() {}}
+	t := &trial{d: d, r: r, backoff: retry.Backoff{First: d.cfg.RetryBase, Most: maxPause}, over: func() {}}
 	defer func() { t.over() }()
 	for {
 		if err := t.wait(ctx); err != nil {
@@ -76,7 +81,7 @@ func (t *trial) wait(ctx context.Context) error {
 	if t.d.cfg.Retrying != nil && (t.last != nil || due >= toldFrom) {
 		t.tell(ctx, due)
 	}
-	if Wait(ctx, due) != nil {
+	if retry.Wait(ctx, due) != nil {
 		return t.d.interrupted(ctx, t.r)
 	}
 	return nil

@@ -5,12 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
-)
 
-// The delays between the runs of a transaction.
-const (
-	initialBackoff = time.Millisecond
-	maxBackoff     = time.Second
+	"settee/pkg/retry"
 )
 
 // Retrier is the loop of [Database.Transact] for engines without one of their own. The zero value works.
@@ -31,7 +27,7 @@ func (r Retrier) Retry(ctx context.Context, attempt func() error) error {
 	if r.Pause == nil {
 		r.Pause = pause
 	}
-	backoff, runs := initialBackoff, r.Options.Runs()
+	backoff, runs := retry.Backoff{First: time.Millisecond, Most: time.Second}, r.Options.Runs()
 	var unknown error
 	for ctx.Err() == nil {
 		err := attempt()
@@ -42,8 +38,7 @@ func (r Retrier) Retry(ctx context.Context, attempt func() error) error {
 		if errors.Is(err, ErrCommitUnknown) {
 			unknown = err
 		}
-		r.Pause(ctx, backoff)
-		backoff = min(2*backoff, maxBackoff)
+		r.Pause(ctx, backoff.Next())
 	}
 	if unknown != nil {
 		return errors.Join(unknown, context.Cause(ctx))

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"settee/pkg/retry"
 )
 
 const (
@@ -34,9 +36,8 @@ type breaker struct {
 // failing is a program whose last call has failed.
 type failing struct {
 	key    string
-	times  int   // failures in succession
-	last   error // ErrTime or ErrMemory
-	pause  time.Duration
+	times  int       // failures in succession
+	last   error     // ErrTime or ErrMemory
 	until  time.Time // zero: closed
 	trying bool      // half open, and a call is tried
 }
@@ -120,8 +121,7 @@ func (b *breaker) fail(f *failing, trial bool, err error) {
 		f.last = ErrTime
 	}
 	if f.times++; f.times >= failuresMost {
-		f.pause = min(longestPause, max(firstPause, 2*f.pause))
-		f.until = time.Now().Add(f.pause)
+		f.until = time.Now().Add(retry.Backoff{First: firstPause, Most: longestPause}.After(f.times-failuresMost, 0))
 	}
 }
 

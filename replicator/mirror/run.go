@@ -13,6 +13,7 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/couch"
 	"settee/pkg/kv"
+	"settee/pkg/retry"
 	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
@@ -70,7 +71,7 @@ type mirror struct {
 
 	lookAt  time.Time // when the list is compared next
 	goneAt  time.Time // when a database is to be deleted at the target; zero: never
-	backoff couch.Backoff
+	backoff retry.Backoff
 	failing time.Time // since when the source does not answer; zero: it does
 }
 
@@ -78,7 +79,7 @@ type mirror struct {
 // Then it returns the summary. The other errors are ErrStopped, fdbjobs.ErrHalt, ctx's, a *[Refused], or why the source
 // could not be listed.
 func Run(ctx context.Context, o Options) (*replicator.MirrorSummary, error) {
-	m := &mirror{Options: o, r: o.Run.Job().Args.Replication, backoff: couch.Backoff{Base: time.Second}}
+	m := &mirror{Options: o, r: o.Run.Job().Args.Replication, backoff: retry.Backoff{First: time.Second}}
 	if p := o.Run.Job().State.Mirror; p != nil {
 		m.progress = *p
 	}

@@ -5,7 +5,7 @@ import (
 	"container/list"
 	"time"
 
-	"settee/replicator"
+	"settee/pkg/retry"
 )
 
 const (
@@ -142,7 +142,7 @@ func (s *idleRuns) late(now time.Time, timeout time.Duration) bool {
 // fail makes a run rest that was asked and does not park.
 func (s *idleRuns) fail(r *idleRun, now time.Time) {
 	s.forget(r)
-	r.until = now.Add(replicator.Backoff(r.failed, shortestRest, longestRest, 0))
+	r.until = now.Add(retry.Backoff{First: shortestRest, Most: longestRest}.After(r.failed, 0))
 	r.failed++
 	s.schedule(r, resting)
 }

@@ -13,7 +13,7 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/couch"
 	"settee/pkg/kv"
-	"settee/replicator"
+	"settee/pkg/retry"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
 )
@@ -52,6 +52,7 @@ func (w *watch) ask(ctx context.Context, why string) error {
 	w.checkSoon()
 	until := time.Now().Add(feedRetry - rand.N(feedRetry/10))
 	silences := 0 // in a row
+	backoff := retry.Backoff{First: askFirst, Most: askLast}
 	for ctx.Err() == nil && time.Now().Before(until) {
 		changed := w.watcher.changed()
 		if w.newLogin() {
@@ -78,7 +79,7 @@ func (w *watch) ask(ctx context.Context, why string) error {
 		}
 		if pause, silent := w.askAll(ctx, rows); silent {
 			silences++
-			kv.Sleep(ctx, max(pause, replicator.Backoff(silences, askFirst, askLast, rand.Float64())))
+			kv.Sleep(ctx, max(pause, backoff.After(silences, rand.Float64())))
 		} else {
 			silences = 0
 		}

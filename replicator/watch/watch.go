@@ -16,6 +16,7 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/couch"
 	"settee/pkg/kv"
+	"settee/pkg/retry"
 	"settee/replicator"
 	"settee/replicator/internal/jobserver"
 	"settee/replicator/jobs"
@@ -73,7 +74,7 @@ type watch struct {
 
 	// Only the goroutine of run uses the rest.
 	failures  int                 // feeds that failed in a row
-	backoff   couch.Backoff       // after failures
+	backoff   retry.Backoff       // after failures
 	anew      bool                // the feed begins without a place in the log, or after it was not followed
 	told      string              // the latest line in the log
 	login     replicator.Endpoint // that of the settings, when the watch last looked for a feed
@@ -86,7 +87,7 @@ type watch struct {
 func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
 	one := &watch{
 		watcher: w, server: held.Job().ID, held: held, began: time.Now(), checkAt: time.Now().Add(lingers),
-		backoff: couch.Backoff{Base: time.Second},
+		backoff: retry.Backoff{First: time.Second},
 		log:     w.opts.Log.With().Str("server", held.Job().ID).Logger(),
 	}
 	one.stopping, one.stop = context.WithCancel(context.Background())

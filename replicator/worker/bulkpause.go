@@ -3,6 +3,8 @@ package worker
 import (
 	"sync"
 	"time"
+
+	"settee/pkg/retry"
 )
 
 const (
@@ -19,7 +21,7 @@ func bulkPauseAfter(failures int) time.Duration {
 	if failures < maxBulkFailures {
 		return 0
 	}
-	return min(firstBulkPause<<min(failures-maxBulkFailures, 10), lastBulkPause)
+	return retry.Backoff{First: firstBulkPause, Most: lastBulkPause}.After(failures-maxBulkFailures, 0)
 }
 
 // bulkPause remembers the failed _bulk_get requests of a run.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"settee/pkg/couch"
+	"settee/pkg/retry"
 )
 
 // maxDescribed is the approximate limit on the memory for the descriptions of attachments, in bytes, that a batch
@@ -209,7 +210,7 @@ func (c *comparison) compareContent(ctx context.Context, pair attachmentPair) er
 // read although the database can, it sets the Error. there is false if the leaf is no longer a leaf.
 func (c *comparison) readContent(ctx context.Context, p *peer, f ref, about couch.Attachment, state *AttachmentState) (there bool, err error) {
 	about.Digest = "" // it may cover compressed bytes
-	backoff := couch.Backoff{Base: c.r.retryBase}
+	backoff := retry.Backoff{First: c.r.retryBase}
 	since := time.Now()
 	for tries := 1; ; tries++ {
 		err := digestContent(ctx, p.db, f, about, state)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"settee/pkg/couch"
+	"settee/pkg/retry"
 )
 
 const (
@@ -75,7 +76,7 @@ func (f *reader) readFeed(ctx context.Context) error {
 		r.caughtUp()
 	}
 	f.reached = true
-	backoff := couch.Backoff{Base: r.retryBase}
+	backoff := retry.Backoff{First: r.retryBase}
 	for {
 		before := f.rows
 		err := f.follow(ctx, true)
@@ -96,7 +97,7 @@ func (f *reader) readFeed(ctx context.Context) error {
 		if f.rows > before || f.wasAlive() {
 			backoff.Reset()
 		}
-		if err := couch.Wait(ctx, backoff.Next()); err != nil {
+		if err := retry.Wait(ctx, backoff.Next()); err != nil {
 			return err
 		}
 	}
@@ -107,7 +108,7 @@ func (f *reader) readFeed(ctx context.Context) error {
 func (f *reader) follow(ctx context.Context, live bool) error {
 	failures := 0
 	var since time.Time // of the first failure
-	backoff := couch.Backoff{Base: f.r.retryBase}
+	backoff := retry.Backoff{First: f.r.retryBase}
 	for {
 		before := f.rows
 		err := f.once(ctx, live)
@@ -136,7 +137,7 @@ func (f *reader) follow(ctx context.Context, live bool) error {
 		f.cut = true
 		pause := backoff.Next()
 		f.over = f.r.repeating(f.r.source, err, failures+1, f.r.retries+1, since, pause)
-		if err := couch.Wait(ctx, pause); err != nil {
+		if err := retry.Wait(ctx, pause); err != nil {
 			return err
 		}
 	}

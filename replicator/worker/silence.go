@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"settee/pkg/couch"
+	"settee/pkg/retry"
 )
 
 const (
@@ -73,7 +74,7 @@ func (r *run) outlast(ctx context.Context, s *silence) error {
 			allowed = quietFor // a row has come since
 		}
 		if lasts < allowed {
-			if couch.Wait(ctx, min(allowed-lasts, quietFor)) != nil {
+			if retry.Wait(ctx, min(allowed-lasts, quietFor)) != nil {
 				return nil //nolint:nilerr // the feed has ended
 			}
 			continue

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"settee/pkg/couch"
+	"settee/pkg/retry"
 	"settee/replicator"
 )
 
@@ -35,7 +36,7 @@ func (e sourceError) Is(target error) bool { return target == errSource }
 
 // copyRevision copies one revision, or the leaves that descend from it.
 func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
-	backoff := couch.Backoff{Base: r.retryBase}
+	backoff := retry.Backoff{First: r.retryBase}
 	tries, missed := 0, false
 	settled := map[string]bool{} // leaves already copied, which another try skips
 	var since time.Time
@@ -75,7 +76,7 @@ func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 		} else {
 			over = r.repeating(r.blame(err), err, tries+1, min(maxStreams, r.retries+1), since, delay)
 		}
-		if err := couch.Wait(ctx, delay); err != nil {
+		if err := retry.Wait(ctx, delay); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"settee/pkg/couch"
+	"settee/pkg/retry"
 	"settee/replicator"
 )
 
@@ -246,7 +247,7 @@ func (c *comparison) batch(ctx, _ context.Context, b *batch, asked func(), _ fun
 	}
 	defer c.awaited.Release(size)
 	asked()
-	if err := couch.Wait(ctx, c.Wait); err != nil {
+	if err := retry.Wait(ctx, c.Wait); err != nil {
 		return err
 	}
 	leave, err := c.r.steps.single.enter(ctx)
@@ -361,7 +362,7 @@ func (c *comparison) tellConflicts(ctx context.Context, refs []ref) error {
 // leaf comes as itself, and possibly more than once. The document's Body is valid until visit returns. An error of visit
 // ends the reading and is returned unchanged.
 func (c *comparison) documents(ctx context.Context, p *peer, refs []ref, visit func(couch.Document) error) error {
-	backoff := couch.Backoff{Base: c.r.retryBase}
+	backoff := retry.Backoff{First: c.r.retryBase}
 	since := time.Now()
 	for tries := 1; ; tries++ {
 		err := c.read(ctx, p, refs, visit)
@@ -390,7 +391,7 @@ func (c *comparison) awaitRetry(
 	pause = max(pause, retryAfter(err))
 	over := c.r.repeating(p, err, attempt, attempts, since, pause)
 	defer over()
-	return couch.Wait(ctx, pause)
+	return retry.Wait(ctx, pause)
 }
 
 // visitError is an error of a visitor of documents.

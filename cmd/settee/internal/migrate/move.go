@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"settee/cmd/settee/internal/remote"
+	"settee/pkg/retry"
 )
 
 const (
@@ -565,7 +566,8 @@ func (t *transfer) revive(ctx context.Context, left, to *Server, rows []row) err
 // stopped waits until busy returns no job that should have stopped.
 func (t *transfer) stopped(ctx context.Context, busy func(context.Context) ([]string, error)) error {
 	until := time.Now().Add(stopTimeout)
-	for pause := minStopPoll; ; pause = min(2*pause, maxStopPoll) {
+	pauses := retry.Backoff{First: minStopPoll, Most: maxStopPoll}
+	for {
 		running, err := busy(ctx)
 		if err != nil || len(running) == 0 {
 			return err
@@ -576,10 +578,8 @@ func (t *transfer) stopped(ctx context.Context, busy func(context.Context) ([]st
 		if err := t.report(len(running)); err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pause):
+		if err := retry.Wait(ctx, pauses.Next()); err != nil {
+			return err
 		}
 	}
 }

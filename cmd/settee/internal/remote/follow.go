@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"settee/pkg/retry"
 )
 
 const (
@@ -41,7 +43,7 @@ func (s *Server) Follow(ctx context.Context, path string, pause time.Duration, t
 			if err := take(nil, err); err != nil {
 				return err
 			}
-			least = max(least, min(longestPause, time.Second<<min(failures, 10)))
+			least = max(least, retry.Backoff{First: time.Second, Most: longestPause}.After(failures, 0))
 			failures++
 		default:
 			if failures > 0 || answer.body != nil && !bytes.Equal(answer.body, latest) {
@@ -59,7 +61,7 @@ func (s *Server) Follow(ctx context.Context, path string, pause time.Duration, t
 				least = max(least, pauseWithout)
 			}
 		}
-		if err := sleep(ctx, least-time.Since(began)); err != nil {
+		if err := retry.Wait(ctx, least-time.Since(began)); err != nil {
 			return err
 		}
 	}
@@ -96,14 +98,3 @@ func (s *Server) poll(ctx context.Context, path, tag string) (polled, error) {
 
 // waited reports whether the server waits for a change of this answer.
 func waited(r *http.Response) bool { return r.Header.Get("Preference-Applied") != "" }
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
