@@ -258,37 +258,31 @@ func (u *updating) flush() error {
 // later ones or the row that the writer of a database adds replace, without those in known. It compares packed names, since
 // every write pays for several rows, and a row that cannot be read is no reason to refuse writes.
 func (k *stripeKeys) replaced(pairs []kv.KeyValue, name string, known [][]byte) (old [][]byte) {
-	later := map[string]bool{string(tuple.Tuple{name}.Pack()): true}
+	later := superseded{string(tuple.Tuple{name}.Pack()): true}
 	at := len(k.rows.Bytes()) + packedStamp
 	for _, pair := range pairs {
 		if len(pair.Key) <= at {
 			continue
 		}
-		packed := pair.Key[at:]
-		if !later[string(packed)] {
-			later[string(packed)] = true
-		} else if bytes.Equal(pair.Value, packedUpdated) && !(len(known) > 0 && bytes.Equal(pair.Key, known[0])) {
+		if later.is(pair.Key[at:], bytes.Equal(pair.Value, packedUpdated)) && !(len(known) > 0 && bytes.Equal(pair.Key, known[0])) {
 			old = append(old, pair.Key)
 		}
 	}
 	return old
 }
 
-// superseded finds rows that later ones replace, among rows that are looked at from the last to the first. Only rows of
-// the type updated are replaced: the others are removed by the next creation or deletion.
+// superseded has the names of databases, packed or not, whose later rows were looked at. Rows are looked at from the last
+// to the first.
 type superseded map[string]bool
 
-func (s *superseded) note(name string) {
-	if *s == nil {
-		*s = superseded{}
+// is reports whether a later row replaces the row of a database. Only rows of the type updated are replaced: the next
+// creation or deletion removes the others.
+func (s superseded) is(name []byte, updated bool) bool {
+	if s[string(name)] {
+		return updated
 	}
-	(*s)[name] = true
-}
-
-func (s *superseded) is(row storedUpdate) bool {
-	old := (*s)[row.Database] && row.Type == Updated
-	s.note(row.Database)
-	return old
+	s[string(name)] = true
+	return false
 }
 
 // life is a database's row in lives: its creation or deletion.

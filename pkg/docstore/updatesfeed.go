@@ -228,8 +228,8 @@ func (m *merge) rows() []storedUpdate {
 	if !m.descending {
 		slices.Reverse(m.taken)
 	}
-	var s superseded
-	last := slices.DeleteFunc(m.taken, func(row storedUpdate) bool { return s.is(row) })
+	later := superseded{}
+	last := slices.DeleteFunc(m.taken, func(row storedUpdate) bool { return later.is([]byte(row.Database), row.Type == Updated) })
 	if !m.descending {
 		slices.Reverse(last)
 	}
