@@ -74,6 +74,16 @@ func (c *EvictionQueue[T]) Count(network string) int {
 	return 0
 }
 
+// Of returns the members of a network, the oldest first.
+func (c *EvictionQueue[T]) Of(network string) (values []T) {
+	if g := c.networks[network]; g != nil {
+		for at := g.members.Front(); at != nil; at = at.Next() {
+			values = append(values, at.Value.(*Member[T]).Value)
+		}
+	}
+	return values
+}
+
 // Next returns the member that should make room: the oldest one of the network with the most
 // members, or of these networks if there are several. It returns nil if the eviction queue is empty.
 func (c *EvictionQueue[T]) Next() *Member[T] {

@@ -33,12 +33,12 @@ const MaxEnding = 100
 //
 // In each group the one that has waited longest is the first. Among the requests that wait for an event it is the
 // longest of the network that has most of them, so no client keeps the others out. A new request takes the place of
-// a request, a new connection that of a connection.
+// a request, and a new connection takes the place of a connection.
 //
 // Requests take the memory and the disk space that they need from budgets of the node (see [Memory]). Connections whose
 // requests stall make room there, too.
 type Connections struct {
-	settings Settings // [chttpd] max_connections is the bound of connections, and that of requests
+	settings Settings // [chttpd] max_connections bounds the connections, and also the requests
 	log      zerolog.Logger
 
 	bytes        int64 // of memory, for connections and requests
@@ -49,18 +49,15 @@ type Connections struct {
 	draining context.Context // ends with drain
 	drain    context.CancelCauseFunc
 
-	mu        sync.Mutex // never held during I/O
-	open      map[net.Conn]*connection
-	waiting   list.List                                            // of *connection without a request, the longest first
-	receiving list.List                                            // of *connection whose requests wait, at least one of them for its body, the longest first
-	answered  list.List                                            // of *connection whose requests have been answered, and the answers not yet sent
-	parked    [waitKinds]networks.EvictionQueue[*connection]       // connections whose requests all wait for an event
-	waits     [waitKinds]networks.EvictionQueue[*connectedRequest] // requests that wait for an event
-	waiters   [waitKinds]int                                       // members of waits
-	requests  int                                                  // requests that are being answered, without those that were told to end
-	ending    list.List                                            // of *connectedRequest that were told to end, the longest first
-	leaving   list.List                                            // of *connection that are closed when their requests have ended, the longest first
-	full      bool                                                 // it was logged that connections are refused
+	mu       sync.Mutex // never held during I/O
+	open     map[net.Conn]*connection
+	places   [answered + 1]networks.EvictionQueue[*connection]
+	waits    [waitKinds]networks.EvictionQueue[*connectedRequest] // requests that wait for an event
+	waiters  [waitKinds]int                                       // members of waits
+	requests int                                                  // requests that are being answered, without those that were told to end
+	ending   list.List                                            // of *connectedRequest that were told to end, the longest first
+	leaving  list.List                                            // of *connection that are closed when their requests have ended, the longest first
+	full     bool                                                 // it was logged that connections are refused
 }
 
 // NewConnections returns the connections of a server, which are none yet. memory is the number of bytes that they and their
@@ -116,6 +113,21 @@ const (
 	waitKinds
 )
 
+// place is a group of connections that can make room. The groups do so in this order.
+type place int
+
+const (
+	nowhere   place = iota // it cannot make room
+	waiting                // it has no request
+	receiving              // its requests wait, at least one of them for its body
+	parked                 // its requests all wait for an event of the first kind, and so on for the other kinds
+
+	answered = parked + place(waitKinds) // its requests have been answered, and the answers not yet sent
+)
+
+// isParked reports whether the requests of the connections wait for an event.
+func (p place) isParked() bool { return p >= parked && p < answered }
+
 // connection is the connection of a client. It is guarded by connections.mu.
 type connection struct {
 	net.Conn
@@ -128,10 +140,8 @@ type connection struct {
 	evicted   bool                           // it was closed to make room, and its requests are no longer counted
 	leaving   *list.Element                  // in connections.leaving, where it is no longer counted; nil: it is not there
 
-	list    *list.List    // the list that it is in; nil: it is in none
-	element *list.Element // in list
-	queue   *networks.EvictionQueue[*connection]
-	member  *networks.Member[*connection] // in queue; nil: it is in none
+	place  place
+	member *networks.Member[*connection] // in connections.places
 }
 
 type connectionKey struct{}
@@ -201,30 +211,19 @@ func (c *Connections) accept(ctx context.Context, conn net.Conn) context.Context
 
 // makeRoom removes one connection from the count, and reports whether there was one that could make room.
 func (c *Connections) makeRoom(room *room) bool {
-	if first := firstOf(&c.waiting, &c.receiving); first != nil {
-		c.evict(first, room)
-		return true
-	}
-	for kind := range c.parked {
-		if next := c.parked[kind].Next(); next != nil {
+	for at := range answered + 1 {
+		next := c.places[at].Next()
+		switch {
+		case next == nil:
+			continue
+		case at.isParked():
 			c.dismiss(next.Value, room)
-			return true
+		default:
+			c.evict(next.Value, room)
 		}
-	}
-	if first := firstOf(&c.answered); first != nil {
-		c.evict(first, room)
 		return true
 	}
 	return false
-}
-
-func firstOf(lists ...*list.List) *connection {
-	for _, l := range lists {
-		if first := l.Front(); first != nil {
-			return first.Value.(*connection)
-		}
-	}
-	return nil
 }
 
 // evict closes a connection. Its requests end as soon as they notice.
@@ -287,43 +286,39 @@ func (c *Connections) forget(conn *connection) {
 	c.settle(conn)
 }
 
-// settle moves a connection to the end of the list or the eviction queue that it belongs to now. If it is there already, it
-// stays where it is.
+// settle moves a connection to the place that it belongs to now. If it is there already, it does not move to the end.
 func (c *Connections) settle(conn *connection) {
-	into, queue := c.placeOf(conn)
-	if into == conn.list && queue == conn.queue {
+	at := c.placeOf(conn)
+	if at == conn.place {
 		return
 	}
-	if conn.list != nil {
-		conn.list.Remove(conn.element)
+	if conn.place != nowhere {
+		c.places[conn.place].Remove(conn.member)
 	}
-	if conn.queue != nil {
-		conn.queue.Remove(conn.member)
-	}
-	conn.list, conn.element, conn.queue, conn.member = into, nil, queue, nil
-	if into != nil {
-		conn.element = into.PushBack(conn)
-	}
-	if queue != nil {
-		conn.member = queue.Add(conn.network, conn)
+	conn.place = at
+	switch {
+	case at.isParked():
+		conn.member = c.places[at].Add(conn.network, conn)
+	case at != nowhere:
+		conn.member = c.places[at].Add("", conn) // the network does not matter
 	}
 }
 
-// placeOf returns the list or the eviction queue that a connection belongs to. It belongs to none if it cannot make room.
-func (c *Connections) placeOf(conn *connection) (*list.List, *networks.EvictionQueue[*connection]) {
+// placeOf returns the place that a connection belongs to.
+func (c *Connections) placeOf(conn *connection) place {
 	switch {
 	case c.open[conn.Conn] != conn, conn.leaving != nil:
+		return nowhere
 	case conn.requests == 0 && conn.idle:
-		return &c.waiting, nil
+		return waiting
 	case conn.requests == 0:
-		return &c.answered, nil
+		return answered
 	case conn.receiving+len(conn.waits) < conn.requests: // with HTTP/2 there may be many
+		return nowhere
 	case conn.receiving > 0:
-		return &c.receiving, nil
-	default:
-		return nil, &c.parked[conn.waitKind()]
+		return receiving
 	}
-	return nil, nil
+	return parked + place(conn.waitKind())
 }
 
 // waitKind returns the kind of the waits of a connection. If there are several, it is the kind that makes room last.
@@ -393,8 +388,8 @@ func (c *Connections) begin(r *http.Request) (begun *http.Request, ok bool, end 
 
 // makeRoomForRequest removes a request from the count, if there is one that can make room.
 func (c *Connections) makeRoomForRequest(room *room) {
-	if first := firstOf(&c.receiving); first != nil {
-		c.evict(first, room)
+	if next := c.places[receiving].Next(); next != nil {
+		c.evict(next.Value, room)
 		return
 	}
 	for kind := range c.waits {
@@ -548,7 +543,7 @@ func (c *Connections) Usage() Usage {
 	defer c.mu.Unlock()
 	u := Usage{
 		Open: len(c.open) - c.leaving.Len(), Requests: c.requests,
-		Idle: clients(&c.waiting), Receiving: clients(&c.receiving), Memory: c.memory.Used(), Spooled: c.disk.Used(),
+		Idle: c.clients(waiting), Receiving: c.clients(receiving), Memory: c.memory.Used(), Spooled: c.disk.Used(),
 	}
 	for _, conn := range c.open {
 		u.Waits += len(conn.waits)
@@ -556,9 +551,9 @@ func (c *Connections) Usage() Usage {
 	return u
 }
 
-func clients(l *list.List) (addresses []string) {
-	for at := l.Front(); at != nil; at = at.Next() {
-		addresses = append(addresses, at.Value.(*connection).RemoteAddr().String())
+func (c *Connections) clients(at place) (addresses []string) {
+	for _, conn := range c.places[at].Of("") {
+		addresses = append(addresses, conn.RemoteAddr().String())
 	}
 	return addresses
 }
