@@ -2,8 +2,8 @@ package kv
 
 import "errors"
 
-// UnknownKey reports whether err is that of a Sealer for a value that was sealed with a key that it does not have. The
-// error, or one that it wraps, has a method UnknownKey().
+// UnknownKey reports whether err says that a Sealer does not have the key with which a value was sealed. The error, or one
+// that it wraps, has a method UnknownKey().
 func UnknownKey(err error) bool {
 	_, is := errors.AsType[interface {
 		error

@@ -59,7 +59,7 @@ type Options struct {
 	// Prefix is the prefix of all keys.
 	Prefix []byte
 	// Describe returns what the process says about itself. It is called by New and for each renewal, never by two
-	// goroutines at a time. Registry sets Instance and Started. The name is that of the first call.
+	// goroutines at a time. Registry sets Instance and Started. The name stays as the first call returned it.
 	Describe func() Node
 }
 
@@ -124,8 +124,8 @@ func (r *Registry) Start() {
 	})
 }
 
-// Stop ends the renewals and removes the row of this process. If that fails, the row stays as that of a process that
-// has died. The error is that of ctx, if ctx ended first. Stop must be called once, also without Start.
+// Stop ends the renewals and removes the row of this process. If that fails, the row stays, and the process counts as
+// dead later. If ctx ends first, Stop returns its error. Stop must be called once, also without Start.
 func (r *Registry) Stop(ctx context.Context) error {
 	r.end()
 	defer context.AfterFunc(ctx, r.cutOff)()

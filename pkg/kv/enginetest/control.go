@@ -33,7 +33,7 @@ type Controlled struct {
 
 	mu           sync.Mutex
 	err          error
-	before       chan struct{} // closed by its release; nil: nothing is held back
+	before       chan struct{} // closed by its release; nil means that nothing is held back
 	after        chan struct{}
 	betweenRuns  func()
 	beforeCommit func()

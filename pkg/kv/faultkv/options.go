@@ -26,14 +26,14 @@ type Options struct {
 	// they are reported. Several goroutines may call it at the same time.
 	Observe func(Event)
 
-	// Delays returns the length of a Delay, drawn from random, which is made for this delay only. nil is an exponential
-	// distribution with a mean of 5 ms.
+	// Delays returns the length of a Delay, drawn from random, which is made for this delay only. nil means an
+	// exponential distribution with a mean of 5 ms.
 	Delays func(*rand.Rand) time.Duration
 	// MaxLag is the longest lag of a LateWatch. 0 is 30 seconds, after which callers read again anyway.
 	MaxLag time.Duration
 
-	// Now and Sleep are the clock. nil is the machine's, or that of a bubble of testing/synctest. Sleep returns when d
-	// has passed by Now, or when ctx ends. Either both are set or none.
+	// Now and Sleep are the clock. nil means the machine's clock, or the clock of a bubble of testing/synctest. Sleep
+	// returns when d has passed by Now, or when ctx ends. Either both are set or none.
 	Now   func() time.Time
 	Sleep func(ctx context.Context, d time.Duration)
 	// Pause is the Pause of kv.Retrier, between two attempts. It is set together with Now and Sleep if a seed is to

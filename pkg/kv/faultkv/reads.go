@@ -157,8 +157,8 @@ func (r rangeResult) All() iter.Seq2[kv.KeyValue, error] {
 	}
 }
 
-// step returns the error at a pair or at the end: the fault's if this is its place, or that of a transaction that
-// another read has aged.
+// step returns the error at a pair or at the end: the fault's error if this is its place, or the error of a
+// transaction that another read has aged.
 func (r rangeResult) step(place bool) error {
 	if err := r.reads.usable(true); err != nil {
 		return err

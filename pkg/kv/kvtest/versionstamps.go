@@ -60,7 +60,7 @@ func (b *bench) testManyStamps() {
 		b.check(err)
 		require.Len(b.t, pairs, many)
 		for i, pair := range pairs {
-			require.Equal(b.t, fmt.Sprint(i), string(pair.Value), "their order is that of the writer's bytes")
+			require.Equal(b.t, fmt.Sprint(i), string(pair.Value), "the writer's bytes decide their order")
 		}
 	})
 }

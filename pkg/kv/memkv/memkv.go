@@ -29,7 +29,7 @@ type Options struct {
 	kv.Options
 	// MaxWatches is the maximum number of armed watches. 0 is kv.DefaultMaxWatches.
 	MaxWatches int
-	// Now is the clock; nil is time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// Pause is the Pause of kv.Retrier.
 	Pause func(ctx context.Context, most time.Duration)

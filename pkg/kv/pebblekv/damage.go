@@ -32,7 +32,7 @@ import (
 // ErrDamaged is in the error of a store whose log or manifest is damaged.
 var ErrDamaged = errors.New("the file is damaged: what was written later cannot be read")
 
-// The format of Pebble's log and manifest, which is that of package record: chunks in blocks.
+// The format of Pebble's log and manifest, which its package record defines: chunks in blocks.
 const (
 	blockSize        = 32 << 10
 	manifestHeader   = 7  // checksum, length, type

@@ -31,7 +31,7 @@ type disk struct {
 	left atomic.Int64
 	// once makes one write fail instead of all from then on.
 	once bool
-	// only reports which files are hit; nil is all.
+	// only reports which files are hit; nil means all.
 	only func(path string) bool
 	err  error
 }

@@ -39,7 +39,7 @@ type ledger struct {
 	mu sync.Mutex
 	// attempted and acknowledged are each writer's last transaction.
 	attempted, acknowledged map[int]int
-	// stamps are those of acknowledged commits.
+	// stamps are the versionstamps of acknowledged commits.
 	stamps map[ledgerEntry]string
 	// highest is the highest stamp seen.
 	highest string

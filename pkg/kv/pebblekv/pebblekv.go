@@ -75,9 +75,9 @@ type Options struct {
 	kv.Options
 	// MaxWatches is the maximum number of armed watches. 0 is kv.DefaultMaxWatches.
 	MaxWatches int
-	// Now is the clock; nil is time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// FS is the file system; nil is the disk.
+	// FS is the file system; nil means the disk.
 	FS vfs.FS
 	// NoSync acknowledges commits before they are durable. It is for tests of the sync.
 	NoSync bool

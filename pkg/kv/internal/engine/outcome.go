@@ -23,7 +23,7 @@ func (o *Outcome) Finish(err error) {
 	})
 }
 
-// Wait is that of kv.Watch. If both the watch and ctx have ended, the watch counts.
+// Wait implements kv.Watch. If both the watch and ctx have ended, the watch counts.
 func (o *Outcome) Wait(ctx context.Context) error {
 	select {
 	case <-o.done:

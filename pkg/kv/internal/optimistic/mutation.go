@@ -65,7 +65,7 @@ func (m mutation) adds() bool { return m.kind == mutationAdd || m.kind == mutati
 // addend is what one or more additions to a key add. They need not be kept apart: to add to a missing value is to add
 // to 0, so only the last of them decides whether a sum of 0 clears the key.
 type addend struct {
-	n      []byte // 8 bytes; nil: nothing was added
+	n      []byte // 8 bytes; nil means that nothing was added
 	clears bool
 }
 

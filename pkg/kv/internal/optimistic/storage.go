@@ -23,8 +23,8 @@ type Snapshot interface {
 	Close() error
 }
 
-// Iterator iterates over pairs. A move reports whether it arrived at a pair. Key and Value are those of this pair, and
-// valid until the next move.
+// Iterator iterates over pairs. A move reports whether it arrived at a pair. Key and Value return the key and
+// the value of this pair, which are valid until the next move.
 type Iterator interface {
 	First() bool
 	Last() bool
