@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -65,15 +64,10 @@ const (
 	OneByteASec   Fault = "one byte a second"
 	ClosesMidway  Fault = "closes midway"
 	AnnouncesMore Fault = "announces more than comes" // in its Content-Length
-	AnnouncesLess Fault = "announces less than comes"
-	EndlessBody   Fault = "endless body"  // a value in it does not end
-	EndlessBlank  Fault = "endless blank" // white space in it does not end
+	EndlessBody   Fault = "endless body"              // a value in it does not end
 	InvalidJSON   Fault = "invalid JSON"
-	InvalidUTF8   Fault = "invalid UTF-8"
-	CompressBomb  Fault = "compressed bomb"
 
 	Status500    Fault = "500"
-	Status503    Fault = "503"
 	Status429    Fault = "429" // without Retry-After
 	Status404    Fault = "404"
 	NoDatabase   Fault = "no database" // 404 with CouchDB's words
@@ -156,7 +150,7 @@ func (h *Hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // status answers with a status if the fault is one.
 func status(w http.ResponseWriter, r *http.Request, fault Fault) bool {
 	code := map[Fault]int{
-		Status500: 500, Status503: 503, Status429: 429, Status404: 404, NoDatabase: 404, RedirectLoop: 307,
+		Status500: 500, Status429: 429, Status404: 404, NoDatabase: 404, RedirectLoop: 307,
 	}[fault]
 	if code == 0 {
 		return false
@@ -207,33 +201,10 @@ func (a recorded) distort(w http.ResponseWriter, r *http.Request, fault Fault) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)+1000))
 		w.WriteHeader(a.Code)
 		_, _ = w.Write(body)
-	case AnnouncesLess:
-		a.announceLess(w)
 	case EndlessBody:
-		a.endless(w, inString(body), "x")
-	case EndlessBlank:
-		a.endless(w, body[:max(0, bytes.LastIndexAny(body, `]}`))], " ")
+		a.endless(w, inString(body))
 	case InvalidJSON:
 		_, _ = w.Write(replaced(body, `":`, `";`))
-	case InvalidUTF8:
-		_, _ = w.Write(replaced(body, `"`, "\"\xff"))
-	case CompressBomb:
-		a.explode(w, inString(body))
-	}
-}
-
-// announceLess hijacks the connection, because net/http would not do this.
-func (a recorded) announceLess(w http.ResponseWriter) {
-	conn, buffer, err := w.(http.Hijacker).Hijack()
-	if err != nil {
-		return
-	}
-	defer conn.Close()
-	body := a.Body.Bytes()
-	fmt.Fprintf(buffer, "HTTP/1.1 %d OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
-		a.Code, a.Header().Get("Content-Type"), len(body)/2, body)
-	if buffer.Flush() == nil {
-		_, _ = io.Copy(io.Discard, conn) // it stays open until the client closes it
 	}
 }
 
@@ -247,42 +218,13 @@ func inString(body []byte) []byte {
 	return append(bytes.TrimSuffix(body, []byte("]")), '"')
 }
 
-func (a recorded) endless(w http.ResponseWriter, prefix []byte, filler string) {
+func (a recorded) endless(w http.ResponseWriter, prefix []byte) {
 	w.WriteHeader(a.Code)
 	_, err := w.Write(prefix)
-	for chunk := []byte(strings.Repeat(filler, 64<<10)); err == nil; {
+	for chunk := []byte(strings.Repeat("x", 64<<10)); err == nil; {
 		_, err = w.Write(chunk)
 	}
 }
-
-// explode sends the prefix and then a gigabyte of one string, compressed to a megabyte.
-func (a recorded) explode(w http.ResponseWriter, prefix []byte) {
-	w.Header().Set("Content-Encoding", "gzip")
-	w.WriteHeader(a.Code)
-	zip := gzip.NewWriter(w)
-	if _, err := zip.Write(prefix); err != nil || zip.Close() != nil {
-		return
-	}
-	charge := charge()
-	for range 64 {
-		if _, err := w.Write(charge); err != nil {
-			return
-		}
-	}
-}
-
-// charge returns a member of a gzip file with 16 MiB of one letter.
-var charge = sync.OnceValue(func() []byte {
-	var b bytes.Buffer
-	zip := gzip.NewWriter(&b)
-	for chunk := bytes.Repeat([]byte("x"), 1<<20); b.Len() < 16<<10; {
-		if _, err := zip.Write(chunk); err != nil {
-			panic(err) // writing to a buffer never fails
-		}
-	}
-	_ = zip.Close()
-	return b.Bytes()
-})
 
 // replaced returns the body with one occurrence of a text, in the middle if possible, replaced.
 func replaced(body []byte, from, to string) []byte {
