@@ -372,48 +372,6 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// A real database with documents of all kinds is copied through the queue.
-func TestReplicateWholeDatabase(t *testing.T) {
-	t.Parallel()
-	const docs = 1_200 // more than two batches
-	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
-		source := peer.DB(t, "whole")
-		target := source + "-target"
-		t.Cleanup(func() { peer.Remove(t, target) })
-		couchtest.Populate(t, source, couchtest.Population{
-			Seed: 7, Docs: docs, Conflicted: 120, Deleted: 180, Attachments: couchtest.Sizes(7, 60, 5<<20),
-		})
-		node := serveNode(t, aStore(t))
-		body := fmt.Sprintf(`{"source":%q,"target":%q,"create_target":true}`, source, target)
-
-		began := time.Now()
-		answer := node.ask(http.StatusOK, http.MethodPost, "_replicate", body)
-		t.Logf("copied in %s", time.Since(began))
-		couchtest.SameTrees(t, source, target)
-
-		var result struct {
-			OK        bool   `json:"ok"`
-			NoChanges bool   `json:"no_changes"`
-			SessionID string `json:"session_id"`
-			History   []struct {
-				DocsWritten int `json:"docs_written"`
-			} `json:"history"`
-		}
-		require.NoError(t, json.Unmarshal([]byte(answer), &result))
-		assert.True(t, result.OK)
-		assert.False(t, result.NoChanges)
-		require.Len(t, result.History, 1)
-		assert.GreaterOrEqual(t, result.History[0].DocsWritten, docs)
-
-		again := node.ask(http.StatusOK, http.MethodPost, "_replicate", body)
-		session := result.SessionID
-		require.NoError(t, json.Unmarshal([]byte(again), &result))
-		assert.True(t, result.NoChanges)
-		assert.Equal(t, session, result.SessionID)
-		assert.Zero(t, node.end(syscall.SIGTERM))
-	})
-}
-
 func TestContinuousOverRestart(t *testing.T) {
 	t.Parallel()
 	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
