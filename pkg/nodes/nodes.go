@@ -79,11 +79,11 @@ type Registry struct {
 	cutOff   context.CancelFunc
 
 	mu   sync.Mutex
-	seen map[string]sighting // by key
+	seen map[string]reading // by key
 }
 
-// sighting is a row as it was read last.
-type sighting struct {
+// reading is a row as it was last read.
+type reading struct {
 	row
 	value   string
 	changed time.Time // when this value was first read
@@ -103,7 +103,7 @@ func New(opts Options) *Registry {
 	r.self = opts.Describe()
 	r.self.Instance, r.self.Started = rand.Text(), time.Now().UTC()
 	r.key = string(r.space.Pack(r.self.Name, r.self.Instance))
-	r.seen = map[string]sighting{r.key: {row: row{Node: r.self}, changed: r.self.Started}}
+	r.seen = map[string]reading{r.key: {row: row{Node: r.self}, changed: r.self.Started}}
 	r.serving, r.end = context.WithCancel(context.Background())
 	r.renewing, r.cutOff = context.WithCancel(context.Background())
 	return r
@@ -179,15 +179,15 @@ func (r *Registry) forgotten() func(kv.KeyValue) bool {
 	if kv.Exclusive(r.opts.Store) {
 		return func(pair kv.KeyValue) bool { return string(pair.Key) != r.key }
 	}
-	last := r.sightings()
+	last := r.readings()
 	return func(pair kv.KeyValue) bool {
 		row, known := last[string(pair.Key)]
 		return known && row.value == string(pair.Value) && time.Since(row.changed) >= ForgottenAfter && string(pair.Key) != r.key
 	}
 }
 
-// sightings returns the rows that were read last. It must not be changed.
-func (r *Registry) sightings() map[string]sighting {
+// readings returns the rows that were read last. It must not be changed.
+func (r *Registry) readings() map[string]reading {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.seen
@@ -196,12 +196,12 @@ func (r *Registry) sightings() map[string]sighting {
 // take notes which rows have changed. It ignores malformed ones.
 func (r *Registry) take(pairs []kv.KeyValue) {
 	now := time.Now()
-	last, seen := r.sightings(), make(map[string]sighting, len(pairs))
+	last, seen := r.readings(), make(map[string]reading, len(pairs))
 	for _, pair := range pairs {
 		key, value := string(pair.Key), string(pair.Value)
 		row, known := last[key]
 		if !known || row.value != value {
-			row = sighting{value: value, changed: now}
+			row = reading{value: value, changed: now}
 			name, err := r.space.Unpack(pair.Key)
 			if err != nil || len(name) != 2 || json.Unmarshal(pair.Value, &row.row) != nil ||
 				!rows.As(name[0], &row.Name) || !rows.As(name[1], &row.Instance) {
@@ -217,7 +217,7 @@ func (r *Registry) take(pairs []kv.KeyValue) {
 }
 
 // Renewed returns when the row of this process was last renewed, or when the process started before the first renewal.
-func (r *Registry) Renewed() time.Time { return r.sightings()[r.key].changed }
+func (r *Registry) Renewed() time.Time { return r.readings()[r.key].changed }
 
 // ahead returns Seen.Ahead for a row that was written at a time by the clock of its process, and read at now. If an
 // earlier value of the row is known, this one was written after the last renewal read that one, or was under way then.
@@ -237,7 +237,7 @@ func (r *Registry) ahead(written, now time.Time, known bool) time.Duration {
 // use the store. This process is always live.
 func (r *Registry) Nodes() []Seen {
 	var all []Seen
-	for key, row := range r.sightings() {
+	for key, row := range r.readings() {
 		all = append(all, Seen{row.Node, row.changed.UTC(), key == r.key || time.Since(row.changed) < LiveFor, row.ahead})
 	}
 	slices.SortFunc(all, func(a, b Seen) int {

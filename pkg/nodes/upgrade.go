@@ -94,7 +94,7 @@ func (r *Registry) behind(tx kv.Transaction, level int64) ([]Node, error) {
 	if len(pairs) == maxRows {
 		return nil, fmt.Errorf("the store lists more than %d nodes, most of them dead: try again in %v", maxRows-1, ForgottenAfter)
 	}
-	last := r.sightings()
+	last := r.readings()
 	var behind []Node
 	for _, pair := range pairs {
 		seen, known := last[string(pair.Key)]

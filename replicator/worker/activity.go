@@ -13,8 +13,8 @@ import (
 	"settee/replicator"
 )
 
-// moments are the times from which a run's activity is derived. progress.mu guards them.
-type moments struct {
+// times has the points in time from which a run's activity is derived. progress.mu guards them.
+type times struct {
 	began    bool      // begin is done
 	opened   time.Time // the changes feed was opened
 	live     bool      // the feed waits for changes
@@ -42,7 +42,7 @@ func (r *run) feedOpened(live bool) {
 func (r *run) activity() *replicator.Activity {
 	a := &replicator.Activity{
 		BatchesInFlight: int(r.inFlight.Load()), LastProgress: r.passed, LastMoved: r.moved.last(),
-		Waiting: r.troubles.waiting(), Refusing: r.refusals.refusing(),
+		Waiting: r.repeats.waiting(), Refusing: r.refusals.refusing(),
 	}
 	a.Doing, a.Since = r.doing(a)
 	return a
@@ -82,15 +82,15 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// troubles are the failed requests of a run that are being repeated.
-type troubles struct {
+// repeats are the failed requests of a run that are being repeated.
+type repeats struct {
 	changed func() // called when one begins or is over
 	mu      sync.Mutex
 	all     map[*replicator.Wait]struct{}
 }
 
 // add adds a request. The caller removes it with over.
-func (t *troubles) add(w replicator.Wait) (over func()) {
+func (t *repeats) add(w replicator.Wait) (over func()) {
 	defer t.changed()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +107,7 @@ func (t *troubles) add(w replicator.Wait) (over func()) {
 }
 
 // waiting returns one request per endpoint, chosen as replicator.Activity says, the source's first.
-func (t *troubles) waiting() []replicator.Wait {
+func (t *repeats) waiting() []replicator.Wait {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var told []replicator.Wait
@@ -137,7 +137,7 @@ func (r *run) retrying(side string) func(context.Context, couch.Retry) func() {
 		if ctx.Value(aside{}) != nil {
 			return func() {}
 		}
-		return r.troubles.add(waitFor(side, retry))
+		return r.repeats.add(waitFor(side, retry))
 	}
 }
 
@@ -148,7 +148,7 @@ func (r *run) repeating(p *peer, err error, attempt, attempts int, since time.Ti
 	if !ok {
 		return func() {}
 	}
-	return r.troubles.add(waitFor(p.side, couch.Retry{
+	return r.repeats.add(waitFor(p.side, couch.Retry{
 		Err: e, Attempt: attempt, Attempts: attempts, Since: since, Until: time.Now().Add(wait),
 	}))
 }

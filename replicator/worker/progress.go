@@ -16,8 +16,8 @@ type progress struct {
 	base     replicator.Stats // of earlier runs
 	stats    replicator.Stats // of this run
 	position                  // in the changes feed
-	moments
-	news
+	times
+	reporting
 }
 
 func (p *progress) init(s *settings, job Job) {

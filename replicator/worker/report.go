@@ -13,8 +13,8 @@ const (
 	busyInterval = 2 * time.Second
 )
 
-// news says when the next report is due. progress.mu guards it.
-type news struct {
+// reporting says when the next report is due. progress.mu guards it.
+type reporting struct {
 	unreported time.Time  // when the first change since the last report was; zero if there is none
 	reported   time.Time  // when the last report began
 	reports    *recurring // nil before the run has begun

@@ -44,8 +44,8 @@ type run struct {
 	reject func(row couch.Row, err error) []ref
 
 	pipeline
-	moved    moved
-	troubles troubles
+	moved   moved
+	repeats repeats
 
 	traces
 
@@ -136,7 +136,7 @@ func newRun(job Job, cfg Config) (*run, error) {
 		r.security = security{copies: true, one: make(step, 1), known: job.Security}
 	}
 	r.handle, r.reject = r.copyBatch, r.refuseRow
-	r.troubles.changed = func() {
+	r.repeats.changed = func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.tellSoon()

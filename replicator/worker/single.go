@@ -72,7 +72,7 @@ func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 		}
 		delay = max(delay, retryAfter(err))
 		if missed && errors.Is(err, errMissing) {
-			over = r.troubles.add(r.missingWait(f, since, delay))
+			over = r.repeats.add(r.missingWait(f, since, delay))
 		} else {
 			over = r.repeating(r.blame(err), err, tries+1, min(maxStreams, r.retries+1), since, delay)
 		}

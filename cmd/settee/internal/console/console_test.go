@@ -106,7 +106,7 @@ func TestProblems(t *testing.T) {
 		{Endpoint: "h", Cause: "500 full", Jobs: 3, Since: noon.Add(-time.Minute), First: one}, {Cause: "x", Jobs: 1, First: one},
 	}}}
 	text := ""
-	for _, line := range o.troubles(noon, 80, 5) {
+	for _, line := range o.attention(noon, 80, 5) {
 		for _, p := range line {
 			text += p.text + "\n"
 		}

@@ -81,9 +81,9 @@ func (o *overview) lines(now time.Time, width, height int) [][]part {
 	lines = append(lines, o.traffic(width)...)
 	lines = append(lines, o.members(3)...)
 	left := height - len(lines)
-	troubles := o.troubles(now, width, max(left-2-min(len(o.running), left/3), 4))
-	lines = append(lines, troubles...)
-	return append(lines, o.slowest(now, width, max(left-len(troubles), 3))...)
+	attention := o.attention(now, width, max(left-2-min(len(o.running), left/3), 4))
+	lines = append(lines, attention...)
+	return append(lines, o.slowest(now, width, max(left-len(attention), 3))...)
 }
 
 // verdict says in a sentence or two whether something is to be done.
@@ -213,8 +213,8 @@ func (o *overview) members(most int) (lines [][]part) {
 	return lines
 }
 
-// troubles are the lines of what needs attention, at most so many.
-func (o *overview) troubles(now time.Time, width, most int) [][]part {
+// attention returns the lines of what needs attention, at most so many.
+func (o *overview) attention(now time.Time, width, most int) [][]part {
 	found := o.problems.Problems
 	if len(found) == 0 {
 		return nil
