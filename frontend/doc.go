@@ -48,7 +48,7 @@
 // HEAD is answered like GET. An error is {"error": ..., "reason": ...}.
 //
 // The package makes no outbound requests and runs no replication: it reads and writes jobs in the store (package
-// replicator/jobs). It neither shows nor logs credentials, be they those of endpoints or of requests.
+// replicator/jobs). It neither shows nor logs credentials of endpoints or of requests.
 //
 // # Rooms
 //

@@ -55,7 +55,7 @@ type Options struct {
 	Stats func() map[string]any
 	// Observe, if it is not nil, is called after each request. The status is 0 if nothing was answered.
 	Observe func(method string, status int, took time.Duration)
-	// Tracer, if it is not nil, makes a span of each request, except those of monitoring.
+	// Tracer, if it is not nil, makes a span of each request, except requests of monitoring.
 	Tracer trace.Tracer
 	// Memory is the number of bytes that connections and requests may use. The default is 256 MiB.
 	Memory int64

@@ -187,7 +187,8 @@ func startOn(t *testing.T, db kv.Database, listener net.Listener, settings ...st
 	return startWith(t, db, listener, nil, settings...)
 }
 
-// startWith starts a node whose document store has these hooks, or those of replicator databases if hooks is nil.
+// startWith starts a node whose document store has these hooks. A nil hooks means the hooks of
+// replicator databases.
 func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docstore.Hooks, settings ...string) *node {
 	t.Helper()
 	cfg, _, err := config.Load(config.Options{

@@ -34,7 +34,7 @@ type definedBasic struct {
 }
 
 // Definition returns the replication as a body of POST /_replicate, or as a document, asks for it, a JSON object.
-// Passwords, the values of headers and those of the filter's parameters are masked.
+// Passwords, the values of headers and the values of the filter's parameters are masked.
 func (r *Replication) Definition() (json.RawMessage, error) {
 	d := definition{
 		plainReplication: plainReplication(*r), Source: r.Source.defined(), Target: r.Target.defined(),

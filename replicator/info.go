@@ -3,8 +3,8 @@ package replicator
 import "encoding/json"
 
 // Info is the `info` object of a job in listings. It has the progress of a job, or the error of
-// one that is crashing or failed. A running job also has its activity, and that of a periodic
-// replication the counters of its last run alone. CouchDB has neither.
+// one that is crashing or failed. A running job also has its activity, and the job of a
+// periodic replication the counters of its last run alone. CouchDB has neither.
 type Info struct {
 	Error string `json:"error,omitempty"`
 	*Progress

@@ -116,7 +116,7 @@ type JobState struct {
 	LastRun *Stats `json:"last_run,omitempty"`
 
 	// SourceSeq is the sequence up to which the changes feed was read, ThroughSeq that up to
-	// which all changes were processed, CheckpointedSourceSeq that of the latest checkpoint. They
+	// which all changes were processed, CheckpointedSourceSeq the sequence of the latest checkpoint. They
 	// are JSON values from the source, nil if not known. ChangesPending is the source's count of
 	// the changes that are left.
 	SourceSeq             json.RawMessage `json:"source_seq,omitempty"`

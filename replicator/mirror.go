@@ -27,7 +27,7 @@ type Mirror struct {
 	Exclude []string `json:"exclude,omitempty"`
 	// Security asks to copy the `_security` objects.
 	Security bool `json:"security"`
-	// Deleted says what becomes of a database of the target when the one of the source was deleted.
+	// Deleted says what becomes of a database of the target when its source was deleted.
 	Deleted MirrorDeletion `json:"deleted"`
 	// Prefix is put before the names of the target's databases.
 	Prefix string `json:"prefix,omitempty"`
@@ -101,7 +101,7 @@ func (r *Replication) Selects(database string) bool {
 func (r *Replication) sameServer() bool { return r.Source.canonicalURL() == r.Target.canonicalURL() }
 
 // Child returns the replication of a database of a mirror's source: the mirror's definition with the URLs of the two
-// databases. Its base replication id is the same as that of a replication of these URLs by another document. Names in URLs
+// databases. Its base replication id is the base id of a replication of these URLs by another document. Names in URLs
 // are percent-encoded except letters, digits and `-_.~`. Mirror must not be nil.
 func (r *Replication) Child(database string) *Replication {
 	child := *r

@@ -93,7 +93,7 @@ func ParseRequest(body []byte, options ParseOptions) (*Request, error) {
 }
 
 // Check returns an error if a replication that was accepted earlier cannot run on this node: a *ParseError if its
-// protocols are no longer allowed, or that of NextRun.
+// protocols are no longer allowed, or the error of NextRun.
 func (r *Replication) Check(options ParseOptions) error {
 	for _, side := range []struct {
 		name     string

@@ -4,7 +4,7 @@ package main
 
 import "os"
 
-// keepFilesPrivate makes the files that this process creates those of its user alone, where files have permissions.
+// keepFilesPrivate keeps the files that this process creates for its user alone, where files have permissions.
 func keepFilesPrivate() {}
 
 // openTo returns the permissions of a directory that others than its owner have, or 0 if there are none.

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// keepFilesPrivate makes the files that this process creates those of its user alone: the store, and what a command
+// keepFilesPrivate keeps the files that this process creates for its user alone: the store, and what a command
 // writes, have secrets.
 func keepFilesPrivate() { syscall.Umask(syscall.Umask(0o077) | 0o077) }
 

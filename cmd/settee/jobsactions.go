@@ -239,7 +239,7 @@ func newJobsResume() *cobra.Command {
 	var shares int
 	cmd := &cobra.Command{
 		Use:   "resume [JOB|DATABASE...]",
-		Short: "Resume paused jobs, or those of paused replicator databases",
+		Short: "Resume paused jobs, or the jobs of paused replicator databases",
 		Long: "resume lets paused jobs go on from their checkpoints. Paused replicator databases get the shares again\n" +
 			"that they had before. If these are not known, they get 100, which is usual.\n\n" + pauseHelp + actionHelp(),
 		Example: "  settee jobs resume _replicator/films\n  settee jobs resume team/_replicator",

@@ -128,7 +128,7 @@ func (r *childReporter) Report(_ context.Context, p worker.Progress) error {
 	return r.all.draw()
 }
 
-// count adds to the counts of all databases what has come to those of this one.
+// count adds to the counts of all databases what has come to the counts of this one.
 func (r *childReporter) count(now replicator.Stats) {
 	r.all.mu.Lock()
 	defer r.all.mu.Unlock()

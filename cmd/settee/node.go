@@ -34,7 +34,7 @@ import (
 	"settee/replicator/watch"
 )
 
-// node is a node of settee. Each part sets its fields when it starts, and uses those of the parts before it.
+// node is a node of settee. Each part sets its fields when it starts, and uses the fields of the parts before it.
 type node struct {
 	cfg     *config.Config // at the start
 	files   []string       // the configuration files

@@ -58,5 +58,5 @@ func newVersion() *cobra.Command {
 	return cmd
 }
 
-// userAgent returns the default User-Agent of replications. Gateways allow that of CouchDB's replicator by name.
+// userAgent returns the default User-Agent of replications. Gateways allow the User-Agent of CouchDB's replicator by name.
 func userAgent() string { return "CouchDB-Replicator/3.5.0 settee/" + currentVersion() }

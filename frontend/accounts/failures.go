@@ -19,7 +19,7 @@ const (
 	// further failure doubles it, up to the longest.
 	firstDelay      = 100 * time.Millisecond
 	longestDelay    = 5 * time.Second // for the failures of an address
-	longestForNames = time.Second     // for those of a name, because its owner has to wait too
+	longestForNames = time.Second     // for the failures of a name, because its owner has to wait too
 	// maxDelayed is the most delayed logins of an address under way, maxAttempts the most others,
 	// so that no address takes all of maxWaiting.
 	maxDelayed  = 8

@@ -38,8 +38,8 @@ func (a *Accounts) user(ctx context.Context, name string) (account, bool, error)
 	return found, known, nil
 }
 
-// WithDocumentRoles returns the user with all roles. A server administrator has those of a document of _users of the
-// same name, too. Other users have all their roles already.
+// WithDocumentRoles returns the user with all roles. A server administrator has the roles of a document of _users
+// of the same name, too. Other users have all their roles already.
 func (a *Accounts) WithDocumentRoles(ctx context.Context, user auth.User) (auth.User, error) {
 	if _, isAdmin := config.Admins.Value(a.config.Current(), user.Name); !isAdmin || !user.IsAdmin() {
 		return user, nil

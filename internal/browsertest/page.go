@@ -129,7 +129,7 @@ func run[T any](p *Page, what string, step chromedp.Action[T]) T {
 	return value
 }
 
-// Go opens a URL, also one that differs from that of the page in its fragment alone.
+// Go opens a URL, also one that differs from the URL of the page in its fragment alone.
 func (p *Page) Go(url string) {
 	p.t.Helper()
 	p.do("going to "+url, chromedp.Navigate(url))

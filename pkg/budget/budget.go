@@ -50,7 +50,7 @@ type Share int
 const (
 	// All is for what a request needs whose size the server decides, such as a page of rows.
 	All Share = iota
-	// Most leaves a quarter of the budget to All. It is for sizes that a client decides, such as that of a body.
+	// Most leaves a quarter of the budget to All. It is for sizes that a client decides, such as the size of a body.
 	Most
 	shares // the number of those that have queues
 	half   // leaves half of the budget to the others; for TryTake

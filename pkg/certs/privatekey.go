@@ -54,7 +54,7 @@ type encryptedKey struct {
 	Data      []byte
 }
 
-// pbes2Params are the parameters of PBES2, and pbkdf2Params those of PBKDF2 (RFC 8018, appendix A).
+// pbes2Params are the parameters of PBES2, and pbkdf2Params the parameters of PBKDF2 (RFC 8018, appendix A).
 type pbes2Params struct {
 	Derivation, Encryption pkix.AlgorithmIdentifier
 }

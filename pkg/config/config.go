@@ -137,7 +137,7 @@ func (c *Config) resolve() error {
 	return errors.Join(problems...)
 }
 
-// resolveOne adds a value of a layer, which overrides those of the layers below.
+// resolveOne adds a value of a layer, which overrides the values of the layers below.
 func (c *Config) resolveOne(v Value, depth int) error {
 	if f := familyOf(v.Section); f != nil {
 		value, err := f.member(v.Key).check(v)

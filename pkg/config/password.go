@@ -21,8 +21,8 @@ var (
 	unescapeErlang = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 )
 
-// passwordRules accepts CouchDB's list of regular expressions, each alone or in a tuple with a reason. The syntax of the
-// expressions is that of Go, which has no look-around.
+// passwordRules accepts CouchDB's list of regular expressions, each alone or in a tuple with a reason. The
+// expressions have Go's syntax, which has no look-around.
 func passwordRules() kind[[]PasswordRule] {
 	return kind[[]PasswordRule]{
 		want: `a list such as [{".{10,}", "a password has 10 characters or more"}, "[0-9]"], with \\ for a backslash`,

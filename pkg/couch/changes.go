@@ -320,7 +320,7 @@ func (c *Changes) nextLine() (Row, error) {
 	return Row{}, io.EOF
 }
 
-// enter reads up to the rows of a feed that is one object. Members before the rows are like those of the tail.
+// enter reads up to the rows of a feed that is one object. Members before the rows are like the members of the tail.
 func (c *Changes) enter() error {
 	if err := c.begin(); err != nil {
 		return err

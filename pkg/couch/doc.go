@@ -63,7 +63,7 @@
 //
 // # Connections
 //
-// Package outbound makes the connections. Databases share those of an [outbound.Pool]. A request without a connection
+// Package outbound makes the connections. Databases share the connections of an [outbound.Pool]. A request without a connection
 // fails with an [*outbound.ConnectError]. Config.MaxConnections bounds the requests of one database, each of which uses
 // a connection or an HTTP/2 stream. Changes feeds do not count: a feed that waits for days must not block other
 // requests. Answers may be compressed, except attachments and live feeds. Requests with many documents or revisions are

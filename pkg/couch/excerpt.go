@@ -26,7 +26,7 @@ func excerpt(s string) string {
 	return s[:cut] + "..."
 }
 
-// quote is what a server sent, as a part of an error, so that its secrets can be masked before those of the rest.
+// quote is what a server sent, as a part of an error, so that its secrets can be masked before the secrets of the rest.
 type quote string
 
 // Error returns the text.

@@ -321,7 +321,7 @@ func (l *multipartLeaves) next() (*Leaf, error) {
 	return leaf, nil
 }
 
-// document reads a part that is JSON: a document, or an error like those of _bulk_get.
+// document reads a part that is JSON: a document, or an error like an error of _bulk_get.
 func (l *multipartLeaves) document(r io.Reader, refused bool) (*Leaf, error) {
 	body, err := l.readAll(r)
 	if err != nil {

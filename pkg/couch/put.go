@@ -105,7 +105,7 @@ func saysWritten(answer []byte) bool {
 // attachedBody returns the body of a document with its attachments.
 //
 // It is multipart/related. CouchDB matches parts by their order. PouchDB Server matches them by their names, which it
-// decodes like those of browsers. If a name does not survive that, or the document is larger than maxPouchDocument,
+// decodes like names of browsers. If a name does not survive that, or the document is larger than maxPouchDocument,
 // PouchDB Server gets plain JSON with the attachments in base64. It does not support encodings, so compressed
 // attachments are decompressed for it.
 func (d *Database) attachedBody(doc Document, source AttachmentSource) (*streamedBody, string, error) {

@@ -9,7 +9,7 @@ const (
 	fewRows = 4
 )
 
-// plainRows reads at most n rows that are whole in the window and spelled as CouchDB spells those of documents with one
+// plainRows reads at most n rows that are whole in the window and spelled as CouchDB spells rows of documents with one
 // leaf. It reports whether there are any.
 //
 // All strings share one allocation, because allocations dominate the time of reading a feed.

@@ -29,7 +29,7 @@ func (d *Database) securityAt(ctx context.Context, path string) (json.RawMessage
 }
 
 // PutSecurity writes the database's security object. The server requires an administrator of the database or of the
-// server. CouchDB refuses to change the one of `_users` unless [couchdb] users_db_security_editable allows it.
+// server. CouchDB refuses to change the object of `_users` unless [couchdb] users_db_security_editable allows it.
 func (d *Database) PutSecurity(ctx context.Context, object json.RawMessage) error {
 	return d.fetch(ctx, &request{
 		method: http.MethodPut, path: "_security", content: jsonType, body: bytesBody(object),

@@ -18,7 +18,7 @@ type databaseChecker struct {
 	*storeChecker
 	*Database
 	sums     sums
-	unsure   bool // sums are not those of all documents
+	unsure   bool // sums do not count all documents
 	content  contentSum
 	sumsOnly bool
 }

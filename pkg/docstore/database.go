@@ -350,7 +350,7 @@ func (db *Database) Info(ctx context.Context) (Info, error) {
 	})
 }
 
-// Security returns the database's security object, a JSON object, or that of [Options] if none was set. The caller must
+// Security returns the database's security object, a JSON object, or the object of [Options] if none was set. The caller must
 // not modify it.
 func (db *Database) Security(ctx context.Context) (json.RawMessage, error) {
 	return read(ctx, db, db.readSecurity)

@@ -80,7 +80,7 @@
 //	(deletions, time, name)                  -> ""                         rows of deleted databases, until they are removed
 //
 // The stripe is one of 16. It and the last two bytes of the stamps in updates and lives come from a hash of the name. So
-// the rows of one transaction are told apart, and those of one database are one row.
+// the rows of one transaction are told apart, and the rows of one database are one row.
 //
 // and below (instances, instance):
 //
@@ -112,7 +112,7 @@
 //   - a content in blobs has as many references as attachments of leaves have its key, at
 //     least one, and no row in uploads; any other content has a row in uploads;
 //   - the counters agree with all that;
-//   - a database that has a row in lives, which those of earlier versions lack, exists if it was created and not if it
+//   - a database that has a row in lives, which databases of earlier versions lack, exists if it was created and not if it
 //     was deleted. It has that row in updates, and one for its last change. If it was deleted, it has one in deletions.
 //
 // # Conflicts between writes

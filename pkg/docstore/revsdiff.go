@@ -18,7 +18,7 @@ type RevsDiff struct {
 	ID string
 	// Missing are revisions that are neither leaves nor known ancestors of one.
 	Missing []Rev
-	// PossibleAncestors are the leaves whose position is below that of a missing revision.
+	// PossibleAncestors are the leaves whose position is below the position of a missing revision.
 	PossibleAncestors []Rev
 }
 

@@ -11,7 +11,7 @@ import (
 	"settee/pkg/kv"
 )
 
-// The limits of documents, derived from those of a transaction.
+// The limits of documents, derived from the limits of a transaction.
 const (
 	// MaxDocumentSize is the maximum size of a document's body, in bytes of JSON.
 	MaxDocumentSize = 8_000_000

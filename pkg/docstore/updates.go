@@ -191,7 +191,7 @@ type updating struct {
 	former kv.RangeResult // the last change of the database before this one; nil: not read
 	tidy   *tidyMark      // nil: it does not tidy the end of its stripe
 	end    kv.RangeResult // the last rows of the stripe; nil: not read
-	old    [][]byte       // the rows that go, that of the last change first
+	old    [][]byte       // the rows that go, the row of the last change first
 }
 
 // readUpdates starts the reads. A call that is not the first one of its transaction cannot read what the first one has

@@ -24,7 +24,7 @@ type UpdatesOptions struct {
 
 // UpdateRow is a database's last update of a type.
 type UpdateRow struct {
-	// Sequence is the position of the update among those of all databases. It cannot be compared with sequences of
+	// Sequence is the position of the update among the updates of all databases. It cannot be compared with sequences of
 	// changes. Its number is the version of the store at the commit.
 	Sequence Sequence
 	Database string

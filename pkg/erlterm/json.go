@@ -39,7 +39,7 @@ type encoder struct {
 	text   []byte
 	tokens *jsontext.Tokens
 	out    []byte
-	// members has where in out the members of all open objects begin, those of the innermost object last.
+	// members has where in out the members of all open objects begin, the members of the innermost object last.
 	members []int
 	// dropped are the members in out that later ones of the same name replace.
 	dropped []span

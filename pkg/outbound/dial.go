@@ -22,7 +22,7 @@ import (
 const keepAlivePeriod = 30 * time.Second
 
 // ConnectTo is another address for endpoints, as in CouchDB's connect_to and curl's --connect-to: connections for
-// Host and Port go to Target and TargetPort. The name in the certificate and the Host header stay those of Host.
+// Host and Port go to Target and TargetPort. The certificate and the Host header still name Host.
 type ConnectTo struct {
 	// Host is a name, without regard to case. A * in front stands for any text: *.example.com matches all names
 	// below example.com, but not example.com itself.

@@ -93,7 +93,7 @@ type PoolOptions struct {
 // connection than there are gets more connections.
 //
 // Each request needs a connection, or a stream of one. Idle connections are closed after a time, and at once where there
-// are too many. A Pool has no goroutines except those of its connections. It is safe for concurrent use.
+// are too many. A Pool has no goroutines except the goroutines of its connections. It is safe for concurrent use.
 type Pool struct {
 	options PoolOptions
 	state   atomic.Pointer[generation]

@@ -28,7 +28,7 @@ type TransportOptions struct {
 	// Proxy is the URL of an http, https or socks5 proxy, with its user and password if it needs them.
 	// Empty: none. The proxies of the environment are not used.
 	Proxy string `json:"-"`
-	// Sockets replace PoolConfig.Sockets. nil: those of the pool.
+	// Sockets replace PoolConfig.Sockets. nil means the sockets of the pool.
 	Sockets *sockopt.Options
 }
 

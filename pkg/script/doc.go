@@ -34,7 +34,7 @@
 // 4 MB after the set-up. Two programs share nothing. A program is known by its key; the caller makes sure that programs
 // of different owners have different keys.
 //
-// Runtimes that are not in use are kept for a while. Their number and that of the running ones has one bound
+// Runtimes that are not in use are kept for a while. Their number and the number of running ones have one bound
 // ([Limits].Instances); the runtime that was unused for longest makes room. One takes about 0.7 ms to set up, and
 // 0.7 MB, or up to 1 MB more after a call that used as much.
 //

@@ -89,7 +89,7 @@ func (e *Engine) Close() {
 }
 
 // Call calls a program with a JSON text in UTF-8, and returns its result as a string in UTF-8. The errors wrap ErrTime,
-// ErrMemory, ErrStack, ErrEngine, ErrBusy, an [Exception], ctx's error or that of Program.Config. They have the
+// ErrMemory, ErrStack, ErrEngine, ErrBusy, an [Exception], ctx's error or the error of Program.Config. They have the
 // program's name.
 func (e *Engine) Call(ctx context.Context, p *Program, argument string) (string, error) {
 	result, err := e.call(ctx, p, argument)

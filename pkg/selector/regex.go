@@ -14,7 +14,7 @@ type pattern []*part
 
 type part struct {
 	source       string
-	instructions int            // an upper bound of those of expr
+	instructions int            // an upper bound of the instructions of expr
 	expr         *regexp.Regexp // nil until all expressions of the selector are counted
 	must         bool           // whether it must match, or must not
 }

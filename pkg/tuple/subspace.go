@@ -9,7 +9,7 @@ import (
 // Unpack removes it. A Subspace is immutable and safe for concurrent use. The zero value has the
 // empty prefix and is the whole key space.
 //
-// Methods with variadic elements take those of a tuple: pass a Tuple t as t..., because t alone
+// Methods with variadic elements take the elements of a tuple: pass a Tuple t as t..., because t alone
 // would be one nested element. They panic where Tuple.Pack does.
 type Subspace struct {
 	prefix []byte

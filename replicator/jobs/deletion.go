@@ -173,7 +173,7 @@ func (s *Store) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
 		var state replicator.JobState
 		// If the state cannot be read, a reservation remains, but it does not hold.
 		_ = json.Unmarshal(job.State, &state)
-		// Only a transient job that had not ended may have another reservation than that of its state.
+		// Only a transient job that had not ended may have another reservation than the one in its state.
 		reservations[i], ids[i] = reservation{state.ReplicationID, job.ID}, job.ID
 		unpark[i] = s.unparking(tx, sourceOf(state.Parked), job.ID)
 		runs[i] = noted{job.ID, holding{job.Lock, state.ReplicationID}}

@@ -202,7 +202,7 @@ func (s *Store) weights(ctx context.Context) (weights map[string]float64, pauses
 	return weights, pauses, err
 }
 
-// existing returns the shares sorted, without those of deleted databases.
+// existing returns the shares sorted, without the shares of deleted databases.
 func (s *Store) existing(ctx context.Context, byName map[string]*Share) ([]Share, error) {
 	names := make([]string, 0, len(byName))
 	for name := range byName {

@@ -129,7 +129,7 @@ func (j *Job) Document() (database, docID string, ok bool) {
 	return *j.Args.Database, docID, ok
 }
 
-// Condition returns the current state of the job. State.State may be out of date: that of a run
+// Condition returns the current state of the job. State.State may be out of date: the state of a run
 // whose node has died, or that before a run that has just been accepted.
 func (j *Job) Condition() replicator.State {
 	switch {
@@ -141,7 +141,7 @@ func (j *Job) Condition() replicator.State {
 	return j.State.State
 }
 
-// NextRun returns when a job runs next that waits for a time: one that is crashing, or that of a periodic replication.
+// NextRun returns when a job runs next that waits for a time: a crashing job, or the job of a periodic replication.
 // A time in the past means that it is due. NextRun is zero for other jobs, for paused ones, and while the job runs.
 func (j *Job) NextRun() time.Time {
 	if j.Args.Paused != nil {

@@ -481,7 +481,7 @@ func (s *Store) clearMirrorsOf(tx kv.Transaction, instance string) {
 	}
 }
 
-// tellIn writes news of a mirror. The token differs from that of earlier news.
+// tellIn writes news of a mirror. The token differs from the token of earlier news.
 func (s *Store) tellIn(tx kv.Transaction, mirror, token string, news ...News) {
 	for _, n := range news {
 		tx.Set(s.mirrorNewsKey(mirror, n.Database), tuple.Tuple{n.Type, token}.Pack())

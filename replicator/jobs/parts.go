@@ -84,7 +84,7 @@ var (
 	liveStates = allStates[:3]
 )
 
-// labels are the labels of jobs, and postedLabels those of transient ones.
+// labels are the labels of jobs, and postedLabels the labels of transient jobs.
 var (
 	labels       = []string{labelDocument, labelMirrored, labelTransient, labelMirroredByPost}
 	postedLabels = labels[2:]

@@ -121,7 +121,7 @@ func (r *Run) left(ctx context.Context) error {
 		}
 		if mine {
 			err = r.recordLeft(tx, job)
-		} else if job.redefined { // its new state replaces that of the old definition here, and not when it starts
+		} else if job.redefined { // its new state replaces the state of the old definition here, and not when it starts
 			err = r.store.dropRecords(tx, job)
 		}
 		if err != nil {

@@ -238,7 +238,7 @@ func dropProgress(state *replicator.JobState) {
 	state.SourceSeq, state.ThroughSeq, state.CheckpointedSourceSeq, state.ChangesPending = nil, nil, nil, nil
 }
 
-// Complete ends the job as completed, or queues that of a periodic replication for its next time. change, if not nil,
+// Complete ends the job as completed, or queues the job of a periodic replication for its next time. change, if not nil,
 // sets its last progress and its result.
 func (r *Run) Complete(ctx context.Context, change func(*replicator.JobState)) error {
 	now := time.Now()

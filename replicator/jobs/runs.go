@@ -56,8 +56,8 @@ func (s *Store) Runs(ctx context.Context, job *Job) ([]json.RawMessage, error) {
 // record is what a stored state says about other rows of its job.
 type record struct {
 	crashing time.Time // the time of its row in the index of crashing jobs; zero if there is none
-	stuck    time.Time // that of its row in the index of stuck jobs
-	behind   time.Time // that of its row in the index of jobs whose targets lack changes
+	stuck    time.Time // the time of its row in the index of stuck jobs
+	behind   time.Time // the time of its row in the index of jobs whose targets lack changes
 	parked   source    // the source in its row of a parked job; zero if there is none
 	runs     int64     // see JobState.Runs
 }
@@ -66,7 +66,7 @@ func recordOf(state *replicator.JobState) record {
 	return record{state.CrashingSince, state.StuckSince, state.BehindSince, sourceOf(state.Parked), state.Runs}
 }
 
-// clearRecord clears these rows of a job that is removed, except that of a parked job.
+// clearRecord clears these rows of a job that is removed, except the row of a parked job.
 func (s *Store) clearRecord(tx kv.Transaction, jobID string, r record) {
 	s.retime(tx, jobID, record{}, r)
 	// The result of a write may be unknown to its run: there may be one more row.

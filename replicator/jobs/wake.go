@@ -54,7 +54,7 @@ type waking struct {
 	left   []wakePlace // databases that have not been read to the end
 }
 
-// wakePlace is where the rows of a database are read next: after the one of a job.
+// wakePlace is where the rows of a database are read next: after the row of a job.
 type wakePlace struct{ database, after string }
 
 // some wakes some jobs in one transaction. It returns how many became due.
@@ -129,7 +129,7 @@ func (w *waking) wake(tx kv.Transaction, places []wakePlace, each int, earlier m
 	return n, s.fallBehind(tx, ids, databases, due)
 }
 
-// fallBehind notes in the rows of mirrors that those of some jobs that were made due have changes.
+// fallBehind notes in the rows of mirrors that the databases of some jobs, which were made due, have changes.
 func (s *Store) fallBehind(tx kv.Transaction, ids, databases []string, due []bool) error {
 	mirrors, reads := make([]string, len(ids)), make([]kv.Future[*mirroredRow], len(ids))
 	for i, id := range ids {

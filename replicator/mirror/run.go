@@ -29,7 +29,7 @@ const (
 	maxRetries = 2
 	// patience is how long a source may not answer until the run fails.
 	patience = 5 * time.Minute
-	// newsAtOnce is the number of news that are followed together, and goneAtOnce that of databases that are deleted.
+	// newsAtOnce is the number of news that are followed together, and goneAtOnce the number of databases that are deleted together.
 	newsAtOnce = 200
 	goneAtOnce = 50
 

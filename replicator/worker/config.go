@@ -190,8 +190,8 @@ type Progress struct {
 	// larger of the Job's and of the last session's in the checkpoint, as in CouchDB.
 	Stats, RunStats replicator.Stats
 
-	// SourceSeq is the sequence up to which the changes feed was read, ThroughSeq the one up to which every change was
-	// dealt with, and CheckpointedSourceSeq the one of the latest checkpoint. All begin with the run's start, and are nil
+	// SourceSeq is the sequence up to which the changes feed was read, ThroughSeq the sequence up to which every
+	// change was dealt with, and CheckpointedSourceSeq the sequence of the latest checkpoint. All begin with the run's start, and are nil
 	// until that is known.
 	SourceSeq, ThroughSeq, CheckpointedSourceSeq json.RawMessage
 	// ChangesPending is the number of changes still to be dealt with, or nil if it is not known. With a filter it counts
@@ -225,8 +225,8 @@ func (p Progress) CopyTo(state *replicator.JobState) {
 	state.Activity = p.Activity
 }
 
-// Result is the state of a run at its end, successful or not. Its statistics are complete and may exceed those of the
-// last report.
+// Result is the state of a run at its end, successful or not. Its statistics are complete and may exceed the statistics
+// of the last report.
 type Result struct {
 	Progress
 	// History is the answer to POST /_replicate, a JSON object of at most 60,000 bytes. It is nil unless a one-shot

@@ -172,7 +172,7 @@ func (c *comparison) compareContents(ctx context.Context, pairs []attachmentPair
 	for _, pair := range pairs {
 		leave, err := c.r.steps.revision.enter(reading)
 		if err != nil {
-			break // that of g
+			break // g has the error
 		}
 		g.Go(func() error {
 			defer leave()

@@ -133,7 +133,7 @@ func (r *run) bulkGets() bool { return r.useBulkGet && !r.noBulkGet.Load() && r.
 
 // copyInBulk reads documents with _bulk_get and gives those without attachments to w. It returns the revisions to read
 // one by one: design documents, because _bulk_docs does not show their refusal, documents with attachments, and
-// revisions that the answer lacks. small are those with small attachments only, for copySmall. unsure says that the
+// revisions that the answer lacks. small are the documents that have small attachments only, for copySmall. unsure says that the
 // target was not asked about refs: those that are copied are counted as missing there.
 func (r *run) copyInBulk(ctx context.Context, refs []ref, unsure bool, w *writer) (single []ref, small []smallRef, err error) {
 	ctx, span := r.step(ctx, "read documents", len(refs))
@@ -440,7 +440,7 @@ func (r *run) copyEach(ctx context.Context, refs []ref, w *writer) error {
 	for _, f := range refs {
 		leave, err := r.steps.revision.enter(ctx)
 		if err != nil {
-			break // that of g
+			break // g has the error
 		}
 		g.Go(func() error {
 			defer leave()

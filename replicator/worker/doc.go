@@ -203,7 +203,7 @@
 // Differences are passed on at once. Verify needs the memory of a run's rows and requests, and besides
 //
 //	32 MiB                              batches with leaves that wait to be asked about again
-//	worker_processes × 2 MiB            descriptions of attachments, or those of the largest document
+//	worker_processes × 2 MiB            descriptions of attachments, or all descriptions of the largest document
 //
 // If more leaves wait, the feed waits for them: a database of which everything is missing takes Wait for each 32 MiB of
 // ids and revisions, about 250,000 short ones.

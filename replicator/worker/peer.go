@@ -67,7 +67,7 @@ func (p *peer) look(ctx context.Context) error {
 	return err
 }
 
-// create opens the database, and creates it if it is missing, with the parameters that are given and those of the source.
+// create opens the database, and creates it if it is missing, with the given parameters and the parameters of the source.
 // The ones of the source it leaves out if the server does not take them: a cluster need not have as many nodes as the other
 // one, and a settee has no partitioned databases.
 func (p *peer) create(ctx context.Context, given, ofSource url.Values) error {

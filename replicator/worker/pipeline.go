@@ -10,7 +10,7 @@ import (
 type pipeline struct {
 	steps           steps
 	unasked         unasked       // for batches of changes that were there before
-	unaskedLive     unasked       // for those of a live feed
+	unaskedLive     unasked       // for batches of a live feed
 	asking, writing sizeLimit     // for _revs_diff and _bulk_docs
 	large           chan struct{} // one element per large document in memory
 

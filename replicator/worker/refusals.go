@@ -64,8 +64,8 @@ func (r *refusals) refusing() *replicator.Refusing {
 	return &series
 }
 
-// tell calls list with the refusals. If that fails, they are listed again the next time. Calls are like those of the
-// Reporter, one at a time.
+// tell calls list with the refusals. If that fails, they are listed again the next time. list is called as the methods of a
+// Reporter are, one call at a time.
 func (r *refusals) tell(ctx context.Context) error {
 	r.mu.Lock()
 	told, count := r.latest(), r.untold

@@ -72,7 +72,7 @@ func (r *run) readSecurity(ctx context.Context) (source, target json.RawMessage,
 	return source, target, err
 }
 
-// followSecurity copies the `_security` object if the one of the source has changed. It makes one request if not.
+// followSecurity copies the `_security` object if it has changed at the source. It makes one request if not.
 func (r *run) followSecurity(ctx context.Context) error {
 	if !r.security.copies {
 		return nil

@@ -107,7 +107,7 @@ func (r *run) rootOfBatch(ctx context.Context, b *batch) (context.Context, trace
 	return ctx, span
 }
 
-// step starts a span below that of ctx, if that is recorded, for something that is done to so many revisions.
+// step starts a span below the span of ctx, if that is recorded, for something that is done to so many revisions.
 func (r *run) step(ctx context.Context, name string, revisions int) (context.Context, trace.Span) {
 	if r.tracer == nil || !trace.SpanFromContext(ctx).IsRecording() {
 		return ctx, noSpan

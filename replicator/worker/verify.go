@@ -324,7 +324,7 @@ func (c *comparison) askAgain(ctx context.Context, refs []ref) error {
 	return c.tellConflicts(ctx, others)
 }
 
-// tellConflicts reports those of the revisions that are leaves of the source. None of them is a winner.
+// tellConflicts reports the revisions that are leaves of the source. None of them is a winner.
 func (c *comparison) tellConflicts(ctx context.Context, refs []ref) error {
 	for part := range slices.Chunk(refs, c.r.batchSize) {
 		type answer struct{ leaf, deleted bool }

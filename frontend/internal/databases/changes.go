@@ -204,7 +204,7 @@ func milliseconds(q *web.Query, name string) time.Duration {
 }
 
 // readSince reads the sequence where a feed begins; now stands for the latest one. That of a browser that connects again
-// (Last-Event-Id) precedes that of the URL.
+// (Last-Event-Id) precedes the one in the URL.
 func readSince(r *http.Request, q *web.Query, kind feedKind) (seq docstore.Sequence, now bool, err error) {
 	since := "0"
 	for _, name := range []string{"since", "last-event-id"} {

@@ -202,7 +202,7 @@ var functionHeaderNames = []string{
 	"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Ssl", "X-Request-Id",
 }
 
-// functionHeaders returns the headers of a request that functions see: Host and those of functionHeaderNames, except the
+// functionHeaders returns the headers of a request that functions see: Host and the headers of functionHeaderNames, except the
 // one in which proxies prove the user.
 func functionHeaders(r *http.Request, cfg *config.Config) map[string]string {
 	headers := map[string]string{"Host": r.Host}

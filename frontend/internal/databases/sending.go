@@ -71,8 +71,8 @@ func (f *sending) noteRights() (err error) {
 	return err
 }
 
-// keepsRights reports whether the feed may go on: the rights of its user are those at its beginning. Otherwise the
-// client has to make a new request.
+// keepsRights reports whether the feed may go on: its user still has the rights from its beginning. Otherwise
+// the client has to make a new request.
 func (f *sending) keepsRights() (bool, error) {
 	now := time.Now()
 	if now.Sub(f.checked) < rightsInterval {

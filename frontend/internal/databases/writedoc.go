@@ -60,7 +60,7 @@ func statedRev(r *http.Request, inDocument string) (string, error) {
 	return rev, nil
 }
 
-// checkStated checks a revision that a request states. It accepts those of local documents, too.
+// checkStated checks a revision that a request states. It accepts revisions of local documents, too.
 func checkStated(rev string) error {
 	if strings.HasPrefix(rev, "0-") {
 		return nil

@@ -65,7 +65,7 @@ func attachmentTooLarge(name string, limit docbody.Limit) error {
 		fmt.Sprintf("the attachment %.200q has more than %d bytes, which is the limit (%s)", name, limit.Bytes, limit.Name))
 }
 
-// inline stores the inline attachments of a document, and returns all its attachments as those of an edit. Those
+// inline stores the inline attachments of a document, and returns all its attachments as attachments of an edit. Those
 // whose contents follow have no upload yet.
 func (w *writer) inline(doc *docbody.Document) ([]docstore.EditAttachment, error) {
 	attachments := make([]docstore.EditAttachment, len(doc.Attachments))

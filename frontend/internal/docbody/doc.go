@@ -11,5 +11,5 @@
 // whether a document may be written.
 //
 // JSON is as in CouchDB: it is UTF-8, surrogates are paired, and of several members with the same name the last one
-// counts. The errors are of type [Error], or those of the reader and of the file system.
+// counts. Functions return an [Error], or an error of the reader or of the file system.
 package docbody

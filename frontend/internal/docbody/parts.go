@@ -34,7 +34,7 @@ func (p *parts) next() (*multipart.Part, error) {
 	return part, err
 }
 
-// broken converts an error of package multipart: to that of the source, or to an error for a malformed body.
+// broken converts an error of package multipart: to the error of the source, or to an error for a malformed body.
 func (p *parts) broken(err error) error {
 	switch {
 	case p.source.failed != nil:
@@ -97,7 +97,7 @@ func (s *source) end(b []byte) int {
 	return -1
 }
 
-// partReader reads a part. Its errors are those for the client, or the source's.
+// partReader reads a part. It returns an [Error] for the client, or an error of the source.
 type partReader struct {
 	parts *parts
 	part  *multipart.Part

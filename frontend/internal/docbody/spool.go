@@ -53,8 +53,8 @@ type SpoolOptions struct {
 	Context context.Context
 }
 
-// NewSpool reads a body to its end. The errors are those of body and of Disk, an [Error] with code [TooLarge], and those of
-// a file.
+// NewSpool reads a body to its end. It returns an [Error] with the code [TooLarge], or an error of body, of Disk or of a
+// file.
 func NewSpool(body io.Reader, opts SpoolOptions) (*Spool, error) {
 	if limit := opts.Limit.Bytes; limit > 0 && limit < math.MaxInt64 {
 		body = io.LimitReader(body, limit+1)

@@ -18,7 +18,7 @@ type Filter struct {
 }
 
 // Filter returns the filter function of a design document, or the map function of a view that is one. kind is filter or
-// view. The filter stays that of this revision. The error is a [web.Failure].
+// view. The filter does not change with later revisions. The error is a [web.Failure].
 func (f *Functions) Filter(db *docstore.Database, doc *docstore.Document, kind, name string) (*Filter, error) {
 	var members, functions map[string]json.RawMessage
 	if err := json.Unmarshal(doc.Body, &members); err != nil {

@@ -65,7 +65,7 @@ type memory struct {
 	ProcessesUsed uint64 `json:"processes_used"`
 }
 
-// System answers _system, with those of CouchDB's members that have a meaning here. Goroutines are the processes.
+// System answers _system, with the ones of CouchDB's members that have a meaning here. Goroutines are the processes.
 func (e *Endpoints) System(w http.ResponseWriter, r *http.Request) error {
 	values := []metrics.Sample{
 		{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"},

@@ -164,7 +164,7 @@ func badGzip(err error) error {
 }
 
 // OpenPlain returns the body of a request without its Content-Encoding, which may be gzip. The body may pause, as
-// that of OpenBody.
+// the body of OpenBody may.
 func OpenPlain(w http.ResponseWriter, r *http.Request, limit Limit) (io.Reader, error) {
 	b, err := newBody(w, r, limit, true)
 	if err != nil {

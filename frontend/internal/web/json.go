@@ -35,7 +35,7 @@ func RequireJSON(r *http.Request) error {
 }
 
 // acceptJSON refuses a body whose Content-Type says that it is not JSON. As in CouchDB the header may be missing,
-// and that of a PUT is ignored: curl calls all bodies forms.
+// and the header of a PUT is ignored: curl calls all bodies forms.
 func acceptJSON(r *http.Request) error {
 	if r.Method == http.MethodPut || MediaType(r.Header) == "" {
 		return nil

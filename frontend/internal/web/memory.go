@@ -90,7 +90,7 @@ func SpoolOf(r *http.Request) Memory {
 }
 
 // Take takes bytes of a share of the budget before they are used. It waits for a few seconds until other requests give back what is missing. The
-// error is a [Failure] with the status 503, or that of ctx. What is not given back is held until the request ends or
+// error is a [Failure] with the status 503, or the error of ctx. What is not given back is held until the request ends or
 // waits for an event.
 func (m Memory) Take(ctx context.Context, bytes int64, share budget.Share) error {
 	err := m.account.Take(ctx, bytes, share)

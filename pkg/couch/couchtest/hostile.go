@@ -22,7 +22,7 @@ import (
 // for real sockets or for [Pipe], with a bubble's time. It checks no digests, so that a test sees what a client
 // accepts.
 type Hostile struct {
-	// Numbers makes its sequences numbers, as those of CouchDB 1 and PouchDB are. Set it before use.
+	// Numbers makes its sequences numbers, as CouchDB 1 and PouchDB have them. Set it before use.
 	Numbers bool
 	// Username and Password, if not empty, are required in every request, or else a cookie of _session. Set them before
 	// use.

@@ -39,7 +39,7 @@
 //
 // A fault is drawn at the call that it hits: the read, the commit, the watch. Every call draws the same number of
 // random values, whether or not a fault results. So the same seed and the same order of calls give the same faults, and
-// a rate that does not affect the calls, such as that of Delay, can be changed without affecting the others. If several
+// a rate that does not affect the calls, such as the rate of Delay, can be changed without affecting the others. If several
 // goroutines use the store, their order matters too. A simulation that runs one of them at a time, as fdbjobs
 // does, can be replayed from the seed. It must set [Options].Sleep and Pause, and Pause of the engine too, because the
 // pauses between the runs of a transaction are otherwise random ([kv.Retrier]).

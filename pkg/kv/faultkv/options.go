@@ -10,7 +10,7 @@ import (
 )
 
 // Rates are the probabilities of faults, from 0 to 1, for each call that they can hit. The sum over the faults of a
-// commit except Delay is at most 1, and so is the sum over those of a watch.
+// commit except Delay is at most 1, and so is the sum over the faults of a watch.
 type Rates map[Fault]float64
 
 // Options of a DB. The zero value makes no faults.

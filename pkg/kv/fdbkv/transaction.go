@@ -103,7 +103,7 @@ func (tx *transaction) ReadVersion() kv.Future[int64] {
 }
 
 // metadataVersionKey is the cluster's metadata version. The client takes its value from the answer with the read
-// version, and refuses other writes than that of a versionstamp
+// version, and refuses other writes than the write of a versionstamp
 // (https://github.com/apple/foundationdb/blob/7.3.79/fdbclient/NativeAPI.actor.cpp, Transaction::get).
 var metadataVersionKey = fdb.Key("\xff/metadataVersion")
 

@@ -74,7 +74,7 @@ func Run(t *testing.T, open func(t *testing.T) kv.Database) {
 type bench struct {
 	t  *testing.T
 	db kv.Database
-	// data is the prefix of the test's keys, marks that of the keys that write leaves.
+	// data is the prefix of the test's keys, and marks is the prefix of the keys that write leaves.
 	data, marks string
 }
 

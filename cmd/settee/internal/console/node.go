@@ -30,7 +30,7 @@ type Node struct{ *remote.Server }
 type Filter struct {
 	// States are names of [States].
 	States []string
-	// Database is a replicator database. Transient selects the jobs without one, and User those of one user.
+	// Database is a replicator database. Transient selects the jobs without one, and User the jobs of one user.
 	Database  string
 	Transient bool
 	User      string

@@ -16,7 +16,7 @@ import (
 	"settee/cmd/settee/internal/remote"
 )
 
-// MaxWatched is the most jobs that [Node.WatchList] follows: those of one answer.
+// MaxWatched is the most jobs that [Node.WatchList] follows: the jobs of one answer.
 const MaxWatched = maxPage
 
 // Change is a job that has changed, in a list that is followed.

@@ -9,7 +9,7 @@ import (
 	"unicode"
 )
 
-// Clean replaces what a terminal would obey, or would show in another order: control characters, and those of formats.
+// Clean replaces what a terminal would obey, or would show in another order: control characters and format characters.
 func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

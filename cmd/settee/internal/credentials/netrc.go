@@ -51,7 +51,7 @@ func readNetrc(path string) (*netrc, error) {
 	if parsed.entries, err = parse(path, string(text)); err != nil {
 		return nil, err
 	}
-	// The permissions of Windows are not in these bits, and a pipe (<(...) of a shell) has those of its process.
+	// The permissions of Windows are not in these bits, and a pipe (<(...) of a shell) has the permissions of its process.
 	if mode := info.Mode(); mode.IsRegular() && mode.Perm()&0o077 != 0 && runtime.GOOS != "windows" {
 		parsed.open = fmt.Errorf("%s has the permissions %04o: only its owner may have access to it (chmod 600)", path, mode.Perm())
 	}

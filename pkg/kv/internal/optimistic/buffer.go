@@ -9,7 +9,7 @@ import (
 // buffer holds the writes of a transaction, as a log for the commit and, once the transaction reads, by key.
 type buffer struct {
 	log []mutation
-	// conflicts are additional write conflict ranges, besides those of the log.
+	// conflicts are additional write conflict ranges, besides the conflict ranges of the log.
 	conflicts []span
 	// additions are the indexes in the log of additions that the next addition to the same key can join, because
 	// nothing else was done to the key since.

@@ -52,7 +52,7 @@ func (w writer) around(key string) *clearing {
 }
 
 // clearRange clears the keys of a range. A storage may pay for each range that was cleared lately, whenever it reads:
-// Pebble sorts those of its table in memory again after each new one. So a narrow range with few keys is cleared key by
+// Pebble sorts the cleared ranges of its table in memory again after each new one. So a narrow range with few keys is cleared key by
 // key. Other ranges are rare.
 func (w writer) clearRange(s span) error {
 	keys, few, err := w.fewIn(s)
