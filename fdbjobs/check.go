@@ -484,3 +484,15 @@ func (a Admin) States() (states kv.KeyRange, idOf func(key []byte) (string, erro
 	s := a.queue.keys.state
 	return rows.Range(s), func(key []byte) (string, error) { return rows.LastString(s, key) }
 }
+
+// Listed returns the range of [Spec].Listed of all jobs that have it, and a function that returns the id of the job that a
+// key in it belongs to. It is for indexes of what jobs list.
+func (a Admin) Listed() (listed kv.KeyRange, idOf func(key []byte) (string, error)) {
+	s := a.queue.keys.listed
+	return rows.Range(s), func(key []byte) (string, error) { return rows.LastString(s, key) }
+}
+
+// PeekListed starts reading [Spec].Listed of a job, nil if it has none.
+func (a Admin) PeekListed(tx kv.ReadTransaction, id string) kv.Future[[]byte] {
+	return tx.Get(a.queue.keys.listed.Pack(id))
+}

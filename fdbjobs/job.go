@@ -134,8 +134,8 @@ type Job struct {
 	Scheduled time.Time
 	// Label and Tag select the job in lists and counts: see [Part].
 	Label, Tag string
-	// Args, State and Listed are JSON objects, which belong to the caller. Lists leave out Args, all other reads leave
-	// out Listed.
+	// Args, State and Listed are JSON objects, which belong to the caller. Lists and removals of several jobs leave out
+	// Args, all other reads leave out Listed.
 	Args, State, Listed json.RawMessage `json:"-"`
 	// ArgsErr says why Args are missing. It is an ErrSealed. Another process may have the key.
 	ArgsErr error

@@ -23,8 +23,8 @@ func (q *Queue) Remove(tx kv.Transaction, id string) (bool, error) {
 
 // RemoveOwned removes jobs of one owner that are in one of the parts: at most limit jobs, in descending order of ids
 // from the last id that is less than before, or from the last of all if before is empty. It returns them in that order,
-// as they were, without their args, so that the caller can remove what belongs to them. Running jobs are halted as by
-// [Queue.Remove].
+// as they were, with Listed instead of their args, so that the caller can remove what belongs to them. Running jobs are
+// halted as by [Queue.Remove].
 //
 // The order is descending because ids often grow, and claims begin with the oldest jobs: the two ends of a queue do not
 // conflict.
@@ -59,9 +59,10 @@ func (a Admin) RemoveExpired(tx kv.Transaction, limit int) ([]*Job, error) {
 
 // removeMany removes the jobs that match. They come from an index, so the invariants say that all match.
 func (q *Queue) removeMany(tx kv.Transaction, ids []string, match func(i int, r *row) bool) ([]*Job, error) {
-	states := make([]kv.Future[[]byte], len(ids))
+	states, lists := make([]kv.Future[[]byte], len(ids)), make([]kv.Future[[]byte], len(ids))
 	for i, id := range ids {
 		states[i] = tx.Snapshot().Get(q.keys.state.Pack(id)) // a write of it conflicts with a read of the row
+		lists[i] = tx.Snapshot().Get(q.keys.listed.Pack(id)) // as well
 	}
 	olds, err := q.readRows(tx, ids)
 	if err != nil {
@@ -78,9 +79,15 @@ func (q *Queue) removeMany(tx kv.Transaction, ids []string, match func(i int, r 
 		if err != nil {
 			return nil, err
 		}
+		listed, err := lists[i].Await()
+		if err != nil {
+			return nil, err
+		}
 		q.drop(tx, id, old)
 		owners = append(owners, old.owner)
-		removed = append(removed, old.job(id, state))
+		job := old.job(id, state)
+		job.Listed = listed
+		removed = append(removed, job)
 	}
 	slices.Sort(owners)
 	return removed, q.settle(tx, slices.Compact(owners))
