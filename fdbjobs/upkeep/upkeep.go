@@ -27,6 +27,9 @@ const (
 	endingTime = 5 * time.Second
 )
 
+// ErrUnfinished is what [Task].Run returns if it has ended early to let other tasks run. The task is due at once.
+var ErrUnfinished = errors.New("the task goes on later")
+
 // Task is a repeated task.
 type Task struct {
 	// Name is the id of its job.
@@ -34,8 +37,9 @@ type Task struct {
 	// Every is the time between two runs.
 	Every time.Duration
 	// Run does the task in small transactions, until nothing is left to do or ctx ends. ctx also ends when the job is
-	// no longer held. Run can store what it needs with [fdbjobs.Held.Update]. It is in the job's state in the next run
-	// too. Run need not keep the job alive.
+	// no longer held. Tasks run one at a time, so one that takes long returns [ErrUnfinished] now and then. Run can store
+	// what it needs with [fdbjobs.Held.Update]. It is in the job's state in the next run too. Run need not keep the job
+	// alive.
 	Run func(ctx context.Context, h *fdbjobs.Held) error
 }
 
@@ -87,7 +91,9 @@ func (r *runner) run(ctx context.Context, h *fdbjobs.Held) error {
 	rest := task.Every
 	if !known {
 		rest = retry // of another version
-	} else if err := task.Run(ctx, h); err != nil {
+	} else if err := task.Run(ctx, h); errors.Is(err, ErrUnfinished) {
+		rest = 0
+	} else if err != nil {
 		if ctx.Err() != nil {
 			return err
 		}

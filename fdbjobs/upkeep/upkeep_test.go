@@ -121,3 +121,30 @@ func TestRun(t *testing.T) {
 		assert.Equal(t, fdbjobs.Pending, job.Status)
 	})
 }
+
+// TestUnfinished: a task that ends early lets the others run, and goes on.
+func TestUnfinished(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		layer := open(t, db)
+		ctx, cancel := context.WithCancel(t.Context())
+		turns, others := 0, 0
+		finished, ended := make(chan struct{}), make(chan error, 1)
+		go func() {
+			ended <- upkeep.Run(ctx, db, layer, []upkeep.Task{
+				{Name: "long", Every: time.Hour, Run: func(context.Context, *fdbjobs.Held) error {
+					time.Sleep(time.Minute)
+					if turns++; turns < 60 {
+						return upkeep.ErrUnfinished
+					}
+					close(finished)
+					return nil
+				}},
+				{Name: "other", Every: time.Minute, Run: func(context.Context, *fdbjobs.Held) error { others++; return nil }},
+			}, func(task string, err error) { t.Errorf("%s: %v", task, err) })
+		}()
+		<-finished
+		cancel()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		assert.NotZero(t, others)
+	})
+}
