@@ -222,7 +222,7 @@ func checkMeta(ctx context.Context, c *check.Checker, keys *sealed.Keys) error {
 	return c.Walk(ctx, kv.PrefixRange(metaPrefix), func(p *check.Page, pair kv.KeyValue) (func() error, error) {
 		key, err := metaKeys.Unpack(pair.Key)
 		switch string(pair.Key) {
-		case string(metaFormat), string(metaLevel):
+		case string(metaFormat):
 			return nil, nil // checkFormat has read it
 		case string(metaStamp):
 			version := p.ReadVersion()
@@ -237,7 +237,10 @@ func checkMeta(ctx context.Context, c *check.Checker, keys *sealed.Keys) error {
 			}, nil
 		}
 		if bytes.HasPrefix(pair.Key, metaLevel) {
-			return nil, nil // of conversions, which read it
+			if !levels.Known(metaLevel, pair) {
+				p.Fault(pair.Key, nil, "unknown key, or a value that settee does not write")
+			}
+			return nil, nil
 		}
 		if err != nil || len(key) != 1 {
 			p.Fault(pair.Key, nil, "unknown key")

@@ -89,6 +89,7 @@ func TestCheck(t *testing.T) {
 		planted = append(planted, check.Text(keyWith(t, pairs, `("fdbjobs", 0, "replication", `).Key)) // whose job is named
 		planted = append(planted, check.Text(keyWith(t, pairs, `("docs", 3, `, `, 9, "c", `).Key))     // whose digest is named
 		tx.Set(plant(tuple.Tuple{"other"}.Pack()), []byte("secret value"))                             // an unknown key
+		tx.Set(plant(tuple.Tuple{"meta", "level", "other"}.Pack()), nil)                               // below another one
 	})
 	named := func(args ...string) (keys []string, status int) {
 		out, stderr, status := settee(t, append([]string{"check", "--json", "--store", store}, args...)...)
@@ -119,6 +120,7 @@ func TestCheck(t *testing.T) {
 		state := keyWith(t, pairs, `("fdbjobs", 0, "replication", `).Key
 		tx.Set(bytes.Replace(state, tuple.Tuple{0, "replication"}.Pack(), tuple.Tuple{1, "replication"}.Pack(), 1), []byte(`{}`))
 		tx.Clear(tuple.Tuple{"other"}.Pack())
+		tx.Clear(tuple.Tuple{"meta", "level", "other"}.Pack())
 	})
 	out, stderr, status = settee(t, "check", "--store", store)
 	assert.Zero(t, status, out+stderr)

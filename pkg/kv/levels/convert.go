@@ -99,6 +99,10 @@ func (g *Guard) conversion(tx kv.Transaction, level int64) (c conversion, err er
 	if err != nil || value == nil {
 		return c, err
 	}
+	return parseConversion(value)
+}
+
+func parseConversion(value []byte) (c conversion, err error) {
 	elements, err := tuple.Unpack(value)
 	var done int64
 	if err != nil || len(elements) != 2 || !rows.As(elements[0], &done) || !rows.As(elements[1], &c.position) {

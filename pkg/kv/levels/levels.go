@@ -150,9 +150,8 @@ func (g *Guard) read(tx kv.Transaction) (*reading, error) {
 	}
 	r := &reading{metadata: metadata, level: First}
 	if value != nil {
-		elements, err := tuple.Unpack(value)
-		if err != nil || len(elements) != 2 || !rows.As(elements[0], &r.level) || !rows.As(elements[1], &r.release) {
-			return nil, errors.New("the store's level has a form that is not known")
+		if r.level, r.release, err = parse(value); err != nil {
+			return nil, err
 		}
 	}
 	for last == nil || string(last.metadata[:]) < string(metadata[:]) {
@@ -162,6 +161,29 @@ func (g *Guard) read(tx kv.Transaction) (*reading, error) {
 		last = g.last.Load()
 	}
 	return r, nil
+}
+
+func parse(value []byte) (level int64, release string, err error) {
+	elements, err := tuple.Unpack(value)
+	if err != nil || len(elements) != 2 || !rows.As(elements[0], &level) || !rows.As(elements[1], &release) {
+		return 0, "", errors.New("the store's level has a form that is not known")
+	}
+	return level, release, nil
+}
+
+// Known reports whether a row whose key begins with the key of a level is one that this package writes.
+func Known(key []byte, row kv.KeyValue) bool {
+	rest, err := tuple.Unpack(row.Key[len(key):])
+	var level int64
+	switch {
+	case err == nil && len(rest) == 0:
+		_, _, err = parse(row.Value)
+	case err != nil || len(rest) != 1 || !rows.As(rest[0], &level) || level <= First:
+		return false
+	default:
+		_, err = parseConversion(row.Value)
+	}
+	return err == nil
 }
 
 // Level returns the level that a transaction of this guard sees. It is First or higher, and one of the two that the
