@@ -17,12 +17,17 @@ import (
 // same rule as [Registry.Nodes], but reads the rows in the transaction that raises the level, with conflicts: a process
 // that writes its row at the same time either is seen, or finds the new level.
 type Upgrade struct {
+	// Raising, if not nil, is called in the transaction that raises the level.
+	Raising func(kv.Transaction) error
+
 	guard *levels.Guard
 	nodes *Registry
 }
 
 // NewUpgrade returns the upgrade of the store of a guard, whose processes are in a registry.
-func NewUpgrade(guard *levels.Guard, registry *Registry) *Upgrade { return &Upgrade{guard, registry} }
+func NewUpgrade(guard *levels.Guard, registry *Registry) *Upgrade {
+	return &Upgrade{guard: guard, nodes: registry}
+}
 
 // LevelStatus is the level of a store, and what it waits for.
 type LevelStatus struct {
@@ -80,6 +85,9 @@ func (u *Upgrade) Raise(ctx context.Context) (raised bool, err error) {
 		behind, err := u.nodes.behind(tx, u.guard.Own())
 		if err == nil && len(behind) > 0 {
 			err = &BehindError{u.guard.Own(), behind}
+		}
+		if err == nil && u.Raising != nil {
+			err = u.Raising(tx)
 		}
 		return err
 	})

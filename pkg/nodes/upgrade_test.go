@@ -57,10 +57,21 @@ func TestUpgrade(t *testing.T) {
 		assert.Equal(t, nodes.LevelStatus{Level: 1}, old.Status(), "it can raise the store to nothing")
 
 		pass(nodes.LiveFor)
+		next.Raising = func(kv.Transaction) error { return assert.AnError }
+		_, err = next.Raise(t.Context())
+		require.ErrorIs(t, err, assert.AnError)
+		assert.EqualValues(t, 1, next.Status().Level)
+		next.Raising = func(tx kv.Transaction) error {
+			tx.Set([]byte("raised"), []byte("at once"))
+			return nil
+		}
 		raised, err := next.Raise(t.Context())
 		require.NoError(t, err)
 		assert.True(t, raised)
 		assert.Equal(t, nodes.LevelStatus{Level: 2}, next.Status())
+		value, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]byte, error) { return tx.Get([]byte("raised")).Await() })
+		require.NoError(t, err)
+		assert.Equal(t, "at once", string(value))
 		var unknown *levels.UnknownLevelError
 		require.ErrorAs(t, old.Renew(), &unknown, "it was frozen")
 		raised, err = next.Raise(t.Context())
