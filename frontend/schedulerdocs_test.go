@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/fdbjobs"
 	"settee/replicator"
+	"settee/replicator/jobs"
 )
 
 // docsPage is an answer of _scheduler/docs, or of _scheduler/jobs.
@@ -153,7 +153,7 @@ func TestListDocs(t *testing.T) {
 	assert.Len(t, n.page("/_scheduler/jobs").Jobs, 5, "those that have not ended, and the transient one")
 
 	refused(t, n.get("/_scheduler/docs/_replicator/nope"), http.StatusNotFound, "not_found", "missing")
-	long := base64.RawURLEncoding.EncodeToString([]byte(`["` + strings.Repeat("a", fdbjobs.MaxNameSize+1) + `",""]`))
+	long := base64.RawURLEncoding.EncodeToString([]byte(`["` + strings.Repeat("a", jobs.MaxOwnerSize+1) + `",""]`))
 	for _, key := range []string{"b", "W10x", long} {
 		refused(t, n.get("/_scheduler/docs?start_key="+key), http.StatusBadRequest, "query_parse_error",
 			"`start_key` must be the next_start_key of an earlier page")

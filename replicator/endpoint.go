@@ -180,6 +180,22 @@ func (e Endpoint) Server() (server, database string, ok bool) {
 	return l.String(), database, true
 }
 
+// Names returns the host of the URL, in lower case and without brackets and the port, and the last segment of its path
+// without percent-encoding, which is the name of the database. Either is empty if the URL has none.
+func (e Endpoint) Names() (host, database string) {
+	l, err := splitURL(e.URL)
+	if err != nil {
+		return "", ""
+	}
+	host = strings.ToLower(l.host)
+	if address, err := netip.ParseAddr(host); err == nil {
+		host = address.String()
+	}
+	path, _, _ := strings.Cut(l.path, "?")
+	path = strings.TrimRight(path, "/")
+	return host, unescape(path[strings.LastIndexByte(path, '/')+1:])
+}
+
 // canonicalHeaders returns the headers that ids cover, with names in lower case, in an order that
 // does not depend on where the credentials were given.
 func (e Endpoint) canonicalHeaders() []Header {

@@ -70,6 +70,25 @@ func TestEndpointServer(t *testing.T) {
 	}
 }
 
+// The names in a URL are those by which people look for it.
+func TestEndpointNames(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string][2]string{
+		"http://H.example/Db":                {"h.example", "Db"},
+		"https://u:p@h:6984/x/y/my+db%28":    {"h", "my+db("},
+		"http://[2001:DB8:0::1]:5984/a%2Fb/": {"2001:db8::1", "a/b"},
+		"http://h/db/?x=1/2":                 {"h", "db"},
+		"http://h/%zz":                       {"", ""},
+		"http://h/":                          {"h", ""},
+		"http://h":                           {"h", ""},
+		"nowhere":                            {"", ""},
+		"":                                   {"", ""},
+	} {
+		host, database := replicator.Endpoint{URL: url}.Names()
+		require.Equal(t, want, [2]string{host, database}, url)
+	}
+}
+
 // withSide returns a document with that JSON value as its source or target.
 func withSide(side, value string) []byte {
 	other := map[string]string{"source": "target", "target": "source"}[side]

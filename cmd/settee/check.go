@@ -187,7 +187,7 @@ func checkLayers(ctx context.Context, c *check.Checker, keys *sealed.Keys) error
 		{"jobs", jobsPrefix, func() error { return layer.Check(ctx, c) }},
 		{"meta", metaPrefix, func() error { return checkMeta(ctx, c, keys) }},
 		{"nodes", nodesPrefix, func() error { return nodes.Check(ctx, c, nodesPrefix) }},
-		{"replications", replicationsPrefix, func() error { return jobs.Check(ctx, c, layer) }},
+		{"replications", replicationsPrefix, func() error { return jobs.Check(ctx, c, layer, guard) }},
 	}
 	var known []kv.KeyRange
 	for _, l := range layers {

@@ -12,6 +12,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/kv/levels"
 	"settee/pkg/tuple"
+	"settee/replicator/jobs"
 )
 
 // storeLevel is a level of a store: what the nodes that use it may rely on.
@@ -31,11 +32,17 @@ type storeLevel struct {
 // transaction ([levels.Guard.Reached]). If earlier rows have to be converted, a task of the upkeep does that once the store
 // has the new level, in bounded transactions that another node can go on from. What needs all rows converted asks for that
 // ([levels.Guard.Converted]).
-var storeLevels = append([]storeLevel{{
-	number: levels.First, since: "1.0.0", changes: "the rows of the formats `12` and `13`",
+var storeLevels = []storeLevel{{
+	number: levels.First, since: "1.0.0-rc", changes: "the rows of the formats `12` and `13`",
 	reads:  "nothing: stores of earlier formats are converted with a stop",
 	tested: "`TestConvertStore`: stores of earlier formats are converted",
-}}, testLevels...)
+}, {
+	number: jobs.NamesLevel, since: "1.0.0", changes: "an index of jobs by the hosts and databases of their sources and targets",
+	reads: "before the raise it writes no rows of the index, and searches look at all jobs. After it each write of a job writes them, " +
+		"and upkeep adds the jobs from before; searches use the index once that has ended",
+	tested:  "`TestNamesRandom`: index and scan find the same before, in and after the conversion; `TestRolling`: the raise in a cluster",
+	convert: func(n *node) func(kv.Transaction, []byte) ([]byte, error) { return n.jobs.IndexNames },
+}}
 
 // ownLevel is the level of this release.
 var ownLevel = storeLevels[len(storeLevels)-1].number
@@ -64,14 +71,42 @@ func converting(known []storeLevel) []storeLevel {
 
 // conversionTasks returns the tasks that convert rows after the raise of one of the given levels.
 func (n *node) conversionTasks(known []storeLevel) (tasks []upkeep.Task) {
+	if n.guard == nil { // a test has set db
+		return nil
+	}
 	for _, l := range converting(known) {
 		c := levels.Conversion{Level: l.number, Step: l.convert(n)}
 		tasks = append(tasks, upkeep.Task{
-			Name: fmt.Sprint("conversion to level ", l.number), Every: documentUpkeepEvery,
-			Run: func(ctx context.Context, _ *fdbjobs.Held) error { return n.guard.Convert(ctx, c) },
+			Name: conversionTask(l.number), Every: documentUpkeepEvery,
+			Run: func(ctx context.Context, _ *fdbjobs.Held) error { return n.convert(ctx, c) },
 		})
 	}
 	return tasks
+}
+
+// conversionTurn is how long a conversion runs before other tasks of the upkeep may.
+const conversionTurn = 10 * time.Second
+
+// convert runs a conversion for conversionTurn.
+func (n *node) convert(ctx context.Context, c levels.Conversion) error {
+	turn, cancel := context.WithTimeout(ctx, conversionTurn)
+	defer cancel()
+	err := n.guard.Convert(turn, c)
+	if err != nil && turn.Err() != nil && ctx.Err() == nil {
+		return upkeep.ErrUnfinished
+	}
+	return err
+}
+
+// conversionTask returns the name of the task that converts rows to a level.
+func conversionTask(level int64) string { return fmt.Sprint("conversion to level ", level) }
+
+// beginConversion makes the conversion to this release's level due, in the transaction that raises the store to it.
+func (n *node) beginConversion(tx kv.Transaction) error {
+	if storeLevels[len(storeLevels)-1].convert == nil {
+		return nil
+	}
+	return n.layer.Queue(upkeep.Queue).Add(tx, fdbjobs.Spec{ID: conversionTask(ownLevel)})
 }
 
 // raiseLevel raises the level of the store once all live nodes have known the next one for [settee] upgrade_after_sec.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -18,6 +20,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/levels"
+	"settee/pkg/tuple"
 )
 
 // The table of levels in the documents agrees with storeLevels, and the numbers follow one another.
@@ -82,6 +85,51 @@ func TestConversionTasks(t *testing.T) {
 	})
 }
 
+// A conversion that takes long lets other tasks of the upkeep run.
+func TestLongConversion(t *testing.T) {
+	t.Parallel()
+	testkit.RunBubble(t, "", func(t *testing.T) {
+		db := struct{ kv.Database }{enginetest.Memory(t)}
+		steps, others, during := 0, 0, 0
+		known := []storeLevel{{number: levels.First}, {number: levels.First + 1, convert: func(*node) func(kv.Transaction, []byte) ([]byte, error) {
+			return func(kv.Transaction, []byte) ([]byte, error) {
+				time.Sleep(time.Second)
+				if steps++; steps < 1000 {
+					return []byte("more"), nil
+				}
+				during = others
+				return nil, nil
+			}
+		}}}
+		n := &node{}
+		var err error
+		n.guard, err = levels.Open(t.Context(), db, optionsOf(known, nil))
+		require.NoError(t, err)
+		_, err = n.guard.Raise(t.Context(), func(kv.Transaction) error { return nil })
+		require.NoError(t, err)
+		layer := fdbjobs.Open(n.guard, jobsPrefix, fdbjobs.Options{})
+		ended := make(chan error)
+		tasks := append(n.conversionTasks(known), upkeep.Task{Name: "other", Every: time.Minute, Run: func(context.Context, *fdbjobs.Held) error {
+			others++
+			return nil
+		}})
+		go func() {
+			ended <- upkeep.Run(t.Context(), n.guard, layer, tasks, func(task string, err error) {
+				t.Errorf("%s: %v", task, err)
+			})
+		}()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		_, yet, err := n.guard.Converting(t.Context())
+		require.NoError(t, err)
+		assert.False(t, yet)
+		assert.GreaterOrEqual(t, steps, 1000)
+		assert.NotZero(t, during)
+		layer.Close()
+		require.ErrorIs(t, <-ended, fdbjobs.ErrClosed)
+	})
+}
+
 // A node says the level of its store, and has none to raise it to.
 func TestUpgradeCommand(t *testing.T) {
 	t.Parallel()
@@ -96,6 +144,43 @@ func TestUpgradeCommand(t *testing.T) {
 	node.ask(http.StatusMethodNotAllowed, http.MethodDelete, "_node/_local/_upgrade", "")
 	_, errs, status = settee(t, "upgrade", "now", "--url", node.url)
 	assert.Equal(t, exitUsage, status, errs)
+}
+
+// A node raises a store of the first level, and indexes the jobs in it at once. Until then their search looks at all of them.
+func TestUpgradeToIndex(t *testing.T) {
+	t.Parallel()
+	store := aStore(t)
+	change(t, store, func(tx kv.Transaction, _ []kv.KeyValue) { tx.Set(metaFormat, tuple.Tuple{format}.Pack()) })
+	node := serveNode(t, store)
+	for _, name := range []string{"a", "b", "c"} {
+		node.ask(http.StatusCreated, http.MethodPut, "_replicator/"+name, fmt.Sprintf(
+			`{"source": "http://%s.example/db", "target": "http://target.example/db", "continuous": true, "paused": true}`, name))
+	}
+	// scanned returns how many jobs the first page of a search for a host looks at.
+	scanned := func() int {
+		t.Helper()
+		var page struct {
+			Jobs    []json.RawMessage `json:"jobs"`
+			Scanned int               `json:"scanned"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(node.ask(http.StatusOK, http.MethodGet, "_scheduler/jobs?q=b.example", "")), &page))
+		require.Len(t, page.Jobs, 1)
+		return page.Scanned
+	}
+	assert.Equal(t, 3, scanned())
+	out, errs, status := settee(t, "upgrade", "--status", "--url", node.url)
+	assert.Equal(t, exitRefused, status, errs)
+	assert.Equal(t, "The store has level 1. All live nodes know level 2: settee upgrade raises it.\n", out)
+	out, errs, status = settee(t, "upgrade", "--url", node.url)
+	require.Zero(t, status, errs)
+	assert.Equal(t, "The store has level 2 now.\n", out)
+	require.Eventually(t, func() bool {
+		return strings.Contains(node.ask(http.StatusOK, http.MethodGet, "_node/_local/_upgrade", ""), `"converting":false`)
+	}, limit, 10*time.Millisecond)
+	assert.Equal(t, 1, scanned())
+	node.end(os.Interrupt)
+	out, errs, status = settee(t, "check", "--store", store)
+	assert.Zero(t, status, out+errs)
 }
 
 // A store with a level that this version does not know is refused, by nodes and by commands.
@@ -114,6 +199,6 @@ func TestUnknownLevel(t *testing.T) {
 	for _, command := range [][]string{{"serve"}, {"check"}} {
 		_, errs, status := settee(t, append(command, "--store", store, "--set", "admins/a=b")...)
 		assert.NotZero(t, status)
-		assert.Contains(t, errs, fmt.Sprintf("the store has level %d (of version 9.0.0), and this version knows only %d: start version 9.0.0, or a later one", ownLevel+1, ownLevel))
+		assert.Contains(t, errs, fmt.Sprintf("the store has level %d (of version 9.0.0), and this version knows only %d and %d: start version 9.0.0, or a later one", ownLevel+1, ownLevel-1, ownLevel))
 	}
 }

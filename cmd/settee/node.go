@@ -184,7 +184,7 @@ func (n *node) jobsPart() lifecycle.Part {
 func (n *node) openJobs(ctx context.Context) (err error) {
 	n.layer = fdbjobs.Open(n.db, jobsPrefix, fdbjobs.Options{Sealer: n.keys, Claimers: n.claimers})
 	n.jobs, err = jobs.Open(ctx, n.db, n.layer, jobs.Options{
-		UUID: config.UUID.Get(n.cfg), Documents: docsPrefix, Sealer: n.keys,
+		UUID: config.UUID.Get(n.cfg), Documents: docsPrefix, Sealer: n.keys, Levels: n.guard,
 		Settings: func() jobs.Settings { return jobSettings(n.live.Current()) },
 	})
 	if err == nil {

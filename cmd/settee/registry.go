@@ -26,6 +26,7 @@ func (n *node) nodesPart() lifecycle.Part {
 			n.metrics.knowing(n.nodes)
 			if n.guard != nil {
 				n.upgrade = nodes.NewUpgrade(n.guard, n.nodes)
+				n.upgrade.Raising = n.beginConversion
 				n.metrics.upgrading(n.upgrade)
 			}
 			return nil

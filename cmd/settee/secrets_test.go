@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -249,6 +248,10 @@ func TestSealedFormat(t *testing.T) {
 		require.NoError(t, err)
 		return elements[0]
 	}
+	require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
+		tx.Set(metaFormat, tuple.Tuple{format}.Pack()) // of the first level
+		return nil
+	}))
 	require.NoError(t, checked(t, db))
 	require.NoError(t, noteKey(t.Context(), db, nil))
 	require.Equal(t, format, stored())
@@ -257,16 +260,15 @@ func TestSealedFormat(t *testing.T) {
 	require.NoError(t, checked(t, db))
 	require.Equal(t, sealedFormat, stored())
 
-	// The next level has a format of its own, with keys and without.
-	next, err := levels.Open(t.Context(), db, optionsOf(append(slices.Clone(storeLevels), storeLevel{number: ownLevel + 1}), nil))
+	// Further levels have a format of their own, with keys and without.
+	next, err := levels.Open(t.Context(), db, levelOptions(nil))
 	require.NoError(t, err)
 	_, err = next.Raise(t.Context(), func(kv.Transaction) error { return nil })
 	require.NoError(t, err)
 	require.Equal(t, leveledFormat, stored())
 	require.NoError(t, noteKey(t.Context(), next, newKeyFile(t, "b").keys()))
+	require.NoError(t, checked(t, db))
 	require.Equal(t, leveledFormat, stored())
-	var unknown *levels.UnknownLevelError
-	require.ErrorAs(t, checked(t, db), &unknown)
 }
 
 func TestBadKeyFiles(t *testing.T) {

@@ -23,20 +23,21 @@ import (
 )
 
 // base is the release before this one, whose nodes run beside those of this one. Until there is a release it is the first
-// commit that refuses a level of the store wherever it finds one that it does not know.
+// commit that refuses a level of the store wherever it finds one that it does not know. It knows the level before this
+// commit's.
 const base = "73d0598cca1f476b767d6bfbe16ffbdd35319a9a"
 
 // between is the pause between two restarts.
 const between = 500 * time.Millisecond
 
 // TestRolling upgrades a cluster under the load of the fire test, node by node in random order: from the base to this commit,
-// back and forward again, and then it raises the level of the store to the next one, which a settee with the tag nextlevel
-// knows. One old node is frozen over the raise.
+// back and forward again, and then it raises the level of the store to this commit's, which the base does not know. One old
+// node is frozen over the raise. At the end all rows have been converted.
 func TestRolling(t *testing.T) {
 	var next string
 	var frozen time.Time
 	l := disturbed(t, func(c *cluster) string {
-		next = c.buildIn("", "fdb nextlevel")
+		next = c.buildIn("", "fdb")
 		return c.buildBase()
 	}, func(l *observer) {
 		r := &roll{observer: l, random: rand.New(rand.NewPCG(*seed, 40)), next: next, old: l.program}
@@ -51,6 +52,7 @@ func TestRolling(t *testing.T) {
 		r.raiseOverFrozen(last)
 		r.refused(last)
 		r.restart(last, next)
+		r.awaitConversion()
 		endFeeds()
 		l.program = next
 	}, func(w *work, _ *observer) { w.compareMirror() })
@@ -133,6 +135,20 @@ func (r *roll) raise() (status int, answer string) {
 	status, answer, err := askAgain(r.Context(), patience, http.MethodPost, r.at(hosted, r.doors[frontends-1])+"_node/_local/_upgrade", "", anyAnswer)
 	require.NoError(r, err)
 	return status, answer
+}
+
+// awaitConversion waits until the rows from before the raise have been converted.
+func (r *roll) awaitConversion() {
+	began := time.Now()
+	require.Eventually(r, func() bool {
+		status, answer, err := askAgain(r.Context(), patience, http.MethodGet, r.at(hosted, r.doors[frontends-1])+"_node/_local/_upgrade", "", anyAnswer)
+		require.NoError(r, err)
+		require.Equal(r, http.StatusOK, status, answer)
+		var is struct{ Converting bool }
+		require.NoError(r, json.Unmarshal([]byte(answer), &is))
+		return !is.Converting
+	}, limit, 100*time.Millisecond)
+	r.Logf("all rows had the form of the new level %.1f s after the last restart", time.Since(began).Seconds())
 }
 
 // raiseOverFrozen freezes a node of the base until it counts as dead, raises the level, and thaws the node. It must notice, and

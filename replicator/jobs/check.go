@@ -9,24 +9,33 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/kv"
 	"settee/pkg/kv/check"
+	"settee/pkg/kv/levels"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 	"settee/replicator"
 )
 
 // Check checks all rows of the package: their forms, and that they agree with the jobs that they belong to. It repairs
-// the indexes of crashing and of stuck jobs, and removes rows of the other indexes and reservations whose job is not
+// the indexes of crashing and of stuck jobs and by name, and removes rows of the other indexes and reservations whose job is not
 // there. It makes parked jobs due that nothing would wake, and adds watches that are missing. It repairs the indexes and the
 // sums of mirrors. It does not check the jobs
-// themselves: see [fdbjobs.Layer.Check].
-func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer) error {
+// themselves: see [fdbjobs.Layer.Check]. guard is as in Options.Levels, and then c.DB.
+func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer, guard *levels.Guard) error {
 	k := checker{
-		Store: &Store{jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), space: tuple.NewSubspace("replicator")},
-		due:   new(uint16),
+		Store: &Store{
+			jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), space: tuple.NewSubspace("replicator"), levels: guard,
+		},
+		due: new(uint16),
 	}
 	states, idOf := k.jobs.Admin().States()
 	if err := c.Walk(ctx, states, func(p *check.Page, pair kv.KeyValue) (func() error, error) {
 		return k.state(p, pair, idOf)
+	}); err != nil {
+		return err
+	}
+	listed, idOf := k.jobs.Admin().Listed()
+	if err := c.Walk(ctx, listed, func(p *check.Page, pair kv.KeyValue) (func() error, error) {
+		return k.listed(p, pair, idOf)
 	}); err != nil {
 		return err
 	}
@@ -68,6 +77,7 @@ var rowChecks = map[string]struct {
 	"stuck":           {2, 2, checker.stuck},
 	"behind":          {2, 2, checker.behind},
 	"refused":         {2, 2, checker.refused},
+	"named":           {3, 3, checker.named},
 	"parked":          {3, 3, checker.parked},
 	"asks":            {3, 3, checker.asks},
 	"watched":         {1, 1, checker.watched},

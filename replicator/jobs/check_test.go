@@ -16,6 +16,14 @@ import (
 	"settee/replicator/jobs"
 )
 
+// checkerOf returns a checker of a store that notes what it says.
+func checkerOf(b *bundle, repair bool, said *[]string) *check.Checker {
+	return &check.Checker{DB: b.guarded(), Repair: repair, Report: func(f check.Fault) error {
+		*said = append(*said, f.What)
+		return nil
+	}}
+}
+
 // TestCheckNamesFaults plants faults of each kind of rows. The check names them, and repairs the indexes.
 func TestCheckNamesFaults(t *testing.T) {
 	t.Parallel()
@@ -39,11 +47,7 @@ func TestCheckNamesFaults(t *testing.T) {
 	}
 	question := at("asks", sourceServer, parked.Ask.Unix(), parked.JobID)
 	faults := func(repair bool) (said []string) {
-		c := check.Checker{DB: b.db, Repair: repair, Report: func(f check.Fault) error {
-			said = append(said, f.What)
-			return nil
-		}}
-		require.NoError(t, jobs.Check(t.Context(), &c, b.layer))
+		require.NoError(t, jobs.Check(t.Context(), checkerOf(b, repair, &said), b.layer, nil))
 		return said
 	}
 	require.Empty(t, faults(false))
@@ -69,6 +73,11 @@ func TestCheckNamesFaults(t *testing.T) {
 		{"a job behind of no job", at("behind", 1, "none"), []byte{}, "which is not behind since then", derived},
 		{"a stuck job of no job", at("stuck", 1, "none"), []byte{}, "which is not stuck since then", derived},
 		{"a crash of no job", at("crashing", 1, "none"), []byte{}, "which does not crash since then", derived},
+		{"a host that is not in the index", at("named", "host", "a.example", job.ID), nil, "is missing in the index of the host \"a.example\"", derived},
+		{"a host of no job", at("named", "host", "a.example", "none"), []byte{}, "has the job \"none\", which has no such name", derived},
+		{"a database that the job does not have", at("named", "database", "other", job.ID), []byte{}, "which has no such name", derived},
+		{"a name of another kind", at("named", "port", "1", job.ID), []byte{}, "unknown key", primary},
+		{"a name of no text", at("named", "host", 1, job.ID), []byte{}, "unknown key", primary},
 		{"a refusal of no job", at("refused", 1, "none"), []byte{}, "which has none of then", derived},
 		{"a reservation for no job", at("replication_ids", "id"), []byte("none"), "a replication id of the job \"none\", which does not exist", derived},
 		{"failures of no tuple", at("failures", job.ID), []byte{0xfe}, "the failures of a job: the value", primary},

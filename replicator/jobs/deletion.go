@@ -187,6 +187,9 @@ func (s *Store) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
 			return err
 		}
 	}
+	if err := s.unname(tx, removed); err != nil {
+		return err
+	}
 	if err := s.dropFailures(tx, ids...); err != nil {
 		return err
 	}

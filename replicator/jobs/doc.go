@@ -121,6 +121,7 @@
 //	("stuck", since, job id)             -> "": a running job that makes no progress
 //	("behind", since, job id)            -> "": a continuous job whose target has lacked changes for long
 //	("refused", time, job id)            -> "": a job whose target refused revisions
+//	("named", kind, name, job id)        -> "": a job with the name of a host or a database, see named.go
 //	("parked", server, database, job id) -> (ask, woken, update_seq): a job that waits for a change, see parked.go
 //	("mirrored", mirror, database)       -> a database that a mirror knows, see mirrored.go
 //	("mirror_waiting", mirror, turn, database)   -> "": its job is to be added

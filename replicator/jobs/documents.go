@@ -236,6 +236,7 @@ func (d *documentDraft) spec(spec fdbjobs.Spec) fdbjobs.Spec {
 // job of a periodic replication waits for its first time, unless existing owes a run.
 func (s *Store) start(tx kv.Transaction, draft *documentDraft, existing *Job, order uint16) error {
 	job := draft.job
+	name := s.naming(tx, job.ID)
 	if existing != nil {
 		if existing.Args.Replication != nil && existing.IsMirror() && !job.IsMirror() {
 			if err := s.endMirror(tx, existing); err != nil {
@@ -274,7 +275,7 @@ func (s *Store) start(tx kv.Transaction, draft *documentDraft, existing *Job, or
 		}
 		spec.Tag = waitingTag(spec.Scheduled, now)
 	}
-	return s.add(tx, job, draft.spec(spec))
+	return s.addNamed(tx, job, draft.spec(spec), name)
 }
 
 // remove removes a job. If it is running, its run stops. The jobs that a mirror has made are dropped by upkeep.
@@ -292,6 +293,7 @@ func (s *Store) remove(tx kv.Transaction, job *Job) error {
 
 // removeJob is remove for a job whose mirror, or whose row of a mirror's database, the caller takes care of.
 func (s *Store) removeJob(tx kv.Transaction, job *Job) error {
+	name := s.naming(tx, job.ID)
 	if err := s.noteEndings(tx, job.running()); err != nil {
 		return err
 	}
@@ -299,6 +301,9 @@ func (s *Store) removeJob(tx kv.Transaction, job *Job) error {
 		return err
 	}
 	if err := s.dropRecords(tx, job); err != nil {
+		return err
+	}
+	if err := name(nil); err != nil {
 		return err
 	}
 	return s.releaseExcept(tx, job, "")

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
@@ -38,3 +39,11 @@ func (s *Store) CountFailures(ctx context.Context, jobID string, n int64) error 
 
 // SkipAtOnce is the most jobs that one transaction skips.
 const SkipAtOnce = skipAtOnce
+
+// IndexSome is [Store.IndexNames] with another number of jobs.
+func (s *Store) IndexSome(tx kv.Transaction, from []byte, limit int) ([]byte, error) {
+	return s.indexNames(tx, from, limit)
+}
+
+// Matches reports whether a search finds a job of a list.
+func Matches(job *Job, query string) bool { return matches(job, strings.ToLower(query)) }

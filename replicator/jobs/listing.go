@@ -58,7 +58,9 @@ type ListOptions struct {
 	Skip, Limit int
 	// Query, if not empty, selects the jobs with this text, in lower or upper case, in their source,
 	// target, job id, replication id or document id. A page looks at MaxScanned jobs at most, so it
-	// may have a Next and fewer jobs than Limit. If Query is the job id or replication id of a job of
+	// may have a Next and fewer jobs than Limit. In lists of all owners, the jobs come first with a host or
+	// a database whose name begins with the text, if the store has an index of them, and the page with
+	// the last of these ends. If Query is the job id or replication id of a job of
 	// the list, the page has that job alone, and no Next.
 	Query string
 	// Parked, if not nil, selects the jobs that are parked, or those that are not: see [Job.Parked].
@@ -318,7 +320,7 @@ func (l listing) has(job *Job) bool {
 	return (l.owner == "" || l.owner == job.owner()) && slices.Contains(l.parts, its)
 }
 
-// matches reports whether a job has a text, in lower case, in its source, target or ids.
+// matches reports whether a job has a text, in lower case, in its source, target or ids, or a name that begins with it.
 func matches(job *Job, lower string) bool {
 	r := job.Args.Replication
 	for _, text := range []string{r.Source.String(), r.Target.String(), job.ID, job.ReplicationID(), deref(job.Args.DocID)} {
@@ -326,22 +328,23 @@ func matches(job *Job, lower string) bool {
 			return true
 		}
 	}
-	return false
+	_, named := job.firstName(lower) // without the percent-encoding of the URL
+	return named
 }
 
 func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, error) {
 	if opts.Skip < 0 || opts.Limit < 0 || opts.Limit > MaxLimit ||
-		max(len(opts.After.Owner), len(opts.After.ID)) > fdbjobs.MaxNameSize {
+		len(opts.After.Owner) > MaxOwnerSize || len(opts.After.ID) > fdbjobs.MaxNameSize {
 		return List{}, fmt.Errorf("listing replication jobs: skip %d, limit %d or a start key of %d and %d bytes are out of range",
 			opts.Skip, opts.Limit, len(opts.After.Owner), len(opts.After.ID))
 	}
 	var out List
-	after, read, indexed := opts.After, s.page, opts.Order != ByOwner || l.mirror != ""
+	after, reads, indexed := opts.After, []pageRead{s.page}, opts.Order != ByOwner || l.mirror != ""
 	switch {
 	case l.mirror != "":
-		read = s.mirrored(l.mirror, opts.Order)
+		reads = []pageRead{s.mirrored(l.mirror, opts.Order)}
 	case opts.Order != ByOwner:
-		read = s.troubled(opts.Order)
+		reads = []pageRead{s.troubled(opts.Order)}
 	}
 	for begun, skip := indexed, opts.Skip; !begun; skip -= skipAtOnce {
 		step := ListOptions{After: after, Skip: min(skip, skipAtOnce)}
@@ -363,12 +366,18 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 		}
 	}
 	lower, more := strings.ToLower(opts.Query), true
+	if opts.Query != "" && !indexed && l.owner == "" {
+		var err error
+		if reads, after, err = s.searching(ctx, lower, after); err != nil {
+			return List{}, err
+		}
+	}
 	for more && len(out.Jobs) < opts.Limit && out.Scanned < MaxScanned {
 		n := listBatch
 		if opts.Query == "" && !indexed {
 			n = min(n, opts.Limit-len(out.Jobs))
 		}
-		page, err := s.readPage(ctx, read, l, after, n)
+		page, err := s.readPage(ctx, reads[0], l, after, n)
 		if err != nil {
 			return List{}, err
 		}
@@ -381,6 +390,12 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 			}
 			if out.Jobs = append(out.Jobs, job); len(out.Jobs) == opts.Limit && i+1 < len(page.jobs) {
 				after, more = page.places[i], true
+				break
+			}
+		}
+		if !more && len(reads) > 1 {
+			after, more, reads = beforeRest, true, reads[1:]
+			if len(out.Jobs) > 0 {
 				break
 			}
 		}

@@ -19,6 +19,7 @@ import (
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
+	"settee/pkg/kv/levels"
 	"settee/pkg/sealed"
 	"settee/pkg/tuple"
 	"settee/replicator"
@@ -66,6 +67,8 @@ type bundle struct {
 	layer *fdbjobs.Layer
 	store *jobs.Store
 	docs  *docstore.Store
+	// levels is db with a guard, or nil for a store that has no level.
+	levels *levels.Guard
 }
 
 var docsPrefix = []byte("docs/")
@@ -87,15 +90,23 @@ func setupOn(t testing.TB, db kv.Database, opts ...jobs.Options) *bundle {
 	return b
 }
 
+// guarded returns the store as its layers use it.
+func (b *bundle) guarded() kv.Database {
+	if b.levels != nil {
+		return b.levels
+	}
+	return b.db
+}
+
 // check checks all rows of the store. It has no keys for what is sealed.
 func (b *bundle) check() {
 	b.Helper()
-	layer := fdbjobs.Open(b.db, []byte("jobs"), fdbjobs.Options{Sealer: new(sealed.Keys)})
+	layer := fdbjobs.Open(b.guarded(), []byte("jobs"), fdbjobs.Options{Sealer: new(sealed.Keys)})
 	defer layer.Close()
-	docs := docstore.Open(b.db, docsPrefix, docstore.Options{Sealer: new(sealed.Keys)})
+	docs := docstore.Open(b.guarded(), docsPrefix, docstore.Options{Sealer: new(sealed.Keys)})
 	defer docs.Close()
-	require.NoError(b, check.Sound(context.Background(), b.db, func(ctx context.Context, c *check.Checker) error {
-		return errors.Join(layer.Check(ctx, c), jobs.Check(ctx, c, layer), docs.Check(ctx, c))
+	require.NoError(b, check.Sound(context.Background(), b.guarded(), func(ctx context.Context, c *check.Checker) error {
+		return errors.Join(layer.Check(ctx, c), jobs.Check(ctx, c, layer, b.levels), docs.Check(ctx, c))
 	}))
 }
 
@@ -104,14 +115,14 @@ const serverUUID = "0123456789abcdef0123456789abcdef"
 // reopen opens the jobs and their databases with these options.
 func (b *bundle) reopen(opts jobs.Options) {
 	b.Helper()
-	opts.Documents = docsPrefix
+	opts.Documents, opts.Levels = docsPrefix, b.levels
 	if opts.UUID == "" {
 		opts.UUID = serverUUID
 	}
 	var err error
-	b.store, err = jobs.Open(b.Context(), b.db, b.layer, opts)
+	b.store, err = jobs.Open(b.Context(), b.guarded(), b.layer, opts)
 	require.NoError(b, err)
-	b.docs = docstore.Open(b.db, docsPrefix, docstore.Options{Hooks: b.store.Hooks(replicator.ParseOptions{})})
+	b.docs = docstore.Open(b.guarded(), docsPrefix, docstore.Options{Hooks: b.store.Hooks(replicator.ParseOptions{})})
 	b.Cleanup(b.docs.Close)
 }
 

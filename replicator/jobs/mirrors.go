@@ -524,7 +524,7 @@ func (s *Store) mirrored(mirror string, order Order) pageRead {
 		owners := map[string]ownership{}
 		for i, raw := range list {
 			out.after = fdbjobs.Position{Owner: strconv.FormatInt(found[i].at, 10), ID: found[i].database}
-			job, err := s.troubledJob(tx, raw, owners)
+			job, err := s.indexedJob(tx, raw, owners)
 			if err != nil {
 				return out, err
 			}

@@ -127,10 +127,11 @@ func (r *Run) left(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		name := r.store.naming(tx, job.ID)
 		if _, err := r.store.jobs.Remove(tx, job.ID); err != nil { // the job layer keeps the state of a pending job
 			return err
 		}
-		return r.store.add(tx, job, spec)
+		return r.store.addNamed(tx, job, spec, name)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,6 +15,7 @@ import (
 	"settee/fdbjobs/upkeep"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/levels"
 	"settee/pkg/tuple"
 	"settee/replicator"
 )
@@ -43,6 +45,9 @@ type Options struct {
 	// Settings, if not nil, replaces MaxHistory, TransientMaxAge, StuckAfter and UpdateDocs. It is called
 	// for each use, so that they may change while the store is used.
 	Settings func() Settings
+	// Levels, if not nil, has the level of the store, and is the db of [Open]. Jobs are indexed by name from NamesLevel on.
+	// Nil means that they have always been.
+	Levels *levels.Guard
 	// Documents is the key prefix of the store's databases (docstore.Open). Sealer seals the
 	// databases for which [SealedDatabase] is true; jobs are sealed by the job layer.
 	Documents []byte
@@ -73,6 +78,9 @@ type Store struct {
 	// goroutines, so it need not be closed.
 	docs   *docstore.Store
 	sealer kv.Sealer
+	levels *levels.Guard
+	// allNamed is true once the index by name has had all jobs.
+	allNamed atomic.Bool
 }
 
 // Open returns the replication jobs of a store. It reads the server uuid from the store, and
@@ -81,7 +89,7 @@ func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Option
 	s := &Store{
 		db: db, jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), upkeep: layer.Queue(upkeep.Queue),
 		space: tuple.NewSubspace("replicator"), uuid: opts.UUID, settings: opts.Settings,
-		sealer: opts.Sealer, docs: docstore.Open(db, opts.Documents, docstore.Options{Sealer: opts.Sealer, Sealed: SealedDatabase}),
+		sealer: opts.Sealer, levels: opts.Levels, docs: docstore.Open(db, opts.Documents, docstore.Options{Sealer: opts.Sealer, Sealed: SealedDatabase}),
 	}
 	if s.settings == nil {
 		fixed := Settings{

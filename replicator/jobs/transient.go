@@ -104,7 +104,12 @@ func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, erro
 }
 
 // add writes a job. spec has what the job does not say, and may have its Args and Listed if they are encoded already.
-func (s *Store) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec) (err error) {
+func (s *Store) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec) error {
+	return s.addNamed(tx, job, spec, s.naming(tx, job.ID))
+}
+
+// addNamed is add for a job that the transaction may have removed since it called naming.
+func (s *Store) addNamed(tx kv.Transaction, job *Job, spec fdbjobs.Spec, name func(*replicator.Replication) error) (err error) {
 	spec.ID, spec.Owner, spec.Label = job.ID, job.owner(), job.label()
 	if job.IsMirror() && job.Args.Replication.Continuous && !spec.Ended {
 		tx.Set(s.mirrorsKey(MirrorServer(job.Args.Replication), job.ID), nil)
@@ -122,7 +127,10 @@ func (s *Store) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec) (err error) 
 	if spec.State, err = job.encodeState(); err != nil {
 		return err
 	}
-	return s.jobs.Add(tx, spec)
+	if err := s.jobs.Add(tx, spec); err != nil {
+		return err
+	}
+	return name(job.Args.Replication)
 }
 
 // Await waits until a job has ended, and returns it. If life (JobArgs.Life) is not empty, Await

@@ -145,7 +145,7 @@ func (s *Store) troubled(order Order) pageRead {
 		owners := map[string]ownership{}
 		for i, raw := range found {
 			out.after = fdbjobs.Position{Owner: strconv.FormatInt(times[i], 10), ID: ids[i]}
-			job, err := s.troubledJob(tx, raw, owners)
+			job, err := s.indexedJob(tx, raw, owners)
 			if err != nil {
 				return out, err
 			}
@@ -174,8 +174,8 @@ func (j *Job) indexed(order Order, at int64) bool {
 	return true
 }
 
-// troubledJob parses a job of an index. It returns nil if the job or its database does not exist.
-func (s *Store) troubledJob(tx kv.ReadTransaction, raw *fdbjobs.Job, owners map[string]ownership) (*Job, error) {
+// indexedJob parses a job of an index. It returns nil if the job or its database does not exist.
+func (s *Store) indexedJob(tx kv.ReadTransaction, raw *fdbjobs.Job, owners map[string]ownership) (*Job, error) {
 	if raw == nil {
 		return nil, nil
 	}

@@ -204,7 +204,7 @@ func listOptions(q *web.Query) jobs.ListOptions {
 		if err == nil {
 			err = json.Unmarshal(text, &place)
 		}
-		if err != nil || max(len(place[0]), len(place[1])) > fdbjobs.MaxNameSize {
+		if err != nil || len(place[0]) > jobs.MaxOwnerSize || len(place[1]) > fdbjobs.MaxNameSize {
 			q.Refuse(wrongStartKey)
 		}
 		opts.After = fdbjobs.Position{Owner: place[0], ID: place[1]}

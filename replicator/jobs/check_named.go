@@ -1,0 +1,62 @@
+package jobs
+
+import (
+	"slices"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/check"
+)
+
+// listed checks that a job is in the index with its names, once all jobs are.
+func (k checker) listed(p *check.Page, pair kv.KeyValue, idOf func([]byte) (string, error)) (func() error, error) {
+	jobID, err := idOf(pair.Key)
+	if err != nil {
+		return nil, nil //nolint:nilerr // a fault of the job layer
+	}
+	all, err := k.hasNames(p)
+	if err != nil || !all {
+		return nil, err
+	}
+	names := namesListed(pair.Value)
+	reads := make([]kv.Future[[]byte], len(names))
+	for i, n := range names {
+		reads[i] = p.Get(k.namedKey(n, jobID))
+	}
+	return func() error {
+		for i, n := range names {
+			value, err := reads[i].Await()
+			if err != nil {
+				return err
+			}
+			if value == nil {
+				p.Wrong(k.namedKey(n, jobID), nil, "the job %q is missing in the index of the %s %q", jobID, n.kind, n.text)
+			}
+		}
+		return nil
+	}, nil
+}
+
+// named checks a row of the index by name: that its job exists and has the name, and that the store has the index.
+func (k checker) named(e entry) (func() error, error) {
+	n, jobID, ok := parseNamed(e.key)
+	if !ok {
+		return e.unknown()
+	}
+	keeps, err := k.keepsNames(e)
+	if err != nil {
+		return nil, err
+	}
+	listed := k.jobs.Admin().PeekListed(e, jobID)
+	return func() error {
+		value, err := listed.Await()
+		switch {
+		case err != nil:
+			return err
+		case !keeps:
+			e.Stray(e.Key, "the index of the %s %q has the job %q, and the store's level is too low for that index", n.kind, n.text, jobID)
+		case !slices.Contains(namesListed(value), n):
+			e.Stray(e.Key, "the index of the %s %q has the job %q, which has no such name", n.kind, n.text, jobID)
+		}
+		return nil
+	}, nil
+}

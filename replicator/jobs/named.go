@@ -1,0 +1,211 @@
+package jobs
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+	"settee/replicator"
+)
+
+// People search for jobs by the hosts and databases of their sources and targets. So these are indexed:
+//
+//	("named", kind, name, job id) -> ""    kind: "database" or "host", see name
+//
+// A job has at most four rows. They are written and cleared in the transaction that writes or removes the job, once the
+// store has NamesLevel, and follow from what lists show of the job ([fdbjobs.Spec].Listed). Jobs from before that get theirs
+// from the conversion to the level (IndexNames). What namesOf returns must not change without another level: rows of
+// names that it no longer returns would stay.
+//
+// A search is in search.go.
+
+// NamesLevel is the level of a store (package levels) from which on jobs are indexed by name.
+const NamesLevel int64 = 2
+
+// maxIndexedName is the most bytes of a name in the index. Longer names are cut.
+const maxIndexedName = 255
+
+// The kinds of names, in the order of their keys.
+const (
+	nameOfDatabase = "database"
+	nameOfHost     = "host"
+)
+
+var nameKinds = []string{nameOfDatabase, nameOfHost}
+
+// name is the name of a host, without a port, or of a database. It is valid UTF-8 in lower case, and has at most
+// maxIndexedName bytes.
+type name struct{ kind, text string }
+
+func (n name) compare(other name) int {
+	if c := strings.Compare(n.kind, other.kind); c != 0 {
+		return c
+	}
+	return strings.Compare(n.text, other.text)
+}
+
+// namesOf returns the names of a replication in the order of the index. It returns the same names for the replication of a
+// summary ([Job.summary]), and none for nil.
+func namesOf(r *replicator.Replication) (names []name) {
+	if r == nil {
+		return nil
+	}
+	for _, e := range []replicator.Endpoint{r.Source, r.Target} {
+		host, database := shownEndpoint(e).Names()
+		for _, n := range []name{{nameOfHost, host}, {nameOfDatabase, database}} {
+			if n.text = indexedText(n.text); n.text != "" {
+				names = append(names, n)
+			}
+		}
+	}
+	slices.SortFunc(names, name.compare)
+	return slices.Compact(names)
+}
+
+// indexedText returns a text as a name has it.
+func indexedText(text string) string {
+	text = strings.ToLower(strings.ToValidUTF8(text, string(utf8.RuneError)))
+	if len(text) <= maxIndexedName {
+		return text
+	}
+	end := maxIndexedName
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
+}
+
+// firstName returns the first name of a job in the index that begins with a text, in lower case. It is the one by which a
+// search finds the job: others of its names may begin with the text, too.
+func (j *Job) firstName(lower string) (name, bool) {
+	for _, n := range namesOf(j.Args.Replication) {
+		if strings.HasPrefix(n.text, lower) {
+			return n, true
+		}
+	}
+	return name{}, false
+}
+
+// namesListed returns the names of a job from its summary. A job without one, or whose summary cannot be read, has none.
+func namesListed(listed json.RawMessage) []name {
+	var args struct {
+		Replication *replicator.Replication `json:"replication"`
+	}
+	if listed == nil || json.Unmarshal(listed, &args) != nil {
+		return nil
+	}
+	return namesOf(args.Replication)
+}
+
+func (s *Store) namedKey(n name, jobID string) []byte {
+	return s.space.Pack("named", n.kind, n.text, jobID)
+}
+
+// parseNamed parses the key of a row of the index without its first element. ok is false for other keys.
+func parseNamed(e tuple.Tuple) (n name, jobID string, ok bool) {
+	ok = len(e) == 3 && rows.As(e[0], &n.kind) && rows.As(e[1], &n.text) && rows.As(e[2], &jobID)
+	return n, jobID, ok && slices.Contains(nameKinds, n.kind)
+}
+
+// keepsNames reports whether a transaction that writes jobs writes their names.
+func (s *Store) keepsNames(tx kv.Transaction) (bool, error) {
+	if s.levels == nil {
+		return true, nil
+	}
+	return s.levels.Reached(tx, NamesLevel)
+}
+
+// hasNames reports whether all jobs are in the index.
+func (s *Store) hasNames(tx kv.Transaction) (bool, error) {
+	if s.levels == nil || s.allNamed.Load() {
+		return true, nil
+	}
+	all, err := s.levels.Converted(tx, NamesLevel)
+	if all { // for good
+		s.allNamed.Store(true)
+	}
+	return all, err
+}
+
+// naming starts reading what a transaction finds of a job before it writes or removes it. The function that it returns gives
+// the job the names of a definition, or none if that is nil.
+//
+// The read is without a conflict, because the transaction reads the job's row with one.
+func (s *Store) naming(tx kv.Transaction, jobID string) func(next *replicator.Replication) error {
+	keeps, err := s.keepsNames(tx)
+	if err != nil || !keeps {
+		return func(*replicator.Replication) error { return err }
+	}
+	listed := s.jobs.Admin().PeekListed(tx.Snapshot(), jobID)
+	return func(next *replicator.Replication) error {
+		value, err := listed.Await()
+		if err == nil {
+			s.rename(tx, jobID, namesListed(value), namesOf(next))
+		}
+		return err
+	}
+}
+
+// rename replaces the names of a job in the index.
+func (s *Store) rename(tx kv.Transaction, jobID string, before, now []name) {
+	for _, n := range before {
+		if !slices.Contains(now, n) {
+			tx.Clear(s.namedKey(n, jobID))
+		}
+	}
+	for _, n := range now {
+		if !slices.Contains(before, n) {
+			tx.Set(s.namedKey(n, jobID), nil)
+		}
+	}
+}
+
+// unname removes jobs from the index that were removed.
+func (s *Store) unname(tx kv.Transaction, removed []*fdbjobs.Job) error {
+	keeps, err := s.keepsNames(tx)
+	if err != nil || !keeps {
+		return err
+	}
+	for _, job := range removed {
+		s.rename(tx, job.ID, namesListed(job.Listed), nil)
+	}
+	return nil
+}
+
+// nameAtOnce is the most jobs that one transaction of IndexNames indexes.
+const nameAtOnce = 100
+
+// IndexNames is a step of the conversion to NamesLevel, see levels.Conversion: it adds jobs to the index, in the order of
+// their ids. A position is a key.
+func (s *Store) IndexNames(tx kv.Transaction, from []byte) (next []byte, err error) {
+	return s.indexNames(tx, from, nameAtOnce)
+}
+
+func (s *Store) indexNames(tx kv.Transaction, from []byte, limit int) (next []byte, err error) {
+	listed, idOf := s.jobs.Admin().Listed()
+	if from != nil {
+		listed.Begin = from
+	}
+	// The conflict with writes of these jobs is what keeps their rows true.
+	pairs, err := tx.GetRange(listed, kv.RangeOptions{Limit: limit}).Slice()
+	if err != nil {
+		return nil, err
+	}
+	for _, pair := range pairs {
+		jobID, err := idOf(pair.Key)
+		if err != nil {
+			return nil, fmt.Errorf("indexing replication jobs by name: %w", err)
+		}
+		s.rename(tx, jobID, nil, namesListed(pair.Value))
+	}
+	if len(pairs) < limit {
+		return nil, nil
+	}
+	return kv.KeyAfter(pairs[len(pairs)-1].Key), nil
+}
