@@ -204,7 +204,7 @@ func (s *Store) addEnded(tx kv.Transaction, draft *documentDraft, order uint16) 
 		}
 		state.SetDocumentStats(stats)
 	}
-	return s.add(tx, job, draft.spec(fdbjobs.Spec{Order: order, Ended: true, Tag: part("", state.State).Tag}))
+	return s.add(tx, job, draft.spec(fdbjobs.Spec{Order: order, Ended: true, Tag: part("", state.State).Tag}), s.naming(tx, job.ID, false))
 }
 
 // effectOf returns the effect of a change on the document's job. The draft is nil if the document has no definition, and
@@ -236,7 +236,7 @@ func (d *documentDraft) spec(spec fdbjobs.Spec) fdbjobs.Spec {
 // job of a periodic replication waits for its first time, unless existing owes a run.
 func (s *Store) start(tx kv.Transaction, draft *documentDraft, existing *Job, order uint16) error {
 	job := draft.job
-	name := s.naming(tx, job.ID)
+	name := s.naming(tx, job.ID, existing != nil)
 	if existing != nil {
 		if existing.Args.Replication != nil && existing.IsMirror() && !job.IsMirror() {
 			if err := s.endMirror(tx, existing); err != nil {
@@ -275,7 +275,7 @@ func (s *Store) start(tx kv.Transaction, draft *documentDraft, existing *Job, or
 		}
 		spec.Tag = waitingTag(spec.Scheduled, now)
 	}
-	return s.addNamed(tx, job, draft.spec(spec), name)
+	return s.add(tx, job, draft.spec(spec), name)
 }
 
 // remove removes a job. If it is running, its run stops. The jobs that a mirror has made are dropped by upkeep.
@@ -293,7 +293,7 @@ func (s *Store) remove(tx kv.Transaction, job *Job) error {
 
 // removeJob is remove for a job whose mirror, or whose row of a mirror's database, the caller takes care of.
 func (s *Store) removeJob(tx kv.Transaction, job *Job) error {
-	name := s.naming(tx, job.ID)
+	name := s.naming(tx, job.ID, true)
 	if err := s.noteEndings(tx, job.running()); err != nil {
 		return err
 	}

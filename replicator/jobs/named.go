@@ -57,7 +57,7 @@ func namesOf(r *replicator.Replication) (names []name) {
 		return nil
 	}
 	for _, e := range []replicator.Endpoint{r.Source, r.Target} {
-		host, database := shownEndpoint(e).Names()
+		host, database := replicator.Endpoint{URL: shownURL(e)}.Names()
 		for _, n := range []name{{nameOfHost, host}, {nameOfDatabase, database}} {
 			if n.text = indexedText(n.text); n.text != "" {
 				names = append(names, n)
@@ -133,16 +133,19 @@ func (s *Store) hasNames(tx kv.Transaction) (bool, error) {
 	return all, err
 }
 
-// naming starts reading what a transaction finds of a job before it writes or removes it. The function that it returns gives
-// the job the names of a definition, or none if that is nil.
+// naming starts reading the names of a job before a transaction writes or removes it. The function that it returns gives the
+// job the names of a definition, or none if that is nil. exists is false if the transaction has found no such job.
 //
 // The read is without a conflict, because the transaction reads the job's row with one.
-func (s *Store) naming(tx kv.Transaction, jobID string) func(next *replicator.Replication) error {
+func (s *Store) naming(tx kv.Transaction, jobID string, exists bool) func(next *replicator.Replication) error {
 	keeps, err := s.keepsNames(tx)
 	if err != nil || !keeps {
 		return func(*replicator.Replication) error { return err }
 	}
-	listed := s.jobs.Admin().PeekListed(tx.Snapshot(), jobID)
+	listed := kv.Known[[]byte](nil)
+	if exists {
+		listed = s.jobs.Admin().PeekListed(tx.Snapshot(), jobID)
+	}
 	return func(next *replicator.Replication) error {
 		value, err := listed.Await()
 		if err == nil {

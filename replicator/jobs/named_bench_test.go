@@ -26,7 +26,7 @@ func BenchmarkSearch(b *testing.B) {
 			for j := range specs {
 				n := i + j
 				specs[j] = fdbjobs.Spec{
-					ID: fmt.Sprintf("%032x", n), Owner: fmt.Sprint("user:", n%100), Label: "transient", Order: uint16(j), Ended: false,
+					ID: fmt.Sprintf("%032x", n), Owner: fmt.Sprint("user:", n%100), Label: "transient", Order: uint16(j),
 					State:  []byte(`{"state":"pending"}`),
 					Listed: fmt.Appendf(nil, `{"replication": {"source": {"url": "http://source%d.example/db%d"}, "target": {"url": "http://target.example/db%d"}}}`, n, n, n),
 				}
@@ -90,7 +90,7 @@ func BenchmarkNames(b *testing.B) {
 			})
 		}
 		parse := func(i int) *replicator.Replication {
-			request, err := replicator.ParseRequest(between(fmt.Sprintf("http://source%d.example/db%d", i, i), "http://target.example/db"), replicator.ParseOptions{})
+			request, err := replicator.ParseRequest(between(fmt.Sprintf("http://source%d.example/db%d", i%100, i), fmt.Sprintf("http://target.example/db%d", i)), replicator.ParseOptions{})
 			require.NoError(b, err)
 			return request.Replication
 		}
@@ -105,13 +105,13 @@ func BenchmarkNames(b *testing.B) {
 		}
 		compare("document", func(s *bundle, _ int) error {
 			n++
-			_, err := s.write(repdb, fmt.Sprint(n), "", between(fmt.Sprintf("http://source%d.example/db%d", n, n), "http://target.example/db"))
+			_, err := s.write(repdb, fmt.Sprint(n), "", between(fmt.Sprintf("http://source%d.example/db%d", n%100, n), fmt.Sprintf("http://target.example/db%d", n)))
 			return err
 		})
 		revs := map[*bundle]string{}
 		compare("edit", func(s *bundle, _ int) (err error) {
 			n++
-			revs[s], err = s.write(repdb, "edited", revs[s], between(fmt.Sprintf("http://source%d.example/db%d", n, n), "http://target.example/db"))
+			revs[s], err = s.write(repdb, "edited", revs[s], between(fmt.Sprintf("http://source%d.example/db%d", n%100, n), fmt.Sprintf("http://target.example/db%d", n)))
 			return err
 		})
 	}

@@ -130,9 +130,11 @@ func (j *Job) summary() (json.RawMessage, error) {
 }
 
 func shownEndpoint(e replicator.Endpoint) replicator.Endpoint {
-	out := replicator.Endpoint{URL: e.URL[:min(len(e.URL), maxShownURL)]}
+	out := replicator.Endpoint{URL: shownURL(e)}
 	if len(e.Proxy) <= maxShownURL {
 		out.Proxy = e.RedactedProxy()
 	}
 	return out
 }
+
+func shownURL(e replicator.Endpoint) string { return e.URL[:min(len(e.URL), maxShownURL)] }

@@ -58,7 +58,7 @@ func (s *Store) setPaused(tx kv.Transaction, existing *Job, paused bool, order u
 			return err
 		}
 	}
-	return s.add(tx, &job, spec)
+	return s.add(tx, &job, spec, s.naming(tx, job.ID, true))
 }
 
 // pausedAt returns the pause of a job that is paused now.
@@ -127,11 +127,11 @@ func (r *Run) left(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		name := r.store.naming(tx, job.ID)
+		name := r.store.naming(tx, job.ID, true)
 		if _, err := r.store.jobs.Remove(tx, job.ID); err != nil { // the job layer keeps the state of a pending job
 			return err
 		}
-		return r.store.addNamed(tx, job, spec, name)
+		return r.store.add(tx, job, spec, name)
 	})
 }
 

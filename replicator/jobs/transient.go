@@ -100,16 +100,12 @@ func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, erro
 			return nil, err
 		}
 	}
-	return job, s.add(tx, job, fdbjobs.Spec{Token: token})
+	return job, s.add(tx, job, fdbjobs.Spec{Token: token}, s.naming(tx, job.ID, existing != nil))
 }
 
 // add writes a job. spec has what the job does not say, and may have its Args and Listed if they are encoded already.
-func (s *Store) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec) error {
-	return s.addNamed(tx, job, spec, s.naming(tx, job.ID))
-}
-
-// addNamed is add for a job that the transaction may have removed since it called naming.
-func (s *Store) addNamed(tx kv.Transaction, job *Job, spec fdbjobs.Spec, name func(*replicator.Replication) error) (err error) {
+// name is what naming has returned, before the transaction removed the job if it has.
+func (s *Store) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec, name func(*replicator.Replication) error) (err error) {
 	spec.ID, spec.Owner, spec.Label = job.ID, job.owner(), job.label()
 	if job.IsMirror() && job.Args.Replication.Continuous && !spec.Ended {
 		tx.Set(s.mirrorsKey(MirrorServer(job.Args.Replication), job.ID), nil)
