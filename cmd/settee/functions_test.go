@@ -274,15 +274,23 @@ func TestFunctionsAnswerAsCouchDB(t *testing.T) {
 		t.Parallel()
 		peer := couchtest.SharedCouchDB(t)
 		peer.Do(t, http.MethodPut, "/_node/_local/_config/couchdb/os_process_timeout", []byte(`"600000"`), http.StatusOK)
-		for name, cases := range functionCases {
+		differs := func(cases []said) (what string) {
 			db := peer.DBWith(t, "functions", "q=1")
 			for _, c := range cases {
 				status, answer := ask(t, db, peer.Username, c)
-				require.Equal(t, c.status, status, "%s: %s %s: %s", name, c.method, c.target, answer)
-				if c.answer != "" {
-					assert.Equal(t, withoutEngine(c.answer), withoutEngine(answer), "%s: %s %s", name, c.method, c.target)
+				if status != c.status || c.answer != "" && withoutEngine(c.answer) != withoutEngine(answer) {
+					what += fmt.Sprintf("%s %s: %d %s, not %d %s\n", c.method, c.target, status, answer, c.status, c.answer)
 				}
 			}
+			return what
+		}
+		for name, cases := range functionCases {
+			// CouchDB learns of a new design document a moment later, and until then lets a write pass.
+			what := differs(cases)
+			for tries := 1; what != "" && tries < 5; tries++ {
+				what = differs(cases)
+			}
+			assert.Empty(t, what, name)
 		}
 	})
 }
