@@ -21,8 +21,8 @@ const (
 	afterWatch = 50 * time.Millisecond
 	// idlePause limits the pause if other claimers take jobs: to idlePause for each process that accepts jobs, and to
 	// maxIdlePause. The pause becomes eight times as long with each change in a row after which the claimer took no job. So
-	// while there are few jobs, a few claimers take them. However many others there are, together they look about twice in
-	// idlePause, and so take jobs soon when the few have no more room.
+	// while there are few jobs, a few claimers take them. The others together look about twice in idlePause, however many
+	// they are. They take the jobs for which the few have no room.
 	idlePause    = 150 * time.Millisecond
 	maxIdlePause = 10 * time.Second
 )

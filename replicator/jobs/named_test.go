@@ -224,7 +224,8 @@ func TestSearchOverConversion(t *testing.T) {
 	assert.Nil(b, page.Next)
 }
 
-// Before the raise nobody writes rows of the index. After it each write does, also before the job is converted.
+// Before the raise nobody writes rows of the index. After it each write of a job writes them, even if the conversion has
+// not come to that job.
 func TestNamesAndLevels(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := setupLevel(t, db, jobs.NamesLevel)

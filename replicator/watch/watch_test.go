@@ -77,30 +77,24 @@ func TestComparisonFindsWhatTheFeedMissed(t *testing.T) {
 	}
 }
 
-// Another update_seq without a change, as of another copy of a shard, wakes nothing.
-func TestAnotherCopyIsNoChange(t *testing.T) {
-	inLab(t, func(l *lab) {
-		l.source.write("db")
-		id := l.park("root", "db")
-		l.source.set(func() { l.source.copies = true })
-		n := l.start()
-		l.sleeps(5*time.Hour, id)
-		require.Zero(t, n.Counts().WakesSafety)
-		require.InDelta(t, 5, n.Counts().Questions, 1)
-	})
-}
-
-// A CouchDB says of a database that it fails to open that there is none.
-func TestDatabaseThatFailsToOpenIsNoChange(t *testing.T) {
-	inLab(t, func(l *lab) {
-		l.source.write("db")
-		id := l.park("root", "db")
-		l.source.set(func() { l.source.crowded = true })
-		n := l.start()
-		l.sleeps(5*time.Hour, id)
-		require.Zero(t, n.Counts().WakesSafety)
-		require.InDelta(t, 5, n.Counts().Questions, 1)
-	})
+// Descriptions that differ from what was noted wake nothing if the database has no change.
+func TestOtherDescriptionsAreNoChange(t *testing.T) {
+	for name, describe := range map[string]func(*source){
+		"another update_seq, as of another copy of a shard":   func(s *source) { s.copies = true },
+		"none, as of a database that a CouchDB fails to open": func(s *source) { s.crowded = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, func(l *lab) {
+				l.source.write("db")
+				id := l.park("root", "db")
+				l.source.set(func() { describe(l.source) })
+				n := l.start()
+				l.sleeps(5*time.Hour, id)
+				require.Zero(t, n.Counts().WakesSafety)
+				require.InDelta(t, 5, n.Counts().Questions, 1)
+			})
+		})
+	}
 }
 
 // A round of many pages is spread over its time, except the first one, which is quick.

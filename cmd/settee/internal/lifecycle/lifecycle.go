@@ -16,7 +16,7 @@ type Part struct {
 	// does not end what it has started. If it fails, it leaves nothing running.
 	Start func(ctx context.Context) error
 	// Leave tells the part that the program is about to end. The part hands its work to other
-	// programs, and says that it wants no more clients, but still serves those that come. Leave
+	// programs and asks clients to go elsewhere. It still serves the clients that come. Leave
 	// returns at once. It is not called when a part has failed.
 	Leave func()
 	// Drain tells the part that its end is near: it takes no new work, and sends away the
