@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -187,11 +189,15 @@ func (p *Process) exitError() error {
 	return errors.New("it exited")
 }
 
-// FreePorts returns n different ports of 127.0.0.1 on which no process listens.
+// The range of the ports of FreePorts: below the ports that systems give to sockets for which any port will do.
+const firstPort, portsEnd = 10_000, 32_768
+
+// FreePorts returns n different ports of 127.0.0.1 on which no process listens. No process gets one of them that asks
+// for any port. So requests to a server that does not listen yet, or no longer, do not reach a server of another test.
 func FreePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		listener, err := listenAnywhere()
 		if err != nil {
 			return nil, fmt.Errorf("looking for a free port: %w", err)
 		}
@@ -199,6 +205,17 @@ func FreePorts(n int) ([]int, error) {
 		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
+}
+
+// listenAnywhere listens on a random port of the range.
+func listenAnywhere() (net.Listener, error) {
+	for {
+		port := firstPort + rand.IntN(portsEnd-firstPort)
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return listener, err
+		}
+	}
 }
 
 // retryPort calls start, and again if another process has taken the port.
