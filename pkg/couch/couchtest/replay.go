@@ -1,9 +1,13 @@
 package couchtest
 
 import (
+	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"sync"
 	"testing"
 )
@@ -41,13 +45,32 @@ func Replay(t testing.TB, numbers ...int) *ReplayServer {
 func ReplayBytes(t testing.TB, answers ...[]byte) *ReplayServer {
 	t.Helper()
 	s := &ReplayServer{answers: answers}
-	server := httptest.NewServer(s)
+	listener, err := net.Listen("tcp", net.JoinHostPort(ownAddress(), "0"))
+	if err != nil {
+		t.Fatalf("starting a server: %v", err)
+	}
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: s}}
+	server.Start()
 	s.URL = server.URL
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()
+		if t.Failed() {
+			for _, r := range s.Received() {
+				t.Logf("%s received %s %s from %q", s.URL, r.Method, r.Target, r.Header.Get("User-Agent"))
+			}
+		}
 	})
 	return s
+}
+
+// ownAddress returns a random loopback address on systems that have many. A client of another server, which may have
+// ended on the same port, must not receive a prepared answer.
+func ownAddress() string {
+	if runtime.GOOS != "linux" {
+		return "127.0.0.1"
+	}
+	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 }
 
 // Received returns the answered requests in order.
