@@ -173,7 +173,7 @@ func TestRecordedAnswersAboutUsers(t *testing.T) {
 	t.Parallel()
 	server := couchtest.StartCouchDB(t, map[string]map[string]string{
 		"couchdb":     {"users_db_security_editable": "true"},
-		"chttpd_auth": {"iterations": "10", "password_regexp": `["^$|[0-9]"]`},
+		"chttpd_auth": {"password_regexp": `["^$|[0-9]"]`},
 	})
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()

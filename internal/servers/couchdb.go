@@ -118,7 +118,7 @@ func (c *CouchDB) configure(settings map[string]map[string]string) error {
 	all := map[string]map[string]string{
 		"couchdb":     {"single_node": "true", "uuid": c.uuid, "database_dir": data, "view_index_dir": data},
 		"smoosh":      {"state_dir": data},
-		"chttpd_auth": {"secret": rand.Text()},
+		"chttpd_auth": {"secret": rand.Text(), "iterations": "10"}, // 600,000 take half a second for each new password
 		"cluster":     {"n": "1"},
 		"replicator":  {"startup_jitter": "0"},
 		"admins":      {c.Username: c.Password},
