@@ -122,10 +122,10 @@ func newCluster(t *testing.T, build func(c *cluster) string) *cluster {
 func (c *cluster) build() string { return c.buildIn("", "fdb") }
 
 // buildIn builds the settee of a module in a directory with tags. Packages that two modules have in common are compiled
-// once.
+// once, and each program is linked once.
 func (c *cluster) buildIn(module, tags string) string {
 	program := filepath.Join(c.TempDir(), "settee")
-	command := exec.CommandContext(c.Context(), "go", "build", "-trimpath", "-tags", tags, "-o", program, "settee/cmd/settee")
+	command := exec.CommandContext(c.Context(), "go", "run", "-trimpath", "-tags", tags, "-exec", "cp", "settee/cmd/settee", program)
 	command.Dir = module
 	printed, err := command.CombinedOutput()
 	require.NoError(c, err, "%s", printed)
