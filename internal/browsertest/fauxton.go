@@ -7,15 +7,19 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
+
+	"settee/internal/testkit"
 )
 
 // installed returns the path of a file or directory of an installed npm package.
 func installed(t testing.TB, path ...string) string {
 	t.Helper()
-	_, file, _, _ := runtime.Caller(0)
-	found := filepath.Join(append([]string{filepath.Dir(file), "node_modules"}, path...)...)
+	root, err := testkit.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := filepath.Join(append([]string{root, "internal", "browsertest", "node_modules"}, path...)...)
 	if _, err := os.Stat(found); err != nil {
 		t.Fatalf("%s is not installed: run make test, or npm ci in internal/browsertest", path[0])
 	}

@@ -1,5 +1,5 @@
-// Package testkit leaves out tests that would take too long, and has what tests of several packages need: bubbles and
-// journals.
+// Package testkit leaves out tests that would take too long, and has what tests of several packages need: bubbles,
+// journals and the module's folder.
 package testkit
 
 import (

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"settee/internal/testkit"
 )
 
 // Recording is one exchange with a real CouchDB 3.5.
@@ -43,7 +45,7 @@ func Recorded(t testing.TB, number int) Recording {
 
 func readRecordings(t testing.TB, pattern string) []Recording {
 	t.Helper()
-	root, err := moduleRoot()
+	root, err := testkit.ModuleRoot()
 	if err != nil {
 		t.Fatalf("reading recordings: %v", err)
 	}

@@ -278,26 +278,8 @@ func roundTrip(ctx context.Context, method, target string, body []byte) (int, []
 	return response.StatusCode, answer, err
 }
 
-// packageDir returns this package's directory, found from the module's root, because a test runs in its own package's
-// directory.
+// packageDir returns this package's directory.
 func packageDir() (string, error) {
-	root, err := moduleRoot()
+	root, err := testkit.ModuleRoot()
 	return filepath.Join(root, "pkg", "couch", "couchtest"), err
-}
-
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", errors.New("no go.mod above the working directory")
-		}
-		dir = parent
-	}
 }
