@@ -5,7 +5,7 @@
 
 PKGS = ./...
 TAGS =
-CGO = 0
+CGO = $(if $(filter fdb,$(TAGS)),1,0)
 BIN = bin/settee
 LINT = $(CURDIR)/bin/golangci-lint
 LDFLAGS =
@@ -15,9 +15,11 @@ VERSION = $$(scripts/version)
 # time, so more packages run side by side than there are processors, and twelve tests of each.
 TEST_FLAGS = -ldflags=-w -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 3)) -parallel 12
 
-# GOGC of tests, and of the programs that build them: a third of the usual garbage collections, and
-# about twice the memory.
-TEST_GOGC = 300
+# The environment of tests, and of the programs that build them. GOGC makes a third of the usual
+# garbage collections, and needs about twice the memory. Like the program, tests have C code only
+# if the build needs it, since then they take longer to compile and to link. What is compiled is the
+# same in each clone, for the paths of files are left out.
+TEST_ENV = GOGC=300 GOFLAGS="$$(go env GOFLAGS) -trimpath" CGO_ENABLED=$(CGO)
 
 # The time limit of one package. A test that hangs fails with the stacks of all goroutines.
 TEST_TIMEOUT = 10m
@@ -79,7 +81,7 @@ build: ## build bin/settee
 	CGO_ENABLED=$(CGO) go build -trimpath -tags '$(TAGS)' -ldflags "-X main.version=$(VERSION) $(LDFLAGS)" -o $(BIN) ./cmd/settee
 
 build-fdb: ## build bin/settee with the FoundationDB engine (needs FoundationDB's client package)
-	@$(MAKE) build TAGS=fdb CGO=1
+	@$(MAKE) build TAGS=fdb
 
 packages: ## build .deb and .rpm packages in dist, with the FoundationDB engine if its client package is installed
 	@scripts/packages/build dist
@@ -91,22 +93,22 @@ release: ## build all files of a release of this commit in dist, with their chec
 	@scripts/packages/release dist
 
 test-scripts: ## run the tests of the measuring programs
-	go -C scripts test -ldflags=-w -vet=off -timeout $(TEST_TIMEOUT) ./...
+	$(TEST_ENV) go -C scripts test -ldflags=-w -vet=off -timeout $(TEST_TIMEOUT) ./...
 
 test-packages: ## run the tests of packages and of the other operating systems, with packages for this machine
-	go -C scripts test -tags packages -ldflags=-w -vet=off -timeout $(TEST_TIMEOUT) ./packages
+	$(TEST_ENV) go -C scripts test -tags packages -ldflags=-w -vet=off -timeout $(TEST_TIMEOUT) ./packages
 
 manifests: ## check the files for Docker Compose and Kubernetes
-	go -C scripts/manifests test -ldflags=-w -vet=off ./...
+	$(TEST_ENV) go -C scripts/manifests test -ldflags=-w -vet=off ./...
 
 monitoring: ## check the alert rules, the scrape configuration and the dashboard in scripts/monitoring
-	go -C scripts/monitoring test -ldflags=-w -vet=off ./...
+	$(TEST_ENV) go -C scripts/monitoring test -ldflags=-w -vet=off ./...
 
 quick: ## run the tests that are quick and start no other program
-	GOGC=$(TEST_GOGC) go test -short -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
+	$(TEST_ENV) go test -short -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
 
 test: node $(INSTALLED) ## run the tests, with a CouchDB if it is installed
-	GOGC=$(TEST_GOGC) go tool withservers -couchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -skip '$(IN_BROWSER)' -timeout $(TEST_TIMEOUT) $(if $(filter ./...,$(PKGS)),$(LONGEST)) $(PKGS)
+	$(TEST_ENV) go tool withservers -couchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -skip '$(IN_BROWSER)' -timeout $(TEST_TIMEOUT) $(if $(filter ./...,$(PKGS)),$(LONGEST)) $(PKGS)
 
 # The packages whose tests take longest. They begin first, so that no processor is idle at the end.
 LONGEST = ./cmd/settee ./frontend ./fdbjobs ./replicator/worker ./pkg/docstore ./replicator/scheduler
@@ -115,7 +117,7 @@ LONGEST = ./cmd/settee ./frontend ./fdbjobs ./replicator/worker ./pkg/docstore .
 IN_BROWSER = ^Test(Browser|Dashboard|Fauxton)
 
 test-pages: node $(INSTALLED) ## run the tests of the pages in a Chromium
-	GOGC=$(TEST_GOGC) go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -run '$(IN_BROWSER)' -timeout $(TEST_TIMEOUT) $(if $(filter ./...,$(PKGS)),./cmd/settee ./internal/browsertest,$(PKGS))
+	$(TEST_ENV) go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -run '$(IN_BROWSER)' -timeout $(TEST_TIMEOUT) $(if $(filter ./...,$(PKGS)),./cmd/settee ./internal/browsertest,$(PKGS))
 
 # The packages whose tests use a cluster of FoundationDB or its client library.
 ON_CLUSTER = git grep -lE 'enginetest\.(Each|OnCluster|ClusterOr)\(|kvtest\.Cluster|^//go:build fdb$$$$' -- '*_test.go' ':!scripts'
@@ -125,16 +127,18 @@ engine-packages: # prints them
 	@echo $(ENGINE_PKGS)
 
 test-fdb: node $(INSTALLED) ## run the tests that use a store on a temporary FoundationDB
-	GOGC=$(TEST_GOGC) scripts/test-fdb $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(ENGINE_PKGS)
+	$(TEST_ENV) scripts/test-fdb $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(ENGINE_PKGS)
 
 fire: ## kill, freeze and cut off the nodes and servers of a cluster for FIRE (takes a minute longer)
-	SETTEE_REQUIRE=fdb,couchdb go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -skip TestRolling -fire.time $(FIRE) -fire.seed $(SEED)
+	SETTEE_REQUIRE=fdb,couchdb $(TEST_ENV) go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -skip TestRolling -fire.time $(FIRE) -fire.seed $(SEED)
 
 rolling: ## upgrade a cluster node by node, back and forward, under the load of make fire with ROLLING jobs
-	SETTEE_REQUIRE=fdb,couchdb go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -run TestRolling -fire.jobs $(ROLLING) -fire.seed $(SEED)
+	SETTEE_REQUIRE=fdb,couchdb $(TEST_ENV) go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -run TestRolling -fire.jobs $(ROLLING) -fire.seed $(SEED)
+
+test-fdb fire rolling race: CGO = 1
 
 race: node $(INSTALLED) ## run the tests under the race detector
-	GOGC=$(TEST_GOGC) go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -race -timeout $(RACE_TIMEOUT) $(PKGS)
+	$(TEST_ENV) go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -race -timeout $(RACE_TIMEOUT) $(PKGS)
 
 stress: node $(INSTALLED) ## run each test many times with few processors, until one fails (PKGS=./fdbjobs STRESS_FLAGS="-n 20")
 	go -C scripts build -o '$(CURDIR)/bin/' ./stress
@@ -144,7 +148,7 @@ fuzz: ## run every fuzz test for FUZZTIME
 	FUZZTIME=$(FUZZTIME) scripts/fuzz
 
 soak: ## run the simulation of the job layer for SEEDS, a number of seeds or a duration
-	SETTEE_SEEDS=$(SEEDS) go test -tags '$(TAGS)' -count=1 -timeout 0 -v -run '^$(SOAK)$$' $(SOAK_PKGS) 2>&1 | \
+	SETTEE_SEEDS=$(SEEDS) $(TEST_ENV) go test -tags '$(TAGS)' -count=1 -timeout 0 -v -run '^$(SOAK)$$' $(SOAK_PKGS) 2>&1 | \
 		awk '/^=== |^ *--- PASS/ { next } /^ok/ { ok = 1 } /^FAIL/ { failed = 1 } { print } END { exit failed || !ok }'
 
 # The files of the build that TAGS names, and the folders of files.
@@ -161,7 +165,7 @@ nightly: node $(INSTALLED) ## run for hours what .ci/run leaves out; SEED, by de
 	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK=TestRandom SOAK_PKGS=./pkg/docstore
 	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=30m SOAK='(TestRandom|TestRandomMirrors|TestParkingSimulation)' SOAK_PKGS=./replicator/jobs
 	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK=TestCheckpointsClaimNothingThatIsNotThere SOAK_PKGS=./replicator/worker
-	SETTEE_ROUNDS=all go tool withservers -couchdb -chromium go test -tags '$(TAGS)' -count=1 $(TEST_FLAGS) -timeout $(BENCH_TIMEOUT) $$($(ROUNDS) | $(FOLDERS))
+	SETTEE_ROUNDS=all $(TEST_ENV) go tool withservers -couchdb -chromium go test -tags '$(TAGS)' -count=1 $(TEST_FLAGS) -timeout $(BENCH_TIMEOUT) $$($(ROUNDS) | $(FOLDERS))
 	SETTEE_ROUNDS=all $(MAKE) test-packages
 	$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)'
 	@left=$$(go tool withservers -fdb -couchdb -missing 2>&1); if [ -n "$$left" ]; then printf '%s\n' "$$left"; else \
