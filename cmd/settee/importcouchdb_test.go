@@ -27,13 +27,12 @@ import (
 
 // movedFrom is a CouchDB and a node of settee with its uuid.
 type movedFrom struct {
-	t     *testing.T
 	couch *couchtest.CouchDB
 	node  *process
 }
 
 func newMovedFrom(t *testing.T) *movedFrom {
-	m := &movedFrom{t: t, couch: couchtest.StartCouchDB(t, map[string]map[string]string{
+	m := &movedFrom{couch: couchtest.StartCouchDB(t, map[string]map[string]string{
 		"replicator": {"max_jobs": "77", "worker_processes": "3", "interval": "5000"},
 	})}
 	var root struct{ UUID string }
@@ -97,10 +96,16 @@ func (c *cut) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// A move and the way back can be interrupted at each request, and continue. No document is ever live on both servers.
-func TestImportInterrupted(t *testing.T) {
+// TestImport moves documents of one CouchDB and back, in several ways.
+func TestImport(t *testing.T) {
 	t.Parallel()
 	m := newMovedFrom(t)
+	t.Run("portions", m.portions)
+	t.Run("interrupted", m.interrupted)
+}
+
+// A move and the way back can be interrupted at each request, and continue. No document is ever live on both servers.
+func (m *movedFrom) interrupted(t *testing.T) {
 	source, target := m.couch.DB(t, "source"), m.couch.DB(t, "target")
 	couchURL, setteeURL := m.urls()
 	mover := func(transport http.RoundTripper) *migrate.Mover {
@@ -341,7 +346,7 @@ func TestImportCouchDB(t *testing.T) {
 	<-w.held // the job "once" is in the middle
 	var docsPlanned map[string]migrate.Planned
 	plan := []string{couchURL, "--to", setteeURL}
-	for ready := false; !ready; {
+	for ready := false; !ready; time.Sleep(100 * time.Millisecond) { // each look starts a program
 		docsPlanned, _, _ = planned(t, plan...)
 		ready = docsPlanned["_replicator done"].State == "completed" && docsPlanned["team/_replicator team-once"].State == "completed"
 		for _, name := range []string{"_replicator once", "_replicator live", "_replicator selector", "team/_replicator team-live"} {

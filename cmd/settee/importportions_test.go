@@ -34,11 +34,9 @@ func breaking(t *testing.T, server string) (at string, next *atomic.Pointer[stri
 	return couchtest.As(proxy.URL, u.User.Username(), password), next
 }
 
-// TestImportPortions moves a database in portions, with a document that settee refuses for its size, and with
-// interruptions. What is printed says what to do.
-func TestImportPortions(t *testing.T) {
-	t.Parallel()
-	m := newMovedFrom(t)
+// portions moves a database in portions, with a document that settee refuses for its size, and with interruptions. What
+// is printed says what to do.
+func (m *movedFrom) portions(t *testing.T) {
 	couchURL, setteeURL := m.urls()
 	put := func(id, more string) {
 		t.Helper()
