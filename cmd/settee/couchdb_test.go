@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/seeds"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
 )
@@ -316,7 +317,7 @@ func TestCouchDBIsKilled(t *testing.T) {
 	})
 	node.ask(http.StatusCreated, http.MethodPut, "_replicator/killed", fmt.Sprintf(`{"source":%q,"target":%q}`, source, target))
 	copied := func() int { return docCount(t, ask(t, http.StatusOK, http.MethodGet, target, "")) }
-	for range 2 {
+	for range seeds.Rounds(t, 5) {
 		had := copied()
 		require.Eventually(t, func() bool { return copied() > had || node.hasEnded("killed") }, limit, 5*time.Millisecond)
 		server.Process.Kill()
