@@ -35,7 +35,7 @@ func TestNano(t *testing.T) {
 // through PouchDB Server.
 func TestPouchDBServer(t *testing.T) {
 	t.Parallel()
-	peer := couchtest.Start(t)
+	peer := couchtest.Shared(t)
 	node := serveNode(t, aStore(t))
 	source := node.url + "source"
 	node.ask(http.StatusCreated, http.MethodPut, "source", "")
