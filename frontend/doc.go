@@ -10,13 +10,13 @@
 //	GET  /_scheduler/jobs/{id}/failures
 //	                              the documents that its target refused
 //	GET  /_scheduler/docs         replications of documents, including those that have ended
-//	GET  /_scheduler/docs/{db}    those of one replicator database
+//	GET  /_scheduler/docs/{db}    replications of the documents of one replicator database
 //	GET  /_scheduler/docs/{db}/{doc}
 //	GET  /_scheduler/shares       running time by replicator database
 //	GET  /_active_tasks           running replications
 //	GET  /_all_dbs                the databases
 //	GET  /_db_updates             which databases were created, changed and deleted
-//	GET  /_dbs_info               their information; POST: that of some of them
+//	GET  /_dbs_info               their information; POST: the information of some of them
 //	GET  /_uuids                  ids for new documents
 //	GET  /_scheduler/nodes        the nodes of the store
 //	GET  /_membership             their names

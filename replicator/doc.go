@@ -29,7 +29,7 @@
 //
 // The next time is kept in the job layer alone, as the time for which the job is queued, so it
 // outlives all nodes. A time that comes while no node runs leaves one job that is due, however many
-// times follow it. The document gets no state when a run ends, like that of a continuous
+// times follow it. The document gets no state when a run ends, like the document of a continuous
 // replication: completed would mean that nothing follows. With update_docs = true it says triggered
 // or error.
 //

@@ -111,8 +111,8 @@ type JobState struct {
 	// Runs is the number of runs that have ended, of which the latest are recorded as EndedRun.
 	Runs int64 `json:"runs,omitempty"`
 
-	// LastRun are the counters of the latest run of a periodic replication that came to its end, without those of
-	// the turns before it if it was interrupted. nil if there was none.
+	// LastRun are the counters of the latest run of a periodic replication that came to its end, without the counters
+	// of the turns before it if it was interrupted. A nil LastRun means that there was none.
 	LastRun *Stats `json:"last_run,omitempty"`
 
 	// SourceSeq is the sequence up to which the changes feed was read, ThroughSeq that up to

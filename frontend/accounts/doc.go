@@ -21,7 +21,7 @@
 //
 // A one-time password is accepted for one login, and rules out passwords of earlier time steps (RFC
 // 6238, section 5.2). The transaction that records the login checks that, so it holds across
-// frontends. Each such login removes the rows that are older than an hour, including those of
+// frontends. Each such login removes the rows that are older than an hour, including rows of
 // deleted users, so they need no upkeep. A used one-time password counts as a wrong one before
 // the password is checked. A login without a second factor writes nothing.
 //

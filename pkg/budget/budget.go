@@ -311,7 +311,7 @@ func (b *Budget) first(s Share) *list.Element {
 	return b.turns[s].Front().Value.(*client).waiting[s].Front()
 }
 
-// makeRoom evicts stalled accounts until the next waiter for each share has enough bytes, counting those of accounts that
+// makeRoom evicts stalled accounts until the next waiter for each share has enough bytes, counting the bytes of accounts that
 // were evicted already. It returns what the caller calls after it has unlocked the budget.
 func (b *Budget) makeRoom() (leave []func()) {
 	for share := range shares {

@@ -225,8 +225,8 @@ func (l *Live) SetFirst(ctx context.Context, section, key, text string) (first b
 	return first, nil
 }
 
-// Replace stores a value if the stored text is was, and reports whether it did. Its errors are
-// those of Set.
+// Replace stores a value if the stored text is was, and reports whether it did. It
+// returns the errors of Set.
 func (l *Live) Replace(ctx context.Context, section, key, was, text string) (replaced bool, err error) {
 	v := Value{section, key, text, OriginStore.String()}
 	replaced, err = write(ctx, &l.storage, func(rows Layer) (Layer, bool, error) {

@@ -96,7 +96,7 @@ type Config struct {
 	// request's context should end before that, or the request may be repeated.
 	Sending func() error
 
-	// Transport, if not nil, makes the requests. It must not follow redirects. Databases may share it; those of one
+	// Transport, if not nil, makes the requests. It must not follow redirects. Databases may share it; the databases of one
 	// node should share an [outbound.Pool]. If it is nil, the database has a pool of its own, which Close closes.
 	Transport http.RoundTripper
 

@@ -37,7 +37,7 @@ type AttachmentSource interface {
 	NextAttachment() (*AttachmentReader, error)
 }
 
-// PutMultipart writes a revision as it is (new_edits=false) with those of its attachments that follow. source returns
+// PutMultipart writes a revision as it is (new_edits=false) with its attachments that follow. source returns
 // them in the document's order, and is not used if there are none. Attachments are streamed and never held in memory.
 //
 // The write is repeated after an error only if little of it was sent. For larger writes the caller starts over with a
@@ -69,7 +69,7 @@ func (d *Database) PutMultipart(ctx context.Context, doc Document, source Attach
 }
 
 // putAnswer finds a refusal in the answer to a write. CouchDB answers with an object, PouchDB Server with an array like
-// that of _bulk_docs.
+// the answer to _bulk_docs.
 func putAnswer(doc Document, answer []byte, hidden redact.Set) error {
 	answer = bytes.TrimSpace(answer)
 	if !json.Valid(answer) {

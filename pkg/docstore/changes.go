@@ -49,7 +49,7 @@ type Changes struct {
 	count int64 // the number of the last row
 }
 
-// number gives a row its number: that of its writer or, where that is too small or unknown, one more than the row
+// number gives a row its number: the writer's or, where that is too small or unknown, one more than the row
 // before it has. So the numbers of a pass are in the order of the rows, whatever the writers knew of each other. With
 // Descending, no row has a greater number than the one before it.
 func (c *Changes) number(row *ChangeRow) {

@@ -35,7 +35,7 @@
 //
 // [Store.Updates] yields what has happened to all databases: creations, changes and deletions. Each committed change of
 // a database is followed by a row, at the stamp of its commit. A row is there until a later one of its database replaces
-// it, so there are at most as many rows as databases, twice, and those of deleted databases, for [DeletedLife].
+// it, so there are at most as many rows as databases, twice, and the rows of deleted databases, for [DeletedLife].
 //
 // A writer knows the row to remove without a key for it: it is at the stamp of the last change of the database, which
 // the writer reads, without a conflict. Writers of one database at a time do not see each other's rows, and leave some

@@ -182,8 +182,8 @@ func (e *Edit) resolve(parent *leaf, t leafTree, pos int64, opts WriteOptions) (
 	return attachments, nil
 }
 
-// findStub returns the attachment that a stub stands for: that of the leaf that the revision replaces. If no leaf is an
-// ancestor of a replicated revision, the leaf that was has been replaced by another branch, which may have the same
+// findStub returns the attachment that a stub stands for: the attachment of the leaf that the revision replaces. If no leaf
+// is an ancestor of a replicated revision, the leaf that was has been replaced by another branch, which may have the same
 // content.
 func findStub(a EditAttachment, parent *leaf, t leafTree, opts WriteOptions) (Attachment, bool) {
 	if parent != nil {

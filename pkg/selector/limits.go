@@ -25,7 +25,7 @@ const (
 // visited or compared, or bytesPerStep bytes that are read.
 const MaxSteps = 25_000_000
 
-// MaxDigits is the most digits of an integer that is converted, as those of $mod are, because
+// MaxDigits is the most digits of an integer that is converted, as the operands of $mod are, because
 // that takes quadratic time. Numbers that are only compared may have any length.
 const MaxDigits = 1000
 

@@ -37,7 +37,7 @@ func (s *settings) requests(endpoint replicator.Endpoint, sockets *sockopt.Optio
 }
 
 // OpenServer returns the server of an endpoint, for requests that concern several of its databases. server is its URL, see
-// [replicator.Endpoint.Server]. Requests are made as those of a run: with the endpoint's credentials, headers and proxy, and
+// [replicator.Endpoint.Server]. Requests are made as a run makes them: with the endpoint's credentials, headers and proxy, and
 // over the connections, sessions and limits of rates of cfg. It does not connect. The caller closes the server.
 func OpenServer(e replicator.Endpoint, server string, cfg Config) (*couch.Server, error) {
 	s := newSettings(cfg, &replicator.Replication{})

@@ -10,7 +10,7 @@ import (
 
 const (
 	// maxUnasked and maxUnaskedLive are the largest numbers of revisions that are copied without asking the target between
-	// two questions, the second one those of a live feed. What others write to both sides may change at any time there.
+	// two questions: by most runs, and by a run that follows a live feed. What others write to both sides may change at any time there.
 	maxUnasked, maxUnaskedLive = 10_000, 64
 	// unaskedFor is the number of revisions that are copied without asking for each that the target turned out to lack.
 	unaskedFor = 4

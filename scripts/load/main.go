@@ -15,7 +15,7 @@
 // databases of a CouchDB, which are removed again, and to which this process writes. A delay is from the answer to the
 // write of a document until the target gets it, or until it is in the changes feed of a CouchDB.
 //
-// The node, the endpoints and this process share the machine. The processor time of each is printed, and that of all
+// The node, the endpoints and this process share the machine. The processor time of each is printed, and the time of all
 // other processes, which should be near 0. -node-cpus and -endpoint-cpus confine two of them to some processors.
 //
 // It needs Linux, which counts the processor time of all processes in /proc.
