@@ -200,7 +200,7 @@ func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docst
 	n.jobs, err = jobs.Open(t.Context(), db, n.layer, jobs.Options{UUID: "0123456789abcdef0123456789abcdef", Documents: []byte("docs")})
 	require.NoError(t, err)
 	if hooks == nil {
-		replications := n.jobs.Hooks(replicator.ParseOptions{})
+		replications := n.jobs.Documents.Hooks(replicator.ParseOptions{})
 		hooks = &replications
 	}
 	n.config, err = config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: db, Prefix: []byte("config")})
@@ -380,7 +380,7 @@ func (n *node) accepting() <-chan *jobs.Run {
 
 // accept takes a job.
 func accept(ctx context.Context, store *jobs.Store) (*jobs.Run, error) {
-	runs, err := store.Accept(ctx, jobs.AcceptOptions{})
+	runs, err := store.Runs.Accept(ctx, jobs.AcceptOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ func TestRates(t *testing.T) {
 	now := time.Now()
 	for _, ago := range []time.Duration{90 * time.Minute, 10 * time.Hour} {
 		// Each in the place of a node of its own, because a recorder's time does not go back.
-		err := n.jobs.NewRecorder().Record(t.Context(), now.Add(-ago), jobs.Work{DocCounts: replicator.DocCounts{DocsWritten: 7}, Crashes: 1})
+		err := n.jobs.Rates.NewRecorder().Record(t.Context(), now.Add(-ago), jobs.Work{DocCounts: replicator.DocCounts{DocsWritten: 7}, Crashes: 1})
 		require.NoError(t, err)
 	}
 	unix := func(ago time.Duration) int64 { return now.Add(-ago).Unix() }

@@ -184,7 +184,7 @@ func TestReplicateWhoseIDAnotherJobHas(t *testing.T) {
 	request, err := replicator.ParseRequest([]byte(definition("")), replicator.ParseOptions{})
 	require.NoError(t, err)
 	alice := "alice"
-	theirs, err := n.jobs.Replicate(t.Context(), request.Replication, &alice)
+	theirs, err := n.jobs.Requests.Replicate(t.Context(), request.Replication, &alice)
 	require.NoError(t, err)
 	refused(t, n.post(definition("")), http.StatusConflict, "conflict",
 		"the replication "+theirs.ReplicationID()+" exists already, posted by the user `alice`")
@@ -219,7 +219,7 @@ func TestReplicateWhoseIDTurnsOutToBeAnothers(t *testing.T) {
 	n := start(t)
 	request, err := replicator.ParseRequest([]byte(definition("")), replicator.ParseOptions{})
 	require.NoError(t, err)
-	theirs, err := n.jobs.Replicate(t.Context(), request.Replication, new("alice"))
+	theirs, err := n.jobs.Requests.Replicate(t.Context(), request.Replication, new("alice"))
 	require.NoError(t, err)
 	n.accept()
 	waiting := n.posting(definition(`"filter": "f/t"`))
@@ -240,7 +240,7 @@ func TestReplicateThatBeginsAnewAtOnce(t *testing.T) {
 	request, err := replicator.ParseRequest([]byte(definition("")), replicator.ParseOptions{})
 	require.NoError(t, err)
 	require.NoError(t, run.Complete(t.Context(), func(s *replicator.JobState) { s.Result = []byte(`{"ok":true,"run":1}`) }))
-	_, err = n.jobs.Replicate(t.Context(), request.Replication, nil)
+	_, err = n.jobs.Requests.Replicate(t.Context(), request.Replication, nil)
 	require.NoError(t, err)
 	got := <-waiting
 	require.Equal(t, http.StatusOK, got.status)

@@ -372,7 +372,7 @@ func TestParkedJobs(t *testing.T) {
 	got = n.get("/_scheduler/jobs/"+id).is(t, http.StatusOK).json(t)
 	require.NotNil(t, got["parked"])
 	require.Equal(t, watch, got["watch"], "its watch has not begun")
-	held, err := n.jobs.Watches().Accept(t.Context(), fdbjobs.AcceptOptions{Count: 1})
+	held, err := n.jobs.Watches.Queue().Accept(t.Context(), fdbjobs.AcceptOptions{Count: 1})
 	require.NoError(t, err)
 	watch["by"] = "feed"
 	require.NoError(t, held[0].Update(t.Context(), []byte(`{"by":"feed","seq":"9"}`), nil))

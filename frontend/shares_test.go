@@ -32,8 +32,8 @@ func TestListShares(t *testing.T) {
 
 	// Paused databases say since when, and their jobs do.
 	n.do(http.MethodPut, "/empty%2F_replicator", "").is(t, http.StatusCreated)
-	require.NoError(t, n.jobs.SetWeights(t.Context(), map[string]float64{"a/_replicator": 0.07, "empty/_replicator": 0.5}))
-	require.NoError(t, n.jobs.SetWeights(t.Context(), map[string]float64{"a/_replicator": 0, "empty/_replicator": 0.5}))
+	require.NoError(t, n.jobs.Shares.SetWeights(t.Context(), map[string]float64{"a/_replicator": 0.07, "empty/_replicator": 0.5}))
+	require.NoError(t, n.jobs.Shares.SetWeights(t.Context(), map[string]float64{"a/_replicator": 0, "empty/_replicator": 0.5}))
 	require.NoError(t, json.Unmarshal([]byte(n.get("/_scheduler/shares").is(t, http.StatusOK).body), &list))
 	require.Len(t, list.Shares, 3)
 	since := list.Shares[0]["paused_since"]

@@ -81,7 +81,7 @@ func waitingJob(t *testing.T, store *jobs.Store, n int) fdbjobs.Spec {
 	require.NoError(t, err)
 	user, id := "many", request.Replication.JobID("many")
 	args := replicator.JobArgs{Replication: request.Replication, Definition: id, Life: id, User: &user, Added: began}
-	args.ReplicationID, err = store.ReplicationID(request.Replication)
+	args.ReplicationID, err = store.Requests.ReplicationID(request.Replication)
 	require.NoError(t, err)
 	state := replicator.JobState{State: replicator.StatePending, Definition: id, ReplicationID: args.ReplicationID, LastUpdated: began}
 	spec := fdbjobs.Spec{ID: id, Owner: "user:" + user, Label: "transient", Scheduled: time.Now().Add(24 * time.Hour)}

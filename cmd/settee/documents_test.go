@@ -131,7 +131,7 @@ func (p *documents) state(id string) (members map[string]any) {
 }
 
 func (p *documents) listed() (ids []string) {
-	list, err := p.jobs.List(p.Context(), jobs.Filter{}, jobs.ListOptions{Limit: jobs.MaxLimit})
+	list, err := p.jobs.Lists.List(p.Context(), jobs.Filter{}, jobs.ListOptions{Limit: jobs.MaxLimit})
 	require.NoError(p, err)
 	for _, job := range list.Jobs {
 		ids = append(ids, *job.Args.DocID)
@@ -178,7 +178,7 @@ func TestReplicatorDatabase(t *testing.T) {
 		live := replicator.PersistentJobID(db.Instance(), "live")
 		require.NoError(t, db.Delete(t.Context()))
 		assert.Empty(t, p.listed())
-		_, err = p.jobs.Get(t.Context(), live)
+		_, err = p.jobs.Lists.Get(t.Context(), live)
 		require.ErrorIs(t, err, jobs.ErrNotFound)
 		require.NoError(t, p.createDatabases(t.Context()))
 		require.NoError(t, p.put("live", `{"source":%q,"target":%q}`, source, target))

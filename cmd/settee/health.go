@@ -111,7 +111,7 @@ func askHealth(ctx context.Context, url string, out io.Writer) error {
 
 // works returns nil if the store answers and the node's loops make progress.
 func (n *node) works(ctx context.Context) error {
-	if _, err := n.jobs.List(ctx, jobs.Filter{}, jobs.ListOptions{}); err != nil {
+	if _, err := n.jobs.Lists.List(ctx, jobs.Filter{}, jobs.ListOptions{}); err != nil {
 		return fmt.Errorf("the store does not answer: %w", err)
 	}
 	if n.scheduler != nil {

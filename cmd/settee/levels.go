@@ -28,7 +28,7 @@ type storeLevel struct {
 }
 
 // storeLevels are the levels that releases of settee know, the lowest first. A release adds at most one, and then knows that
-// one and the one before: it reads the rows of both, and writes those of the store's level, for which it asks in each
+// one and the one before: it reads the rows of both, and writes the rows of the store's level, for which it asks in each
 // transaction ([levels.Guard.Reached]). If earlier rows have to be converted, a task of the upkeep does that once the store
 // has the new level, in bounded transactions that another node can go on from. What needs all rows converted asks for that
 // ([levels.Guard.Converted]).
@@ -41,7 +41,7 @@ var storeLevels = []storeLevel{{
 	reads: "before the raise it writes no rows of the index, and searches look at all jobs. After it each write of a job writes them, " +
 		"and upkeep adds the jobs from before; searches use the index once that has ended",
 	tested:  "`TestNamesRandom`: index and scan find the same before, in and after the conversion; `TestRolling`: the raise in a cluster",
-	convert: func(n *node) func(kv.Transaction, []byte) ([]byte, error) { return n.jobs.IndexNames },
+	convert: func(n *node) func(kv.Transaction, []byte) ([]byte, error) { return n.jobs.Upkeep.IndexNames },
 }}
 
 // ownLevel is the level of this release.

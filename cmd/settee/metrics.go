@@ -62,7 +62,7 @@ var (
 
 // newMetrics returns the metrics of every node. slow is the number of its slow transactions. crashAlert returns how long jobs
 // crash that are counted apart.
-func newMetrics(db kv.Database, store *jobs.Store, slow *atomic.Int64, crashAlert func() time.Duration) *metrics {
+func newMetrics(db kv.Database, lists *jobs.Lists, slow *atomic.Int64, crashAlert func() time.Duration) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounter(prometheus.CounterOpts{
@@ -89,7 +89,7 @@ func newMetrics(db kv.Database, store *jobs.Store, slow *atomic.Int64, crashAler
 	began := time.Now()
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.requests, m.methods, m.statuses, m.duration, newJobNumbers(store, crashAlert),
+		m.requests, m.methods, m.statuses, m.duration, newJobNumbers(lists, crashAlert),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "couchdb_uptime_seconds", Help: "time since this node started"},
 			func() float64 { return time.Since(began).Seconds() }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
@@ -365,7 +365,7 @@ func (c certificateEnd) Collect(out chan<- prometheus.Metric) {
 // jobNumbers collects the numbers of jobs by state, and how long some wait. It reads them from the store, so they count
 // the jobs of all nodes and are the same on every node. It also collects how the store answered.
 type jobNumbers struct {
-	store                    *jobs.Store
+	lists                    *jobs.Lists
 	crashAlert               func() time.Duration
 	states                   map[replicator.State]*prometheus.Desc
 	total, parked, paused    *prometheus.Desc
@@ -376,14 +376,14 @@ type jobNumbers struct {
 	readable, readingSeconds *prometheus.Desc
 }
 
-func newJobNumbers(store *jobs.Store, crashAlert func() time.Duration) *jobNumbers {
+func newJobNumbers(lists *jobs.Lists, crashAlert func() time.Duration) *jobNumbers {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc("couchdb_couch_replicator_jobs_"+name, help+", of all nodes together", nil, nil)
 	}
 	own := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("settee_"+name, help, labels, nil)
 	}
-	return &jobNumbers{store: store, crashAlert: crashAlert, total: desc("total", "replication jobs that have not ended"),
+	return &jobNumbers{lists: lists, crashAlert: crashAlert, total: desc("total", "replication jobs that have not ended"),
 		parked: own("replicator_parked_jobs", "replication jobs that have copied everything and wait without a run until their "+
 			"source changes, of all nodes together"),
 		paused: own("replicator_paused_jobs", "replication jobs that wait because their documents say so, of all nodes together"),
@@ -431,14 +431,14 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
 	}
 	began := time.Now()
-	counts, err := n.store.Counts(ctx)
+	counts, err := n.lists.Counts(ctx)
 	var waits jobs.Waits
 	if err == nil {
-		waits, err = n.store.Waits(ctx, began.Add(-n.crashAlert()))
+		waits, err = n.lists.Waits(ctx, began.Add(-n.crashAlert()))
 	}
 	var mirrors []*jobs.Job
 	if err == nil {
-		mirrors, err = n.store.ListMirrors(ctx, shownMirrors)
+		mirrors, err = n.lists.ListMirrors(ctx, shownMirrors)
 	}
 	put(n.readable, oneIf(err == nil))
 	put(n.readingSeconds, time.Since(began).Seconds())

@@ -194,7 +194,7 @@ func (n *node) openJobs(ctx context.Context) (err error) {
 		n.layer.Close()
 		return err
 	}
-	n.metrics = newMetrics(n.db, n.jobs, &n.slow, func() time.Duration { return config.CrashAlert.Get(n.live.Current()) })
+	n.metrics = newMetrics(n.db, n.jobs.Lists, &n.slow, func() time.Duration { return config.CrashAlert.Get(n.live.Current()) })
 	return nil
 }
 
@@ -213,7 +213,7 @@ func (n *node) requeueJobs(ctx context.Context) error {
 			n.log.Info().Str("queue", queue).Int("jobs", requeued).Msg("queued the jobs that the previous process was running")
 		}
 	}
-	if err := n.jobs.ForgetEndings(ctx); err != nil {
+	if err := n.jobs.Upkeep.ForgetEndings(ctx); err != nil {
 		return fmt.Errorf("forgetting the runs of an earlier process: %w", err)
 	}
 	return nil
@@ -232,7 +232,7 @@ func (n *node) openDocuments(context.Context) error {
 	n.docs = docstore.Open(n.db, docsPrefix, docstore.Options{
 		Sealer: n.keys, Sealed: sealedDatabase,
 		Security: json.RawMessage(frontend.DefaultSecurity),
-		Hooks: n.jobs.HooksFor(func() replicator.ParseOptions {
+		Hooks: n.jobs.Documents.HooksFor(func() replicator.ParseOptions {
 			cfg := n.live.Current()
 			return replicator.ParseOptions{
 				EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
@@ -338,7 +338,7 @@ func (n *node) accept(ctx context.Context, e entrance) error {
 
 // runUpkeep takes part in the upkeep of the store until ctx ends.
 func (n *node) runUpkeep(ctx context.Context) {
-	tasks := append(upkeepTasks(n.docs, n.jobs), n.conversionTasks(storeLevels)...)
+	tasks := append(upkeepTasks(n.docs, n.jobs.Upkeep), n.conversionTasks(storeLevels)...)
 	_ = upkeep.Run(ctx, n.db, n.layer, tasks, func(task string, err error) { // it fails only with ctx.Err()
 		n.log.Error().Err(err).Str("task", task).Msg("upkeep failed and will be tried again")
 	})

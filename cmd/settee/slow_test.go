@@ -29,9 +29,9 @@ func TestSlowTransactions(t *testing.T) {
 	require.NoError(t, n.openStore(t.Context()))
 	require.NoError(t, n.db.Close())
 
-	report := kv.Slow{Name: "jobs.(*Store).removeAll", Took: 31500 * time.Millisecond, Runs: 7, Err: kv.ErrTransactionTooOld}
+	report := kv.Slow{Name: "jobs.(*Upkeep).removeAll", Took: 31500 * time.Millisecond, Runs: 7, Err: kv.ErrTransactionTooOld}
 	store.Slow(report)
-	assert.JSONEq(t, `{"level": "warn", "transaction": "jobs.(*Store).removeAll", "seconds": 31.5, "runs": 7,
+	assert.JSONEq(t, `{"level": "warn", "transaction": "jobs.(*Upkeep).removeAll", "seconds": 31.5, "runs": 7,
 		"error": "kv: transaction is too old to perform reads or be committed (1007)",
 		"message": "a transaction has been repeated for a long time; the error is the last run's"}`, log.String())
 	report.Again = true

@@ -17,12 +17,12 @@ const documentUpkeepEvery = 5 * time.Minute
 // upkeepTasks returns the tasks with which api_frontend nodes clean up a store in the background. A task's name is the
 // id of its job in the store and must not change: otherwise the task would run twice while old and new nodes run
 // together.
-func upkeepTasks(docs *docstore.Store, store *jobs.Store) []upkeep.Task {
+func upkeepTasks(docs *docstore.Store, replications *jobs.Upkeep) []upkeep.Task {
 	return slices.Concat([]upkeep.Task{
 		documentTask("deleted databases", docs.RemoveDatabases),
 		documentTask("unused uploads", docs.RemoveUploads),
 		documentTask("old updates", docs.RemoveUpdates),
-	}, store.Tasks())
+	}, replications.Tasks())
 }
 
 // documentTask calls remove until it reports that nothing is left.

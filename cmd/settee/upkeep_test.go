@@ -66,7 +66,7 @@ func TestUpkeepOfAnOlderVersion(t *testing.T) {
 
 		ended := make(chan error)
 		go func() {
-			ended <- upkeep.Run(ctx, db, layer, upkeepTasks(docs, store), func(task string, err error) {
+			ended <- upkeep.Run(ctx, db, layer, upkeepTasks(docs, store.Upkeep), func(task string, err error) {
 				t.Errorf("%s: %v", task, err)
 			})
 		}()

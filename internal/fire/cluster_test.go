@@ -204,7 +204,7 @@ func (c *cluster) openStore() {
 	require.NoError(c, err)
 	require.NoError(c, c.jobs.SetTimeout(c.Context(), activityTimeout))
 	require.NoError(c, c.store.Transact(c.Context(), func(tx kv.Transaction) error {
-		return c.jobs.Watches().SetTimeout(tx, activityTimeout)
+		return c.jobs.Watches.Queue().SetTimeout(tx, activityTimeout)
 	}))
 	c.Cleanup(func() {
 		layer.Close()

@@ -233,7 +233,7 @@ func (w *work) checkLists() {
 	assert.Equal(w, documents, docs.Total)
 	assert.Len(w, docs.Docs, docs.Total)
 	assert.Equal(w, continuous, live.Total)
-	counts, err := w.jobs.Counts(w.Context())
+	counts, err := w.jobs.Lists.Counts(w.Context())
 	require.NoError(w, err)
 	assert.EqualValues(w, continuous, counts.Jobs[replicator.StateRunning]+counts.Jobs[replicator.StatePending]+counts.Jobs[replicator.StateCrashing], counts)
 }

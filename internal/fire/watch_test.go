@@ -163,14 +163,14 @@ func (l *observer) count(now sample) {
 func (l *observer) take(ctx context.Context) (sample, error) {
 	now := sample{began: time.Now(), runs: map[string]run{}, parked: map[string]bool{}}
 	yes := true
-	parked, err := l.jobs.List(ctx, jobs.Filter{}, jobs.ListOptions{Limit: jobs.MaxLimit, Parked: &yes})
+	parked, err := l.jobs.Lists.List(ctx, jobs.Filter{}, jobs.ListOptions{Limit: jobs.MaxLimit, Parked: &yes})
 	if err != nil {
 		return now, err
 	}
 	for _, job := range parked.Jobs {
 		now.parked[targetOf(job.Args.Replication.Target.URL)] = true
 	}
-	for job, err := range l.jobs.Running(ctx) {
+	for job, err := range l.jobs.Lists.Running(ctx) {
 		if err != nil {
 			return now, err
 		}

@@ -12,7 +12,13 @@ import (
 	"settee/replicator"
 )
 
-// AcceptOptions are the options of [Store.Accept].
+// Runs takes jobs from the queue for the scheduler. Each [Run] uses it, too.
+type Runs struct {
+	*tables
+	writer *writer
+}
+
+// AcceptOptions are the options of [Runs.Accept].
 type AcceptOptions struct {
 	// Count is the most jobs to accept. Default: 1.
 	Count int
@@ -25,7 +31,7 @@ type AcceptOptions struct {
 // database, and fails a job that cannot be parsed. If this node does not have the key of a job, it
 // queues the job again for later. It returns the errors of fdbjobs.Queue.Accept, and
 // fdbjobs.ErrSealed. It may return both runs and an error.
-func (s *Store) Accept(ctx context.Context, opts AcceptOptions) (runs []*Run, err error) {
+func (s *Runs) Accept(ctx context.Context, opts AcceptOptions) (runs []*Run, err error) {
 	accept := fdbjobs.AcceptOptions{Count: opts.Count}
 	if opts.Yielding != nil {
 		accept.Wait = -1
@@ -66,7 +72,7 @@ func yielding(runs []*Run) []fdbjobs.Yielding {
 
 // Yield returns the ids of up to n of this node's runs to stop first when fewer may run, see
 // fdbjobs.Fair.Yield.
-func (s *Store) Yield(ctx context.Context, runs []*Run, n int) ([]string, error) {
+func (s *Runs) Yield(ctx context.Context, runs []*Run, n int) ([]string, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]string, error) {
 		return s.jobs.Fair().Yield(tx.Snapshot(), yielding(runs), n)
 	})
@@ -77,7 +83,7 @@ func (s *Store) Yield(ctx context.Context, runs []*Run, n int) ([]string, error)
 func (r *Run) Instead() string { return r.held.Instead() }
 
 // take makes a run of a held job. It returns fdbjobs.ErrHalt if there is nothing to run.
-func (s *Store) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
+func (s *Runs) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
 	if err := held.Job().ArgsErr; err != nil {
 		return nil, errors.Join(err, s.setAside(ctx, held, err))
 	}
@@ -106,7 +112,7 @@ func (s *Store) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
 const setAsideDelay = time.Minute
 
 // setAside queues a job for later because its definition cannot be opened.
-func (s *Store) setAside(ctx context.Context, held *fdbjobs.Held, why error) error {
+func (s *Runs) setAside(ctx context.Context, held *fdbjobs.Held, why error) error {
 	state := new(replicator.JobState)
 	if err := json.Unmarshal(held.Job().State, state); err != nil {
 		return fmt.Errorf("reading the state of the replication job %q: %w", held.Job().ID, err)
@@ -127,12 +133,12 @@ func (s *Store) setAside(ctx context.Context, held *fdbjobs.Held, why error) err
 	}
 	held.SetTag(tagCrashing)
 	return held.Resubmit(ctx, state.LastUpdated.Add(setAsideDelay), text, func(tx kv.Transaction) error {
-		return s.reindex(tx, held.Job().ID, recordOf(state), before)
+		return s.records.reindex(tx, held.Job().ID, recordOf(state), before)
 	})
 }
 
 // fail ends a job that cannot be parsed.
-func (s *Store) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
+func (s *Runs) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
 	var was replicator.JobState
 	_ = json.Unmarshal(held.Job().State, &was) // as much as can be read
 	failed := &replicator.JobState{State: replicator.StateFailed, LastUpdated: time.Now(), Runs: was.Runs}
@@ -143,7 +149,7 @@ func (s *Store) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
 	}
 	held.SetTag(tagFailed)
 	err = held.Finish(ctx, state, func(tx kv.Transaction) error {
-		return s.reindex(tx, held.Job().ID, record{}, recordOf(&was))
+		return s.records.reindex(tx, held.Job().ID, record{}, recordOf(&was))
 	})
 	if err != nil {
 		return err

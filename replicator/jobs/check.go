@@ -22,9 +22,9 @@ import (
 // themselves: see [fdbjobs.Layer.Check]. guard is as in Options.Levels, and then c.DB.
 func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer, guard *levels.Guard) error {
 	k := checker{
-		Store: &Store{
-			jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), space: tuple.NewSubspace("replicator"), levels: guard,
-		},
+		tables: newTables(&core{
+			jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), space: tuple.NewSubspace("replicator"),
+		}, guard),
 		due: new(uint16),
 	}
 	states, idOf := k.jobs.Admin().States()
@@ -43,7 +43,7 @@ func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer, guard *l
 }
 
 type checker struct {
-	*Store
+	*tables
 	due *uint16 // the number of the latest job that a repair made due
 }
 
@@ -123,9 +123,9 @@ func (k checker) state(p *check.Page, pair kv.KeyValue, idOf func([]byte) (strin
 	if err != nil || json.Unmarshal(pair.Value, &state) != nil {
 		return nil, nil // a job of another form is a fault of the job layer
 	}
-	crashes := k.isIndexed(p, state.CrashingSince, k.crashKey(state.CrashingSince, id), "crashes")
-	stuck := k.isIndexed(p, state.StuckSince, k.stuckKey(state.StuckSince, id), "is stuck")
-	behind := k.isIndexed(p, state.BehindSince, k.behindKey(state.BehindSince, id), "is behind")
+	crashes := k.isIndexed(p, state.CrashingSince, k.records.crashKey(state.CrashingSince, id), "crashes")
+	stuck := k.isIndexed(p, state.StuckSince, k.records.stuckKey(state.StuckSince, id), "is stuck")
+	behind := k.isIndexed(p, state.BehindSince, k.records.behindKey(state.BehindSince, id), "is behind")
 	parked := k.isParked(p, pair.Key, &state, id)
 	return func() error { return errors.Join(crashes(), stuck(), behind(), parked()) }, nil
 }
@@ -196,7 +196,7 @@ func (k checker) failures(e entry) (func() error, error) {
 	if !check.Object(e.Value) {
 		return e.unreadable("a failure")
 	}
-	count := e.Get(k.failureKey(jobID))
+	count := e.Get(k.records.failureKey(jobID))
 	return func() error {
 		value, err := count.Await()
 		if err == nil && value == nil {
@@ -267,7 +267,7 @@ func (k checker) refused(e entry) (func() error, error) {
 	if !rows.As(e.key[0], &at) || !rows.As(e.key[1], &jobID) {
 		return e.unknown()
 	}
-	count := e.Get(k.failureKey(jobID))
+	count := e.Get(k.records.failureKey(jobID))
 	return func() error {
 		value, err := count.Await()
 		if err != nil {
@@ -288,7 +288,7 @@ func (k checker) paused(e entry) (func() error, error) {
 	if _, err := parsePause(e.Value); err != nil {
 		return e.unreadable("when a database was paused")
 	}
-	p, err := k.readPause(e, owner)
+	p, err := k.usage.readPause(e, owner)
 	if err == nil && !p.paused {
 		e.Stray(e.Key, "a pause of the owner %q, which is not paused", owner)
 	}

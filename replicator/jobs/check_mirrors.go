@@ -19,7 +19,7 @@ func (k checker) mirrored(e entry) (func() error, error) {
 	if err != nil {
 		return e.unreadable("a database of a mirror")
 	}
-	keys := k.indexed(mirror, database, row)
+	keys := k.mirrors.indexed(mirror, database, row)
 	there := make([]kv.Future[[]byte], len(keys))
 	for i, key := range keys {
 		there[i] = e.Get(key)
@@ -43,7 +43,7 @@ func (k checker) mirrored(e entry) (func() error, error) {
 		if row.hasJob() && made == nil {
 			e.Fault(e.Key, func() error {
 				next := &mirroredRow{state: replicator.MirroredWaiting, turn: row.turn, since: row.since}
-				k.setMirrored(e, mirror, database, row, next)
+				k.mirrors.setMirrored(e, mirror, database, row, next)
 				return nil
 			}, "the database %q of a mirror has no job", database)
 			return nil
@@ -68,13 +68,13 @@ func (k checker) mirrorIndex(e entry) (func() error, error) {
 	if !rows.As(e.key[0], &mirror) || !rows.As(e.key[1], &at) || !rows.As(e.key[2], &database) {
 		return e.unknown()
 	}
-	reading := k.readMirrored(e, mirror, database)
+	reading := k.mirrors.readMirrored(e, mirror, database)
 	return func() error {
 		row, err := reading.Await()
 		if row == nil && err != nil {
 			return nil //nolint:nilerr // a row that cannot be read is a fault of its own
 		}
-		for _, key := range k.indexed(mirror, database, row) {
+		for _, key := range k.mirrors.indexed(mirror, database, row) {
 			if string(key) == string(e.Key) {
 				return nil
 			}
@@ -111,7 +111,7 @@ func (k checker) mirrorSums(e entry, mirror string) error {
 	space, want := k.space.Sub("mirror_sums", mirror), map[string]int64{}
 	reading := e.GetRange(rows.Range(space), kv.RangeOptions{})
 	for after := ""; ; {
-		found, err := k.mirroredRows(e, mirror, after, countedMirrored)
+		found, err := k.mirrors.mirroredRows(e, mirror, after, countedMirrored)
 		if err != nil {
 			return nil //nolint:nilerr // a row that cannot be read is a fault of its own
 		}

@@ -13,14 +13,14 @@ func (k checker) listed(p *check.Page, pair kv.KeyValue, idOf func([]byte) (stri
 	if err != nil {
 		return nil, nil //nolint:nilerr // a fault of the job layer
 	}
-	all, err := k.hasNames(p)
+	all, err := k.names.hasNames(p)
 	if err != nil || !all {
 		return nil, err
 	}
 	names := namesListed(pair.Value)
 	reads := make([]kv.Future[[]byte], len(names))
 	for i, n := range names {
-		reads[i] = p.Get(k.namedKey(n, jobID))
+		reads[i] = p.Get(k.names.namedKey(n, jobID))
 	}
 	return func() error {
 		for i, n := range names {
@@ -29,7 +29,7 @@ func (k checker) listed(p *check.Page, pair kv.KeyValue, idOf func([]byte) (stri
 				return err
 			}
 			if value == nil {
-				p.Wrong(k.namedKey(n, jobID), nil, "the job %q is missing in the index of the %s %q", jobID, n.kind, n.text)
+				p.Wrong(k.names.namedKey(n, jobID), nil, "the job %q is missing in the index of the %s %q", jobID, n.kind, n.text)
 			}
 		}
 		return nil
@@ -42,7 +42,7 @@ func (k checker) named(e entry) (func() error, error) {
 	if !ok {
 		return e.unknown()
 	}
-	keeps, err := k.keepsNames(e)
+	keeps, err := k.names.keepsNames(e)
 	if err != nil {
 		return nil, err
 	}

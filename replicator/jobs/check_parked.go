@@ -15,7 +15,7 @@ func (k checker) isParked(p *check.Page, key []byte, state *replicator.JobState,
 	if state.Parked == nil {
 		return func() error { return nil }
 	}
-	row, job := k.readParked(p, sourceOf(state.Parked), jobID), k.jobs.Admin().Peek(p, jobID)
+	row, job := k.parking.readParked(p, sourceOf(state.Parked), jobID), k.jobs.Admin().Peek(p, jobID)
 	return func() error {
 		is, err := job.Await()
 		if err != nil || is == nil || is.Status != fdbjobs.Pending || is.Tag != tagParked {
@@ -43,17 +43,17 @@ func (k checker) makeDue(p *check.Page, jobID string) func() error {
 
 // parked checks the row of a parked job: that the job names it, and that its key in asks and its watch are there.
 func (k checker) parked(e entry) (func() error, error) {
-	row, err := k.parseParked(e.KeyValue)
+	row, err := k.parking.parseParked(e.KeyValue)
 	if row.JobID == "" {
 		return e.unknown()
 	}
 	if err != nil {
 		return e.unreadable("a parked job")
 	}
-	job, watched := k.jobs.Admin().Peek(e, row.JobID), e.Get(k.watchedKey(row.Server))
+	job, watched := k.jobs.Admin().Peek(e, row.JobID), e.Get(k.parking.watchedKey(row.Server))
 	var asked kv.Future[[]byte]
 	if row.ask() != 0 {
-		asked = e.Get(k.askKey(row.Server, row.ask(), row.JobID))
+		asked = e.Get(k.parking.askKey(row.Server, row.ask(), row.JobID))
 	}
 	return func() error {
 		there, err := job.Await()
@@ -65,7 +65,7 @@ func (k checker) parked(e entry) (func() error, error) {
 			return nil //nolint:nilerr // a fault of the job layer
 		}
 		if there == nil || sourceOf(state.Parked) != row.source() {
-			e.Fault(e.Key, func() error { return k.unparking(e, row.source(), row.JobID)() }, "a parked job %q, which does not exist or does not name the row", row.JobID)
+			e.Fault(e.Key, func() error { return k.parking.unparking(e, row.source(), row.JobID)() }, "a parked job %q, which does not exist or does not name the row", row.JobID)
 			return nil
 		}
 		value, err := watched.Await()
@@ -73,14 +73,14 @@ func (k checker) parked(e entry) (func() error, error) {
 			return err
 		}
 		if value == nil {
-			e.Fault(e.Key, func() error { return k.watching(e, row.Server)() }, "a parked job of a server that is not watched")
+			e.Fault(e.Key, func() error { return k.parking.watching(e, row.Server)() }, "a parked job of a server that is not watched")
 		}
 		if asked == nil {
 			return nil
 		}
 		value, err = asked.Await()
 		if err == nil && string(value) != row.Database {
-			key := k.askKey(row.Server, row.ask(), row.JobID)
+			key := k.parking.askKey(row.Server, row.ask(), row.JobID)
 			e.Wrong(key, []byte(row.Database), "the question for the job %q is missing, or names another database", row.JobID)
 		}
 		return err
@@ -94,7 +94,7 @@ func (k checker) asks(e entry) (func() error, error) {
 	if !rows.As(e.key[0], &server) || !rows.As(e.key[1], &ask) || !rows.As(e.key[2], &jobID) {
 		return e.unknown()
 	}
-	row := k.readParked(e, source{server, string(e.Value)}, jobID)
+	row := k.parking.readParked(e, source{server, string(e.Value)}, jobID)
 	return func() error {
 		row, err := row.Await()
 		if row == nil && err != nil {
@@ -117,7 +117,7 @@ func (k checker) watched(e entry) (func() error, error) {
 	return func() error {
 		is, err := watch.Await()
 		if err == nil && (is == nil || is.Status == fdbjobs.Finished) {
-			e.Fault(e.Key, func() error { return k.addWatch(e, server) }, "the watch of a server does not exist or has ended")
+			e.Fault(e.Key, func() error { return k.parking.addWatch(e, server) }, "the watch of a server does not exist or has ended")
 		}
 		return err
 	}, nil
@@ -132,7 +132,7 @@ func (k checker) parks(e entry) (func() error, error) {
 	if _, err := rows.ParseInt(e.Value); err != nil {
 		return e.unreadable("how often jobs were parked")
 	}
-	watched := e.Get(k.watchedKey(server))
+	watched := e.Get(k.parking.watchedKey(server))
 	return func() error {
 		value, err := watched.Await()
 		if err == nil && value == nil {

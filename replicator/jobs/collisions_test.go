@@ -29,7 +29,7 @@ type newcomer struct {
 var newcomers = map[string]newcomer{
 	"posted": {true, func(b *bundle, _ replicator.ID) func() error {
 		return func() error {
-			_, err := b.store.Replicate(b.Context(), b.definition(""), new("joe"))
+			_, err := b.store.Requests.Replicate(b.Context(), b.definition(""), new("joe"))
 			return err
 		}
 	}},
@@ -122,7 +122,7 @@ func TestCollisions(t *testing.T) {
 					b.create("x/_replicator")
 					want := jobs.Collision{Transient: kind == "transient"}
 					if kind == "transient" {
-						job, err := b.store.Replicate(t.Context(), b.definition(""), new("alice"))
+						job, err := b.store.Requests.Replicate(t.Context(), b.definition(""), new("alice"))
 						require.NoError(t, err)
 						want.JobID, want.ReplicationID, want.User = job.ID, job.ReplicationID(), new("alice")
 					} else {
@@ -169,7 +169,7 @@ func TestCollisionWithPendingJob(t *testing.T) {
 			} else {
 				reserve = comer.begin(b, wanted)
 			}
-			owner, err := b.store.Replicate(t.Context(), b.definition(""), new("alice"))
+			owner, err := b.store.Requests.Replicate(t.Context(), b.definition(""), new("alice"))
 			require.NoError(t, err)
 			require.Equal(t, fdbjobs.Pending, b.get(owner.ID).Status)
 			var collision *jobs.Collision
@@ -224,7 +224,7 @@ func TestCollisionRace(t *testing.T) {
 		"failed":    func(w *world, run *jobs.Run) error { return run.Fail(w.Context(), "", "x") },
 		"deleted": func(w *world, run *jobs.Run) error {
 			if run.Job().Transient() {
-				_, err := w.processes[0].jobs.Cancel(w.Context(), run.Job().ID)
+				_, err := w.processes[0].jobs.Requests.Cancel(w.Context(), run.Job().ID)
 				return err
 			}
 			return w.database(*run.Job().Args.Database).Delete(w.Context())
@@ -262,7 +262,7 @@ func (w *world) race(transient [2]bool, holds bool, then func(*world, *jobs.Run)
 	for i := range runs {
 		p := w.processes[i]
 		if transient[i] {
-			_, err := p.jobs.Replicate(ctx, w.definition(`"filter": "f/t"`), new(fmt.Sprint("user", i)))
+			_, err := p.jobs.Requests.Replicate(ctx, w.definition(`"filter": "f/t"`), new(fmt.Sprint("user", i)))
 			require.NoError(w, err)
 		} else {
 			w.create(worldDatabases[i])

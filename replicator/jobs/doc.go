@@ -1,11 +1,16 @@
 // Package jobs keeps replication jobs in the store: the job of each request and document, the
 // state of each job, and the job that holds each replication id. Nodes that accept replications
 // use it to add, await, list and cancel jobs, and its hooks make jobs of documents
-// ([Store.Hooks]). Nodes that run replications accept jobs ([Store.Accept]) and record the
+// ([Documents.Hooks]). Nodes that run replications accept jobs ([Runs.Accept]) and record the
 // progress and the end of each ([Run]).
 //
 // The jobs are fdbjobs jobs in the queue [QueueName]. Their args are a replicator.JobArgs, their state is a
 // replicator.JobState.
+//
+// # Parts
+//
+// A [Store] has a part for each kind of caller. Two types that all parts share write and read jobs: writer and pages. Below them
+// are the tables: the types of the rows besides the jobs, which know the core alone (jobRecords know parkedRows, too).
 //
 // # States
 //
@@ -20,7 +25,7 @@
 // # Parked jobs
 //
 // A continuous job that has copied everything need not run. It is parked: pending, due in about a
-// day, with a row that names its source, the server and the database. [Store.Wake] makes the parked
+// day, with a row that names its source, the server and the database. [Watches.Wake] makes the parked
 // jobs of databases due that have changed.
 //
 // A job is parked in three steps, so that no change is missed:
@@ -39,10 +44,10 @@
 //
 // Each server with rows has a watch: a job of the queue [WatchQueue], which hears of changes from the
 // server's feed of updates, or asks for them, and calls Wake. A watch that begins without a sequence
-// of the feed must compare the UpdateSeq of all rows ([Store.ParkedOf]) after it has opened the feed:
-// the feed does not have the changes before. Parking creates the watch, and [Store.Unwatch] ends it
-// if there are no rows. A watch that asks reads the rows that are due with [Store.Asks], sets their
-// next times with [Store.Ask], and hears of new rows from [Store.AwaitParked].
+// of the feed must compare the UpdateSeq of all rows ([Watches.ParkedOf]) after it has opened the feed:
+// the feed does not have the changes before. Parking creates the watch, and [Watches.Unwatch] ends it
+// if there are no rows. A watch that asks reads the rows that are due with [Watches.Asks], sets their
+// next times with [Watches.Ask], and hears of new rows from [Watches.AwaitParked].
 //
 // The due time of a parked job is the last resort. Nothing should need it.
 //
@@ -53,7 +58,7 @@
 // name (replicator.ChildJobID). A child has no document. Its row changes in each transaction that writes its state and
 // changes what the row says, so the sums and indexes over the rows agree with the jobs. The run of a mirror adds and ends
 // children (mirrorrun.go), while it holds the mirror's job. A mirror that has ended leaves them to upkeep, or to the mirror
-// that is added with its id. [Store.Tell] tells mirrors of databases that were created and deleted.
+// that is added with its id. [Watches.Tell] tells mirrors of databases that were created and deleted.
 //
 // # Documents
 //
@@ -73,7 +78,7 @@
 // A transaction that deletes a database cancels its jobs, but cannot remove a hundred thousand of
 // them. Therefore the job of a database that does not exist does not count: it is not found and
 // not listed, holds no replication id, and is dropped when it is accepted. A run reads with each
-// write that its database exists. Upkeep removes the jobs ([Store.Tasks]).
+// write that its database exists. Upkeep removes the jobs ([Upkeep.Tasks]).
 //
 // # Owners
 //

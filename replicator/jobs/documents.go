@@ -22,6 +22,12 @@ const (
 	MaxDocumentIDSize = fdbjobs.MaxNameSize - 33
 )
 
+// Documents makes jobs of the documents of replicator databases. The program gives its hooks to the databases of a node.
+type Documents struct {
+	*tables
+	writer *writer
+}
+
 // Hooks returns the hooks for the docstore.Store whose replicator databases make jobs. options
 // are the node's settings. Design documents are ignored.
 //
@@ -34,13 +40,13 @@ const (
 // nothing. A replication id that another job holds is not a reason to refuse: the collision is
 // reported when the job runs ([Run.Identify]). A new document that says that its replication has
 // ended elsewhere gets a job that has ended, so that listings show it.
-func (s *Store) Hooks(options replicator.ParseOptions) docstore.Hooks {
+func (s *Documents) Hooks(options replicator.ParseOptions) docstore.Hooks {
 	return s.HooksFor(func() replicator.ParseOptions { return options })
 }
 
-// HooksFor is [Store.Hooks] with options that may change: options is called for each revision
+// HooksFor is [Documents.Hooks] with options that may change: options is called for each revision
 // that is checked.
-func (s *Store) HooksFor(options func() replicator.ParseOptions) docstore.Hooks {
+func (s *Documents) HooksFor(options func() replicator.ParseOptions) docstore.Hooks {
 	return docstore.Hooks{
 		Before: func(_ kv.Transaction, db *docstore.Database, change *docstore.Change) (any, error) {
 			if !makesJob(db, change) || change.Deleted {
@@ -81,7 +87,7 @@ type documentDraft struct {
 
 // checkDocument refuses a revision that cannot have a job. It returns nil instead of a draft if the revision was not
 // parsed as a whole: options may forbid the definition of a document that has failed.
-func (s *Store) checkDocument(db *docstore.Database, change *docstore.Change, options replicator.ParseOptions) (*documentDraft, error) {
+func (s *Documents) checkDocument(db *docstore.Database, change *docstore.Change, options replicator.ParseOptions) (*documentDraft, error) {
 	if len(change.ID) > MaxDocumentIDSize {
 		return nil, fmt.Errorf("%w: in a replicator database it may have %d bytes, and it has %d",
 			docstore.ErrDocumentID, MaxDocumentIDSize, len(change.ID))
@@ -117,7 +123,7 @@ func (s *Store) checkDocument(db *docstore.Database, change *docstore.Change, op
 }
 
 // documentJob returns the job of a document.
-func (s *Store) documentJob(db *docstore.Database, change *docstore.Change, doc *replicator.Document) (*Job, error) {
+func (s *Documents) documentJob(db *docstore.Database, change *docstore.Change, doc *replicator.Document) (*Job, error) {
 	r := doc.Replication
 	args := &replicator.JobArgs{
 		Replication: r, Definition: change.Rev.String(),
@@ -140,7 +146,7 @@ func (s *Store) documentJob(db *docstore.Database, change *docstore.Change, doc 
 //
 // It need not recognise its own work when the transaction's function runs again, because docstore
 // does not call the hook for a revision that exists already.
-func (s *Store) follow(tx kv.Transaction, db *docstore.Database, change *docstore.Change) error {
+func (s *Documents) follow(tx kv.Transaction, db *docstore.Database, change *docstore.Change) error {
 	id := replicator.PersistentJobID(db.Instance(), change.ID)
 	if len(id) > fdbjobs.MaxNameSize {
 		return nil // only deletions of such a document are accepted
@@ -157,7 +163,7 @@ func (s *Store) follow(tx kv.Transaction, db *docstore.Database, change *docstor
 	ended := draft != nil && draft.document.State.Terminal()
 	switch {
 	case effect == replicator.RemoveJob && existing != nil:
-		if err := s.remove(tx, existing); err != nil || !ended {
+		if err := s.writer.remove(tx, existing); err != nil || !ended {
 			return err
 		}
 	case effect == replicator.KeepJob && existing == nil && ended:
@@ -175,7 +181,7 @@ func (s *Store) follow(tx kv.Transaction, db *docstore.Database, change *docstor
 	if ended {
 		return s.addEnded(tx, draft, change.Order)
 	}
-	return s.start(tx, draft, existing, change.Order)
+	return s.writer.start(tx, draft, existing, change.Order)
 }
 
 // maxEndedSequence is the most bytes of the sequence of a replication that ended elsewhere, so
@@ -184,7 +190,7 @@ const maxEndedSequence = 60_000
 
 // addEnded adds a job that has ended, for a document that says so. Listings show it, as CouchDB's
 // do.
-func (s *Store) addEnded(tx kv.Transaction, draft *documentDraft, order uint16) error {
+func (s *Documents) addEnded(tx kv.Transaction, draft *documentDraft, order uint16) error {
 	doc, job := draft.document, draft.job
 	state := job.State
 	state.History = nil
@@ -204,7 +210,7 @@ func (s *Store) addEnded(tx kv.Transaction, draft *documentDraft, order uint16) 
 		}
 		state.SetDocumentStats(stats)
 	}
-	return s.add(tx, job, draft.spec(fdbjobs.Spec{Order: order, Ended: true, Tag: part("", state.State).Tag}), s.naming(tx, job.ID, false))
+	return s.writer.add(tx, job, draft.spec(fdbjobs.Spec{Order: order, Ended: true, Tag: part("", state.State).Tag}), s.names.naming(tx, job.ID, false))
 }
 
 // effectOf returns the effect of a change on the document's job. The draft is nil if the document has no definition, and
@@ -229,84 +235,6 @@ func effectOf(change *docstore.Change, current *replicator.Replication) (*docume
 func (d *documentDraft) spec(spec fdbjobs.Spec) fdbjobs.Spec {
 	spec.Args, spec.Listed = d.args, d.listed
 	return spec
-}
-
-// start adds the job of a document, or gives it a new definition. A running job keeps its state
-// until its processor lets go of it, and does not reserve the new replication id before that. The
-// job of a periodic replication waits for its first time, unless existing owes a run.
-func (s *Store) start(tx kv.Transaction, draft *documentDraft, existing *Job, order uint16) error {
-	job := draft.job
-	name := s.naming(tx, job.ID, existing != nil)
-	if existing != nil {
-		if existing.Args.Replication != nil && existing.IsMirror() && !job.IsMirror() {
-			if err := s.endMirror(tx, existing); err != nil {
-				return err
-			}
-		}
-		if err := s.noteEndings(tx, existing.running()); err != nil {
-			return err
-		}
-		if err := s.releaseExcept(tx, existing, job.Args.ReplicationID); err != nil {
-			return err
-		}
-	}
-	if existing == nil || existing.Status != fdbjobs.Running {
-		// The job layer would keep the state of a pending job too.
-		if _, err := s.jobs.Remove(tx, job.ID); err != nil {
-			return err
-		}
-		if existing != nil {
-			if err := s.dropRecords(tx, existing); err != nil {
-				return err
-			}
-		}
-		if err := s.reserveFree(tx, job.Args.ReplicationID, job.ID); err != nil {
-			return err
-		}
-	}
-	spec := fdbjobs.Spec{Order: order}
-	now := time.Now()
-	if job.Args.Paused != nil {
-		spec.Scheduled, spec.Tag = now.Add(pausedFor), tagPaused
-	} else if job.Args.Replication.Periodic() && (existing == nil || !existing.owesRun(now)) {
-		var err error
-		if spec.Scheduled, err = job.Args.Replication.NextRun(time.Time{}, now); err != nil {
-			return err
-		}
-		spec.Tag = waitingTag(spec.Scheduled, now)
-	}
-	return s.add(tx, job, draft.spec(spec), name)
-}
-
-// remove removes a job. If it is running, its run stops. The jobs that a mirror has made are dropped by upkeep.
-func (s *Store) remove(tx kv.Transaction, job *Job) error {
-	if job.Args.Replication != nil && job.IsMirror() {
-		if err := s.endMirror(tx, job); err != nil {
-			return err
-		}
-	}
-	if err := s.dropMirrored(tx, job); err != nil {
-		return err
-	}
-	return s.removeJob(tx, job)
-}
-
-// removeJob is remove for a job whose mirror, or whose row of a mirror's database, the caller takes care of.
-func (s *Store) removeJob(tx kv.Transaction, job *Job) error {
-	name := s.naming(tx, job.ID, true)
-	if err := s.noteEndings(tx, job.running()); err != nil {
-		return err
-	}
-	if _, err := s.jobs.Remove(tx, job.ID); err != nil {
-		return err
-	}
-	if err := s.dropRecords(tx, job); err != nil {
-		return err
-	}
-	if err := name(nil); err != nil {
-		return err
-	}
-	return s.releaseExcept(tx, job, "")
 }
 
 // liveStateWriter returns a function that writes the state of a job that has not ended into its
@@ -406,4 +334,13 @@ func (r *Run) editDocument(tx kv.Transaction, change func([]byte) ([]byte, error
 		return err
 	}
 	return nil // a document too large for the state stays as it is: the job has the state
+}
+
+// cancelAll cancels the jobs of a database in the transaction that deletes it, in constant time:
+// once that commits they no longer count (see [core.ownerExists]). It wakes upkeep, which
+// removes them. No job can be added later, because adding one reads with a conflict that the
+// database exists.
+func (s *Documents) cancelAll(tx kv.Transaction, db *docstore.Database) error {
+	tx.Set(s.space.Pack("deleted", db.Instance()), []byte(databaseOwner(db.Name(), db.Instance())))
+	return s.upkeep.Add(tx, fdbjobs.Spec{ID: cancelledTask})
 }

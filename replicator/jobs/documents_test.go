@@ -226,7 +226,7 @@ func TestDocumentsThatEndedElsewhere(t *testing.T) {
 		b.put(repdb, "went", "", "")
 		went := b.put(repdb, "went", b.document(repdb, "went")["_rev"].(string), `"doc_ids": ["x"], "_replication_state": "completed"`)
 		assert.Zero(b, b.total())
-		list, err := b.store.ListDocuments(b.Context(), repdb, nil, jobs.ListOptions{Limit: 10})
+		list, err := b.store.Lists.ListDocuments(b.Context(), repdb, nil, jobs.ListOptions{Limit: 10})
 		require.NoError(b, err)
 		require.Len(b, list.Jobs, 4)
 		assert.EqualValues(b, 4, list.Total)
@@ -247,7 +247,7 @@ func TestDocumentsThatEndedElsewhere(t *testing.T) {
 		b.put(repdb, "done", done, "") // starts anew
 		assert.Equal(b, 1, b.total())
 		b.remove(repdb, "went", went)
-		list, err = b.store.ListDocuments(b.Context(), repdb, nil, jobs.ListOptions{Limit: 10})
+		list, err = b.store.Lists.ListDocuments(b.Context(), repdb, nil, jobs.ListOptions{Limit: 10})
 		require.NoError(b, err)
 		assert.Len(b, list.Jobs, 3)
 	})
@@ -296,7 +296,7 @@ func TestSettingsForbid(t *testing.T) {
 	b := setup(t)
 	b.create(repdb)
 	strict := docstore.Open(b.db, docsPrefix, docstore.Options{
-		Hooks: b.store.Hooks(replicator.ParseOptions{EndpointProtocols: []string{"https"}}),
+		Hooks: b.store.Documents.Hooks(replicator.ParseOptions{EndpointProtocols: []string{"https"}}),
 	})
 	defer strict.Close()
 	require.NoError(t, b.merge(repdb, "d", "1-a", definitionText("")))
@@ -631,7 +631,7 @@ func TestCollisionsOfDocuments(t *testing.T) {
 		require.ErrorAs(b, runs[third].Identify(b.Context(), name), &collision)
 		require.NoError(b, runs[second].Complete(b.Context(), nil))
 		require.NoError(b, runs[third].Identify(b.Context(), name))
-		_, err = b.store.Replicate(b.Context(), b.definition(""), nil)
+		_, err = b.store.Requests.Replicate(b.Context(), b.definition(""), nil)
 		require.ErrorAs(b, err, &collision)
 		b.remove(repdb, "third", b.document(repdb, "third")["_rev"].(string))
 		transient := b.replicate("")

@@ -51,7 +51,9 @@ type ending struct {
 	noted       time.Time
 }
 
-func (s *Store) endingKey(replicationID string) []byte { return s.space.Pack("ending", replicationID) }
+func (s *reservations) endingKey(replicationID string) []byte {
+	return s.space.Pack("ending", replicationID)
+}
 
 func (e ending) pack() []byte {
 	return tuple.Tuple{e.jobID, e.lock, e.timeout.Seconds(), e.noted.UnixMilli()}.Pack()
@@ -86,7 +88,7 @@ func (j *Job) running() noted { return noted{j.ID, j.held} }
 
 // noteEndings notes the runs of jobs that are removed or changed. It must be called before their reservations are
 // released.
-func (s *Store) noteEndings(tx kv.Transaction, runs ...noted) error {
+func (s *reservations) noteEndings(tx kv.Transaction, runs ...noted) error {
 	type reads struct{ reserved, row kv.Future[[]byte] }
 	read := make([]reads, len(runs))
 	found := false
@@ -124,7 +126,7 @@ func (s *Store) noteEndings(tx kv.Transaction, runs ...noted) error {
 
 // noteDeleted notes the run of a job that still runs although its database was deleted. Another job takes over its
 // reservation of the replication id.
-func (s *Store) noteDeleted(tx kv.Transaction, jobID string) error {
+func (s *reservations) noteDeleted(tx kv.Transaction, jobID string) error {
 	raw, err := s.jobs.Get(tx, jobID)
 	if err != nil && !errors.Is(err, fdbjobs.ErrSealed) {
 		return ignoreMissing(err)
@@ -148,7 +150,7 @@ func runOf(raw *fdbjobs.Job) noted {
 
 // mayBegin reports whether a run may begin with a replication id that it has reserved. waited is a row whose timeout the
 // run has waited for.
-func (s *Store) mayBegin(tx kv.Transaction, replicationID string, waited []byte) (bool, error) {
+func (s *reservations) mayBegin(tx kv.Transaction, replicationID string, waited []byte) (bool, error) {
 	row, err := tx.Get(s.endingKey(replicationID)).Await()
 	switch {
 	case err != nil:
@@ -164,7 +166,7 @@ func (s *Store) mayBegin(tx kv.Transaction, replicationID string, waited []byte)
 
 // awaitEnding waits until the row of a replication id is gone, and returns nil, or until its timeout has passed, and
 // returns the row. It calls beat at least every interval.
-func (s *Store) awaitEnding(ctx context.Context, replicationID string, interval time.Duration, beat func() error) (waited []byte, err error) {
+func (s *reservations) awaitEnding(ctx context.Context, replicationID string, interval time.Duration, beat func() error) (waited []byte, err error) {
 	type look struct {
 		row   []byte
 		watch kv.Watch
@@ -210,7 +212,7 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // removeVoid removes the rows of runs that have ended without removing them.
-func (s *Store) removeVoid(ctx context.Context) error {
+func (s *reservations) removeVoid(ctx context.Context) error {
 	rest := rows.Range(s.space.Sub("ending"))
 	for {
 		pairs, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
@@ -236,13 +238,4 @@ func clearIf(tx kv.Transaction, pair kv.KeyValue) error {
 		tx.Clear(pair.Key)
 	}
 	return err
-}
-
-// ForgetEndings lets runs begin that would wait for runs of an earlier process. It is for a process that has just opened
-// a store that no other process can open, see fdbjobs.Admin.RequeueAll.
-func (s *Store) ForgetEndings(ctx context.Context) error {
-	return s.db.Transact(ctx, func(tx kv.Transaction) error {
-		tx.ClearRange(rows.Range(s.space.Sub("ending")))
-		return nil
-	})
 }

@@ -245,7 +245,7 @@ func TestRowsOfDeadRuns(t *testing.T) {
 	t.Run("restart of the only process", func(t *testing.T) {
 		testkit.Bubble(t, func(t *testing.T) {
 			b, name := dead(t)
-			require.NoError(t, b.store.ForgetEndings(t.Context()))
+			require.NoError(t, b.store.Upkeep.ForgetEndings(t.Context()))
 			now := time.Now()
 			next := b.succeed(t.Context(), name)
 			require.NoError(t, next.failed())
@@ -338,7 +338,7 @@ func TestRefusedAtTheEnd(t *testing.T) {
 		require.NoError(t, old.ListRefused(t.Context(), []replicator.Failure{{ID: "x"}}, 1), "there is no job to list it")
 		b.replicate("")
 		require.NoError(t, old.ListRefused(t.Context(), []replicator.Failure{{ID: "y"}}, 1))
-		failures, err := b.store.Failures(t.Context(), job.ID)
+		failures, err := b.store.Lists.Failures(t.Context(), job.ID)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, failures.Total)
 		require.NoError(t, old.Release(t.Context()))

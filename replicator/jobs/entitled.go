@@ -23,7 +23,7 @@ import (
 // A slice is sliceLength long, numbered from the Unix epoch. RollUp removes slices that are older than an hour.
 
 // entitle adds the entitlements of an interval to the sums, and removes old slices.
-func (s *Store) entitle(ctx context.Context, interval time.Duration) error {
+func (s *Shares) entitle(ctx context.Context, interval time.Duration) error {
 	owners, err := s.owners(ctx)
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (s *Store) entitle(ctx context.Context, interval time.Duration) error {
 	for some := range slices.Chunk(owners, entitledAtOnce) {
 		err := s.db.Transact(ctx, func(tx kv.Transaction) error {
 			for _, o := range some {
-				s.addTime(tx, "entitled", now, o.Name, time.Duration(entitled[o.Name]*float64(interval)))
+				s.usage.addTime(tx, "entitled", now, o.Name, time.Duration(entitled[o.Name]*float64(interval)))
 			}
 			return nil
 		})
@@ -52,7 +52,7 @@ func (s *Store) entitle(ctx context.Context, interval time.Duration) error {
 }
 
 // owners returns all owners that have jobs, read in several transactions.
-func (s *Store) owners(ctx context.Context) (all []fdbjobs.Owner, err error) {
+func (s *Shares) owners(ctx context.Context) (all []fdbjobs.Owner, err error) {
 	for after := ""; ; after = all[len(all)-1].Name {
 		some, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]fdbjobs.Owner, error) {
 			return s.jobs.Fair().Owners(tx.Snapshot(), after, ownersAtOnce)
@@ -123,7 +123,7 @@ type Share struct {
 
 // Shares returns the owners that have jobs that have not ended, or that had some within the last
 // hour, or that have another weight than the default, by name, databases before users.
-func (s *Store) Shares(ctx context.Context) ([]Share, error) {
+func (s *Shares) List(ctx context.Context) ([]Share, error) {
 	owners, err := s.owners(ctx)
 	if err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func (s *Store) Shares(ctx context.Context) ([]Share, error) {
 }
 
 // weights returns the weights of owners that are not the default, and the pauses of those that are 0.
-func (s *Store) weights(ctx context.Context) (weights map[string]float64, pauses map[string]pause, err error) {
+func (s *Shares) weights(ctx context.Context) (weights map[string]float64, pauses map[string]pause, err error) {
 	all := s.space.Sub("paused")
 	err = s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
 		read := tx.Snapshot().GetRange(rows.Range(all), kv.RangeOptions{})
@@ -203,7 +203,7 @@ func (s *Store) weights(ctx context.Context) (weights map[string]float64, pauses
 }
 
 // existing returns the shares sorted, without the shares of deleted databases.
-func (s *Store) existing(ctx context.Context, byName map[string]*Share) ([]Share, error) {
+func (s *Shares) existing(ctx context.Context, byName map[string]*Share) ([]Share, error) {
 	names := make([]string, 0, len(byName))
 	for name := range byName {
 		names = append(names, name)
@@ -245,7 +245,7 @@ func kind(s *Share) int {
 }
 
 // lastHour returns each owner's fraction of a sum over the last hour.
-func (s *Store) lastHour(ctx context.Context, sum string) (map[string]float64, error) {
+func (s *Shares) lastHour(ctx context.Context, sum string) (map[string]float64, error) {
 	const atOnce = 2_000
 	sums := s.space.Sub(sum)
 	_, end := sums.Range()

@@ -4,10 +4,12 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
+	"settee/replicator"
 )
 
 // Everywhere returns all parts that may list jobs of some statuses.
@@ -19,7 +21,7 @@ func Everywhere(statuses ...fdbjobs.Status) []fdbjobs.Part {
 
 // ListFrom lists jobs that have not ended.
 func (s *Store) ListFrom(ctx context.Context, skip, limit int) ([]*Job, int64, error) {
-	list, err := s.List(ctx, Filter{}, ListOptions{Skip: skip, Limit: limit})
+	list, err := s.Lists.List(ctx, Filter{}, ListOptions{Skip: skip, Limit: limit})
 	return list.Jobs, list.Total, err
 }
 
@@ -32,7 +34,7 @@ var Entitlements = entitlements
 // CountFailures writes the number of a job's failures in the form of earlier versions.
 func (s *Store) CountFailures(ctx context.Context, jobID string, n int64) error {
 	return s.db.Transact(ctx, func(tx kv.Transaction) error {
-		tx.Set(s.failureKey(jobID), tuple.Tuple{n, "token"}.Pack())
+		tx.Set(s.records.failureKey(jobID), tuple.Tuple{n, "token"}.Pack())
 		return nil
 	})
 }
@@ -40,10 +42,17 @@ func (s *Store) CountFailures(ctx context.Context, jobID string, n int64) error 
 // SkipAtOnce is the most jobs that one transaction skips.
 const SkipAtOnce = skipAtOnce
 
-// IndexSome is [Store.IndexNames] with another number of jobs.
+// IndexSome is [Upkeep.IndexNames] with another number of jobs.
 func (s *Store) IndexSome(tx kv.Transaction, from []byte, limit int) ([]byte, error) {
-	return s.indexNames(tx, from, limit)
+	return s.names.indexNames(tx, from, limit)
 }
 
 // Matches reports whether a search finds a job of a list.
 func Matches(job *Job, query string) bool { return matches(job, strings.ToLower(query)) }
+
+// MirrorSummary is [Run.MirrorSummary] without a run.
+func (s *Store) MirrorSummary(ctx context.Context, mirror string) (replicator.MirrorSummary, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (replicator.MirrorSummary, error) {
+		return s.mirrors.mirrorSummary(tx.Snapshot(), mirror, time.Now())
+	})
+}

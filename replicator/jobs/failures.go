@@ -33,9 +33,9 @@ type Failures struct {
 	Latest []json.RawMessage // a replicator.Failure each
 }
 
-func (s *Store) failureKey(jobID string) []byte { return s.space.Pack("failures", jobID) }
+func (s *jobRecords) failureKey(jobID string) []byte { return s.space.Pack("failures", jobID) }
 
-func (s *Store) failureRows(jobID string) tuple.Subspace { return s.space.Sub("failures", jobID) }
+func (s *jobRecords) failureRows(jobID string) tuple.Subspace { return s.space.Sub("failures", jobID) }
 
 // ListRefused adds to the job's failures: count of them, of which latest are the latest ones, the
 // oldest first. It is also an update of the job, and may be called concurrently with one.
@@ -72,12 +72,12 @@ func (r *Run) listHeld(ctx context.Context, rows [][]byte, unlisted int64, token
 		if err := r.check(tx); err != nil {
 			return err
 		}
-		return r.store.addFailures(tx, r.job.ID, rows, unlisted, token)
+		return r.store.records.addFailures(tx, r.job.ID, rows, unlisted, token)
 	}))
 }
 
 // addFailures adds rows to the list, and counts unlisted failures before them.
-func (s *Store) addFailures(tx kv.Transaction, jobID string, rows [][]byte, unlisted int64, token string) error {
+func (s *jobRecords) addFailures(tx kv.Transaction, jobID string, rows [][]byte, unlisted int64, token string) error {
 	previous, err := awaitFailures(tx.Get(s.failureKey(jobID)))
 	if err != nil || previous.token == token {
 		return err
@@ -128,7 +128,7 @@ func awaitFailures(read kv.Future[[]byte]) (failureCount, error) {
 }
 
 // dropFailures removes the failures of jobs that are removed.
-func (s *Store) dropFailures(tx kv.Transaction, jobIDs ...string) error {
+func (s *jobRecords) dropFailures(tx kv.Transaction, jobIDs ...string) error {
 	reads := make([]kv.Future[[]byte], len(jobIDs))
 	for i, id := range jobIDs {
 		reads[i] = tx.Get(s.failureKey(id))
@@ -147,46 +147,4 @@ func (s *Store) dropFailures(tx kv.Transaction, jobIDs ...string) error {
 		tx.ClearRange(kv.KeyRange{Begin: begin, End: end})
 	}
 	return nil
-}
-
-// Failures returns the failures of a job; id is as for [Store.Get]. It returns ErrNotFound if
-// there is no such job. Failures that are listed at the same time may be missing, or replace
-// others in the result.
-func (s *Store) Failures(ctx context.Context, id string) (Failures, error) {
-	job, err := s.Get(ctx, id)
-	if err != nil {
-		return Failures{}, err
-	}
-	var count failureCount
-	begin, end := s.failureRows(job.ID).Range()
-	ring := kv.KeyRange{Begin: begin, End: end}
-	var rows []json.RawMessage
-	for more := true; more; {
-		page, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
-			read := tx.Snapshot().Get(s.failureKey(job.ID))
-			pairs, err := tx.Snapshot().GetRange(ring, kv.RangeOptions{Limit: failuresAtOnce}).Slice()
-			if err != nil {
-				return nil, err
-			}
-			count, err = awaitFailures(read)
-			return pairs, err
-		})
-		if err != nil {
-			return Failures{}, err
-		}
-		for _, pair := range page {
-			rows = append(rows, pair.Value)
-			ring.Begin = kv.KeyAfter(pair.Key)
-		}
-		more = len(page) == failuresAtOnce
-	}
-	if len(rows) > 0 {
-		next := int(count.listed) % len(rows) // the oldest row of a full ring
-		if len(rows) < replicator.MaxFailures {
-			next = 0
-		}
-		rows = append(slices.Clone(rows[next:]), rows[:next]...)
-	}
-	slices.Reverse(rows)
-	return Failures{Total: count.total, Latest: rows}, nil
 }

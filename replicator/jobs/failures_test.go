@@ -22,7 +22,7 @@ func TestFailures(t *testing.T) {
 	run := b.accept()
 	list := func() jobs.Failures {
 		t.Helper()
-		failures, err := b.store.Failures(t.Context(), job.ReplicationID())
+		failures, err := b.store.Lists.Failures(t.Context(), job.ReplicationID())
 		require.NoError(t, err)
 		return failures
 	}
@@ -74,11 +74,11 @@ func TestFailures(t *testing.T) {
 	}
 
 	b.cancel(job.ReplicationID())
-	_, err := b.store.Failures(t.Context(), job.ReplicationID())
+	_, err := b.store.Lists.Failures(t.Context(), job.ReplicationID())
 	require.ErrorIs(t, err, jobs.ErrNotFound)
 	require.ErrorIs(t, run.ListRefused(t.Context(), []replicator.Failure{{ID: "late"}}, 1), fdbjobs.ErrHalt)
 	again := b.replicate("")
-	failures, err := b.store.Failures(t.Context(), again.ID)
+	failures, err := b.store.Lists.Failures(t.Context(), again.ID)
 	require.NoError(t, err)
 	assert.Zero(t, failures.Total)
 }
@@ -88,7 +88,7 @@ func TestFailuresOfAnotherDefinition(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
 		rev := b.put(repdb, "d", "", "")
 		total := func() int64 {
-			failures, err := b.store.Failures(b.Context(), b.jobID(repdb, "d"))
+			failures, err := b.store.Lists.Failures(b.Context(), b.jobID(repdb, "d"))
 			require.NoError(b, err)
 			return failures.Total
 		}
@@ -114,7 +114,7 @@ func TestFailuresOfEarlierVersions(t *testing.T) {
 	run := b.accept()
 	require.NoError(t, b.store.CountFailures(t.Context(), job.ID, 7))
 	for total := range int64(2) {
-		failures, err := b.store.Failures(t.Context(), job.ID)
+		failures, err := b.store.Lists.Failures(t.Context(), job.ID)
 		require.NoError(t, err)
 		assert.Equal(t, 7+total, failures.Total)
 		require.NoError(t, run.ListRefused(t.Context(), []replicator.Failure{{ID: "x"}}, 1))

@@ -3,7 +3,6 @@ package jobs
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,64 +31,6 @@ type Job struct {
 	redefined bool      // got a new definition while running, and has not run with it yet
 	stored    record    // of the state as it is stored
 	held      holding   // by its run
-}
-
-// parse parses a job. If the job has a new definition that it has not run with, its state is the
-// initial one. If the args cannot be opened, the error wraps fdbjobs.ErrSealed, and the job has
-// all the rest.
-func (s *Store) parse(raw *fdbjobs.Job) (*Job, error) {
-	job := &Job{
-		ID: raw.ID, Status: raw.Status, Args: new(replicator.JobArgs), State: new(replicator.JobState),
-		scheduled: raw.Scheduled, tag: raw.Tag,
-	}
-	if err := json.Unmarshal(raw.State, job.State); err != nil {
-		return nil, fmt.Errorf("reading the state of the replication job %q: %w", raw.ID, err)
-	}
-	job.stored, job.held = recordOf(job.State), holding{raw.Lock, job.State.ReplicationID}
-	if raw.ArgsErr != nil {
-		return job, fmt.Errorf("reading the replication job: %w", raw.ArgsErr)
-	}
-	if err := json.Unmarshal(raw.Args, job.Args); err != nil {
-		return nil, fmt.Errorf("reading the args of the replication job %q: %w", raw.ID, err)
-	}
-	if job.Args.Replication == nil {
-		return nil, fmt.Errorf("reading the args of the replication job %q: no replication", raw.ID)
-	}
-	if raw.Status == fdbjobs.Pending && raw.Tag != tagCrashing {
-		// Listings find and count the job by its tag. A job that is accepted after a crash, by a
-		// node that dies before the run starts, is queued again with the state of the crash and
-		// without the tag.
-		job.State.State = replicator.StatePending
-	}
-	if job.Args.Definition != job.State.Definition {
-		job.redefined = true
-		s.renew(job)
-	}
-	return job, nil
-}
-
-// renew sets the initial state for a new definition. A transient job keeps its progress, because
-// its new definition is of the same replication with other options.
-func (s *Store) renew(job *Job) {
-	if !job.Transient() {
-		job.State = s.initialState(job.Args, nil)
-		return
-	}
-	old := job.State
-	job.State = s.initialState(job.Args, old.History)
-	job.State.Runs = old.Runs
-	job.State.ReplicationID, job.State.Stats, job.State.ChangesPending = old.ReplicationID, old.Stats, old.ChangesPending
-	job.State.SourceSeq, job.State.ThroughSeq, job.State.CheckpointedSourceSeq = old.SourceSeq, old.ThroughSeq, old.CheckpointedSourceSeq
-}
-
-// initialState returns the state of a job that was just added.
-func (s *Store) initialState(args *replicator.JobArgs, history replicator.History) *replicator.JobState {
-	state := &replicator.JobState{
-		State: replicator.StatePending, Definition: args.Definition, ReplicationID: args.ReplicationID,
-		LastUpdated: args.Added, History: slices.Clone(history),
-	}
-	state.History.Push(replicator.Event{Timestamp: args.Added, Type: replicator.EventAdded}, s.settings().MaxHistory)
-	return state
 }
 
 // encodeArgs returns the args of a job as the job layer stores them.

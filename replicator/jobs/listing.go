@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"settee/fdbjobs"
-	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
 	"settee/replicator"
 )
 
-// MaxLimit is the most jobs on a page of [Store.List] and [Store.ListDocuments].
+// MaxLimit is the most jobs on a page of [Lists.List] and [Lists.ListDocuments].
 const MaxLimit = 1_000
 
 // skipAtOnce is the most jobs that one transaction skips.
@@ -25,22 +26,29 @@ const skipAtOnce = 1_000
 // listBatch is the most jobs that one transaction reads. Each state may have 100,000 bytes.
 const listBatch = 50
 
+// Lists reads jobs, alone and in lists, without a change to any. The HTTP interface, the metrics and the health of a node, and the
+// watches, which need the definitions of jobs, use it.
+type Lists struct {
+	*tables
+	pages *pages
+}
+
 // Get returns the job with that job id or replication id, including jobs that have ended. It
 // returns ErrNotFound if there is none.
-func (s *Store) Get(ctx context.Context, id string) (*Job, error) {
+func (s *Lists) Get(ctx context.Context, id string) (*Job, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
-		job, err := s.resolve(tx.Snapshot(), id)
-		return s.summed(tx.Snapshot())(s.withPause(tx.Snapshot(), job, err))
+		job, err := s.reservations.resolve(tx.Snapshot(), id)
+		return s.pages.summed(tx.Snapshot())(s.usage.withPause(tx.Snapshot(), job, err))
 	})
 }
 
-// Filter selects the jobs of [Store.List]. The zero value selects all that have not ended.
+// Filter selects the jobs of [Lists.List]. The zero value selects all that have not ended.
 type Filter struct {
 	// States are the states of the jobs; nil means all jobs that have not ended.
 	States []replicator.State
 	// Database, if not empty, is the name of the replicator database whose jobs are listed.
 	Database string
-	// Transient selects the jobs of requests, and User, if not nil, those of one user. The name of
+	// Transient selects the jobs of requests, and User, if not nil, the jobs of one user. The name of
 	// the anonymous user is empty.
 	Transient bool
 	User      *string
@@ -109,7 +117,7 @@ type List struct {
 // List returns jobs by owner and job id. A long list is read in several transactions, each of which
 // sees a later state. It returns docstore.ErrDatabaseNotFound if there is no such database. Total is
 // the number of jobs that the filter and Parked select, whatever the Query.
-func (s *Store) List(ctx context.Context, f Filter, opts ListOptions) (List, error) {
+func (s *Lists) List(ctx context.Context, f Filter, opts ListOptions) (List, error) {
 	l, err := s.filtered(ctx, f)
 	if err != nil {
 		return List{}, err
@@ -121,7 +129,7 @@ func (s *Store) List(ctx context.Context, f Filter, opts ListOptions) (List, err
 }
 
 // filtered returns the list that a filter describes.
-func (s *Store) filtered(ctx context.Context, f Filter) (l listing, err error) {
+func (s *Lists) filtered(ctx context.Context, f Filter) (l listing, err error) {
 	states, among := f.States, labels
 	if states == nil {
 		states = liveStates
@@ -143,7 +151,7 @@ func (s *Store) filtered(ctx context.Context, f Filter) (l listing, err error) {
 }
 
 // currentOwner returns the owner that is a replicator database.
-func (s *Store) currentOwner(ctx context.Context, database string) (string, error) {
+func (s *Lists) currentOwner(ctx context.Context, database string) (string, error) {
 	db, err := s.docs.Database(ctx, database)
 	if err != nil {
 		return "", err
@@ -151,10 +159,10 @@ func (s *Store) currentOwner(ctx context.Context, database string) (string, erro
 	return databaseOwner(db.Name(), db.Instance()), nil
 }
 
-// ListDocuments returns the jobs of documents in the given states, nil for all. They are those of
-// one replicator database, by document id, or those of all databases if database is empty, by
+// ListDocuments returns the jobs of documents in the given states, nil for all. The list has the jobs of
+// one replicator database, by document id, or of all databases if database is empty, by
 // database and document id. It returns docstore.ErrDatabaseNotFound if there is no such database.
-func (s *Store) ListDocuments(ctx context.Context, database string, states []replicator.State, opts ListOptions) (List, error) {
+func (s *Lists) ListDocuments(ctx context.Context, database string, states []replicator.State, opts ListOptions) (List, error) {
 	if states == nil {
 		states = allStates
 	}
@@ -170,7 +178,7 @@ func (s *Store) ListDocuments(ctx context.Context, database string, states []rep
 
 // Document returns the job of a document of a replicator database. It returns
 // docstore.ErrDatabaseNotFound or ErrNotFound.
-func (s *Store) Document(ctx context.Context, database, id string) (*Job, error) {
+func (s *Lists) Document(ctx context.Context, database, id string) (*Job, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
 		db, err := s.docs.DatabaseIn(tx.Snapshot(), database)
 		if err != nil {
@@ -181,16 +189,16 @@ func (s *Store) Document(ctx context.Context, database, id string) (*Job, error)
 			return nil, ErrNotFound
 		}
 		job, err := s.read(tx.Snapshot(), jobID)
-		return s.summed(tx.Snapshot())(s.withPause(tx.Snapshot(), job, err))
+		return s.pages.summed(tx.Snapshot())(s.usage.withPause(tx.Snapshot(), job, err))
 	})
 }
 
 // Running yields the running jobs of all nodes, by owner and job id, in the form of a [List].
-func (s *Store) Running(ctx context.Context) iter.Seq2[*Job, error] {
+func (s *Lists) Running(ctx context.Context) iter.Seq2[*Job, error] {
 	l := listing{parts: parts([]replicator.State{replicator.StateRunning}, labels...)}
 	return func(yield func(*Job, error) bool) {
 		for after, more := (fdbjobs.Position{}), true; more; {
-			page, err := s.readPage(ctx, s.page, l, after, listBatch)
+			page, err := s.pages.readPage(ctx, s.pages.page, l, after, listBatch)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -205,7 +213,7 @@ func (s *Store) Running(ctx context.Context) iter.Seq2[*Job, error] {
 	}
 }
 
-// Counts is what [Store.Counts] counts.
+// Counts is what [Lists.Counts] counts.
 type Counts struct {
 	// Jobs is the number of jobs in each state.
 	Jobs map[replicator.State]int64
@@ -221,7 +229,7 @@ type Counts struct {
 
 // Counts counts the jobs, from counters. Jobs of deleted databases count until upkeep has removed
 // them.
-func (s *Store) Counts(ctx context.Context) (Counts, error) {
+func (s *Lists) Counts(ctx context.Context) (Counts, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (Counts, error) {
 		counted, owners, err := s.jobs.Index().Counts(tx.Snapshot(), fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
 		if err != nil {
@@ -245,7 +253,7 @@ func (s *Store) Counts(ctx context.Context) (Counts, error) {
 	})
 }
 
-// Waits is what [Store.Waits] reads.
+// Waits is what [Lists.Waits] reads.
 type Waits struct {
 	// Due is the time for which the due job that waits longest is scheduled ([fdbjobs.Index.OldestDue]). It is zero if
 	// no job is due.
@@ -264,12 +272,12 @@ type Waits struct {
 	LongCrashing, StuckJobs int
 }
 
-// MaxCounted is the largest number of jobs that [Store.Waits] counts. They are rows of an index.
+// MaxCounted is the largest number of jobs that [Lists.Waits] counts. They are rows of an index.
 const MaxCounted = 1_000
 
 // Waits reads since when jobs wait: for a node, for a run without a crash, and for progress. Jobs that have crashed since
 // before the time crashed are counted.
-func (s *Store) Waits(ctx context.Context, crashed time.Time) (w Waits, err error) {
+func (s *Lists) Waits(ctx context.Context, crashed time.Time) (w Waits, err error) {
 	if w.Due, err = s.OldestDue(ctx); err != nil {
 		return Waits{}, err
 	}
@@ -297,7 +305,7 @@ func (s *Store) Waits(ctx context.Context, crashed time.Time) (w Waits, err erro
 
 // OldestDue reads the time for which the due job that waits longest is scheduled ([fdbjobs.Index.OldestDue]). It is zero if
 // no job is due.
-func (s *Store) OldestDue(ctx context.Context) (time.Time, error) {
+func (s *Lists) OldestDue(ctx context.Context) (time.Time, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (time.Time, error) {
 		return s.jobs.Index().OldestDue(tx.Snapshot())
 	})
@@ -332,24 +340,24 @@ func matches(job *Job, lower string) bool {
 	return named
 }
 
-func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, error) {
+func (s *Lists) list(ctx context.Context, opts ListOptions, l listing) (List, error) {
 	if opts.Skip < 0 || opts.Limit < 0 || opts.Limit > MaxLimit ||
 		len(opts.After.Owner) > MaxOwnerSize || len(opts.After.ID) > fdbjobs.MaxNameSize {
 		return List{}, fmt.Errorf("listing replication jobs: skip %d, limit %d or a start key of %d and %d bytes are out of range",
 			opts.Skip, opts.Limit, len(opts.After.Owner), len(opts.After.ID))
 	}
 	var out List
-	after, reads, indexed := opts.After, []pageRead{s.page}, opts.Order != ByOwner || l.mirror != ""
+	after, reads, indexed := opts.After, []pageRead{s.pages.page}, opts.Order != ByOwner || l.mirror != ""
 	switch {
 	case l.mirror != "":
-		reads = []pageRead{s.mirrored(l.mirror, opts.Order)}
+		reads = []pageRead{s.pages.mirrored(l.mirror, opts.Order)}
 	case opts.Order != ByOwner:
-		reads = []pageRead{s.troubled(opts.Order)}
+		reads = []pageRead{s.pages.troubled(opts.Order)}
 	}
 	for begun, skip := indexed, opts.Skip; !begun; skip -= skipAtOnce {
 		step := ListOptions{After: after, Skip: min(skip, skipAtOnce)}
 		err := s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
-			out.Total, after, err = s.beginList(tx.Snapshot(), step, l)
+			out.Total, after, err = s.pages.beginList(tx.Snapshot(), step, l)
 			return err
 		})
 		if err != nil {
@@ -368,7 +376,7 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 	lower, more := strings.ToLower(opts.Query), true
 	if opts.Query != "" && !indexed && l.owner == "" {
 		var err error
-		if reads, after, err = s.searching(ctx, lower, after); err != nil {
+		if reads, after, err = s.pages.searching(ctx, lower, after); err != nil {
 			return List{}, err
 		}
 	}
@@ -377,7 +385,7 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 		if opts.Query == "" && !indexed {
 			n = min(n, opts.Limit-len(out.Jobs))
 		}
-		page, err := s.readPage(ctx, reads[0], l, after, n)
+		page, err := s.pages.readPage(ctx, reads[0], l, after, n)
 		if err != nil {
 			return List{}, err
 		}
@@ -406,113 +414,172 @@ func (s *Store) list(ctx context.Context, opts ListOptions, l listing) (List, er
 	return out, nil
 }
 
-// beginList returns the total of a list, and the position after which the page begins. If there are
-// more than deletedAtOnce deleted databases, it counts the jobs of the rest.
-func (s *Store) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (total int64, after fdbjobs.Position, err error) {
-	after = opts.After
-	index := s.jobs.Index()
-	if l.owner != "" {
-		index = index.Of(l.owner)
-		if total, err = index.Count(tx, l.counted...); err != nil {
-			return 0, after, err
-		}
-		after, err = index.Skip(tx, after, opts.Skip, nil, l.parts...)
-		return total, after, err
-	}
-	deleted, err := s.deletedDatabases(tx, "")
+// Failures returns the failures of a job; id is as for [Lists.Get]. It returns ErrNotFound if
+// there is no such job. Failures that are listed at the same time may be missing, or replace
+// others in the result.
+func (s *Lists) Failures(ctx context.Context, id string) (Failures, error) {
+	job, err := s.Get(ctx, id)
 	if err != nil {
-		return 0, after, err
+		return Failures{}, err
 	}
-	if total, err = index.Count(tx, l.counted...); err != nil {
-		return 0, after, err
-	}
-	without := make([]string, len(deleted))
-	for i, d := range deleted {
-		n, err := index.Of(d.owner).Count(tx, l.counted...)
+	var count failureCount
+	begin, end := s.records.failureRows(job.ID).Range()
+	ring := kv.KeyRange{Begin: begin, End: end}
+	var rows []json.RawMessage
+	for more := true; more; {
+		page, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
+			read := tx.Snapshot().Get(s.records.failureKey(job.ID))
+			pairs, err := tx.Snapshot().GetRange(ring, kv.RangeOptions{Limit: failuresAtOnce}).Slice()
+			if err != nil {
+				return nil, err
+			}
+			count, err = awaitFailures(read)
+			return pairs, err
+		})
 		if err != nil {
-			return 0, after, err
+			return Failures{}, err
 		}
-		total, without[i] = total-n, d.owner
+		for _, pair := range page {
+			rows = append(rows, pair.Value)
+			ring.Begin = kv.KeyAfter(pair.Key)
+		}
+		more = len(page) == failuresAtOnce
 	}
-	after, err = index.Skip(tx, after, opts.Skip, without, l.parts...)
-	return total, after, err
+	if len(rows) > 0 {
+		next := int(count.listed) % len(rows) // the oldest row of a full ring
+		if len(rows) < replicator.MaxFailures {
+			next = 0
+		}
+		rows = append(slices.Clone(rows[next:]), rows[:next]...)
+	}
+	slices.Reverse(rows)
+	return Failures{Total: count.total, Latest: rows}, nil
 }
 
-// page is a part of a list.
-type page struct {
-	jobs   []*Job
-	places []fdbjobs.Position // of the jobs
-	passed int                // rows of an index that led to no job of the list
-	after  fdbjobs.Position   // where the next page begins
-	more   bool               // whether there may be one
-}
-
-// pageRead reads up to n jobs of a list from a position on.
-type pageRead func(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n int) (page, error)
-
-func (s *Store) readPage(ctx context.Context, read pageRead, l listing, after fdbjobs.Position, n int) (page, error) {
-	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (page, error) {
-		return read(tx.Snapshot(), l, after, n)
+// Runs returns the latest runs of a job that have ended, at most MaxRuns, the newest first.
+func (s *Lists) Runs(ctx context.Context, job *Job) ([]json.RawMessage, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]json.RawMessage, error) {
+		var reads []kv.Future[[]byte]
+		for n := job.State.Runs; n > max(job.State.Runs-MaxRuns, 0); n-- {
+			reads = append(reads, tx.Snapshot().Get(s.records.runKey(job.ID, n)))
+		}
+		runs := make([]json.RawMessage, 0, len(reads))
+		for _, read := range reads {
+			text, err := read.Await()
+			if err != nil {
+				return nil, err
+			}
+			if text != nil { // the job may have been removed since
+				runs = append(runs, text)
+			}
+		}
+		return runs, nil
 	})
 }
 
-// page is the pageRead of a list by owner. It skips all jobs of a deleted database in one step.
-func (s *Store) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n int) (out page, err error) {
-	index := s.jobs.Index()
-	if l.owner != "" {
-		index = index.Of(l.owner)
+// countTroubles returns the number of rows of an index with times until then, at most MaxCounted.
+func (s *Lists) countTroubles(ctx context.Context, name string, until time.Time) (int, error) {
+	index := s.space.Sub(name)
+	r := kv.KeyRange{Begin: rows.Range(index).Begin, End: index.Pack(until.Unix() + 1)}
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (int, error) {
+		pairs, err := tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: MaxCounted}).Slice()
+		return len(pairs), err
+	})
+}
+
+// ListMirrors returns up to limit continuous mirrors that have not ended, by their sources, with their summaries.
+func (s *Lists) ListMirrors(ctx context.Context, limit int) (found []*Job, err error) {
+	all := rows.Range(s.space.Sub("mirrors"))
+	for more := true; more && len(found) < limit; {
+		page, next, err := s.pageOfMirrors(ctx, all, min(limit-len(found), mirrorsAtOnce))
+		if err != nil {
+			return nil, err
+		}
+		found, all.Begin, more = append(found, page...), next, next != nil
 	}
-	batch, err := index.List(tx, after, n, l.parts...)
-	if err != nil {
-		return out, err
+	return found, nil
+}
+
+// pageOfMirrors reads the mirrors of up to limit rows, and returns where the next rows begin, nil if there are none.
+func (s *Lists) pageOfMirrors(ctx context.Context, all kv.KeyRange, limit int) (found []*Job, next []byte, err error) {
+	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
+		found, next = nil, nil
+		now := tx.Snapshot()
+		pairs, err := now.GetRange(all, kv.RangeOptions{Limit: limit}).Slice()
+		if err != nil {
+			return err
+		}
+		for i, pair := range pairs {
+			e, err := s.space.Unpack(pair.Key)
+			var server, id string
+			if err != nil || len(e) != 3 || !rows.As(e[1], &server) || !rows.As(e[2], &id) {
+				return fmt.Errorf("reading a mirror: %w", errors.Join(err, tuple.ErrMalformed))
+			}
+			if i+1 == limit {
+				next = kv.KeyAfter(pair.Key)
+			}
+			job, err := s.mirrors.liveMirror(now, id)
+			if err != nil {
+				return err
+			}
+			if job == nil || !job.IsMirror() || MirrorServer(job.Args.Replication) != server {
+				continue // whoever reads the mirrors of the server forgets the row
+			}
+			if job, err = s.pages.summed(now)(s.usage.withPause(now, job, nil)); err != nil {
+				return err
+			}
+			found = append(found, job)
+		}
+		return nil
+	})
+	return found, next, err
+}
+
+// MaxBefore is the most jobs that [Lists.Before] counts.
+const MaxBefore = 1_000
+
+// Before returns how many jobs of the same database or user have been due for longer than a job that waits for a slot, up
+// to MaxBefore, and whether there are more.
+func (s *Lists) Before(ctx context.Context, job *Job) (n int, more bool, err error) {
+	err = s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
+		n, more, err = s.jobs.Index().DueBefore(tx.Snapshot(), job.ID, MaxBefore)
+		return err
+	})
+	return n, more, err
+}
+
+// Waking is what wakes a parked job.
+type Waking struct {
+	// Server and Database are the job's source, see replicator.Endpoint.Server.
+	Server, Database string
+	WatchStatus
+	// NextQuestion is when the source is asked next. It is zero if it is not asked.
+	NextQuestion time.Time
+}
+
+// Waking returns what wakes a parked job, or nil if the job is not parked.
+func (s *Lists) Waking(ctx context.Context, job *Job) (*Waking, error) {
+	if job.Parked().IsZero() {
+		return nil, nil
 	}
-	out.more = len(batch) == n
-	var of ownership
-	for i, raw := range batch {
-		if i == 0 || raw.Owner != batch[i-1].Owner {
-			if of, err = s.ownership(tx, raw.Owner); err != nil {
-				return out, err
+	of := sourceOf(job.State.Parked)
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Waking, error) {
+		reading := s.parking.readParked(tx.Snapshot(), of, job.ID)
+		waking := &Waking{Server: of.server, Database: of.database}
+		watch, err := s.watches.Get(tx.Snapshot(), of.server)
+		switch {
+		case errors.Is(err, fdbjobs.ErrNotFound):
+		case err != nil:
+			return nil, err
+		default:
+			if err := json.Unmarshal(watch.State, &waking.WatchStatus); err != nil {
+				return nil, fmt.Errorf("reading the state of the watch of %q: %w", of.server, err)
 			}
 		}
-		if !of.exists && l.owner != "" {
-			return page{}, docstore.ErrDatabaseNotFound
+		row, err := reading.Await()
+		if err == nil && row != nil && waking.By == ByQuestions {
+			waking.NextQuestion = row.Ask
 		}
-		if !of.exists {
-			out.after, out.more = fdbjobs.AfterOwner(raw.Owner), true
-			return out, nil
-		}
-		job, err := s.summed(tx)(s.parseListed(raw, of))
-		if err != nil {
-			return out, err
-		}
-		out.after = fdbjobs.Position{Owner: raw.Owner, ID: raw.ID}
-		out.jobs, out.places = append(out.jobs, job), append(out.places, out.after)
-	}
-	return out, nil
-}
-
-// ownership is what the jobs of an owner in a list have in common.
-type ownership struct {
-	exists bool // see Store.ownerExists
-	pause
-}
-
-func (s *Store) ownership(tx kv.ReadTransaction, owner string) (of ownership, err error) {
-	if of.exists, err = s.ownerExists(tx, owner); err == nil && of.exists {
-		of.pause, err = s.readPause(tx, owner)
-	}
-	return of, err
-}
-
-// parseListed parses a job of a list, whose args are a summary.
-func (s *Store) parseListed(raw *fdbjobs.Job, of ownership) (*Job, error) {
-	listed := *raw
-	if listed.Args = raw.Listed; listed.Args == nil {
-		listed.Args = json.RawMessage("{}")
-	}
-	job, err := s.parse(&listed)
-	if err == nil {
-		job.setPause(of.pause)
-	}
-	return job, err
+		return waking, err
+	})
 }

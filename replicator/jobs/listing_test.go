@@ -54,7 +54,7 @@ func TestListFilters(t *testing.T) {
 		b.put("gone/_replicator", "gone", "", `"doc_ids": ["g"]`)
 		require.NoError(b, b.database("gone/_replicator").Delete(b.Context()))
 		for _, user := range []string{"ann", "bob"} {
-			_, err := b.store.Replicate(b.Context(), b.definition(`"continuous": true, "doc_ids": ["`+user+`"]`), &user)
+			_, err := b.store.Requests.Replicate(b.Context(), b.definition(`"continuous": true, "doc_ids": ["`+user+`"]`), &user)
 			require.NoError(b, err)
 		}
 		ann, long := "ann", strings.Repeat("x", fdbjobs.MaxNameSize)
@@ -72,14 +72,14 @@ func TestListFilters(t *testing.T) {
 			{jobs.Filter{User: &ann, Transient: true, States: []replicator.State{"running"}}, []string{}},
 			{jobs.Filter{User: &long}, []string{}},
 		} {
-			list, err := b.store.List(b.Context(), c.filter, jobs.ListOptions{Limit: 100})
+			list, err := b.store.Lists.List(b.Context(), c.filter, jobs.ListOptions{Limit: 100})
 			require.NoError(b, err)
 			assert.Equal(b, c.want, names(list), "%+v", c.filter)
 			assert.EqualValues(b, len(c.want), list.Total, "%+v", c.filter)
 			assert.Nil(b, list.Next)
 		}
 		for _, name := range []string{"gone/_replicator", "No!"} {
-			_, err := b.store.List(b.Context(), jobs.Filter{Database: name}, jobs.ListOptions{})
+			_, err := b.store.Lists.List(b.Context(), jobs.Filter{Database: name}, jobs.ListOptions{})
 			require.ErrorIs(b, err, docstore.ErrDatabaseNotFound)
 		}
 	})
@@ -96,13 +96,13 @@ func TestListSearch(t *testing.T) {
 	user := "ann"
 	const many = jobs.MaxScanned + 10
 	for i := range many {
-		_, err := b.store.Replicate(b.Context(), b.definition(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i)), &user)
+		_, err := b.store.Requests.Replicate(b.Context(), b.definition(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i)), &user)
 		require.NoError(b, err)
 	}
 	search := func(query string, opts jobs.ListOptions) jobs.List {
 		t.Helper()
 		opts.Query = query
-		list, err := b.store.List(b.Context(), jobs.Filter{}, opts)
+		list, err := b.store.Lists.List(b.Context(), jobs.Filter{}, opts)
 		require.NoError(b, err)
 		return list
 	}
@@ -147,7 +147,7 @@ func TestListSearch(t *testing.T) {
 		assert.Equal(b, 1, found.Scanned)
 		assert.Nil(b, found.Next)
 	}
-	ended, err := b.store.List(b.Context(), jobs.Filter{Transient: true}, jobs.ListOptions{Limit: 10, Query: last})
+	ended, err := b.store.Lists.List(b.Context(), jobs.Filter{Transient: true}, jobs.ListOptions{Limit: 10, Query: last})
 	require.NoError(b, err)
 	assert.Empty(b, ended.Jobs, "the list does not have it")
 }
@@ -181,16 +181,16 @@ func TestListParked(t *testing.T) {
 				assert.Equal(b, c.want, b.list(jobs.Filter{States: c.states, Database: database}, c.parked), "%+v", c)
 			}
 			if c.states != nil {
-				list, err := b.store.ListDocuments(b.Context(), repdb, c.states, jobs.ListOptions{Limit: 10, Parked: c.parked})
+				list, err := b.store.Lists.ListDocuments(b.Context(), repdb, c.states, jobs.ListOptions{Limit: 10, Parked: c.parked})
 				require.NoError(b, err)
 				assert.Equal(b, c.want, names(list), "%+v", c)
 				assert.EqualValues(b, 3, list.Total, "as in CouchDB it is the number of all")
 			}
 		}
-		list, err := b.store.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Query: job.ID, Parked: new(false)})
+		list, err := b.store.Lists.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Query: job.ID, Parked: new(false)})
 		require.NoError(b, err)
 		assert.Empty(b, list.Jobs)
-		list, err = b.store.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Query: job.ID, Parked: new(true)})
+		list, err = b.store.Lists.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Query: job.ID, Parked: new(true)})
 		require.NoError(b, err)
 		assert.Equal(b, []string{"parked"}, names(list))
 	})
@@ -199,7 +199,7 @@ func TestListParked(t *testing.T) {
 // list returns the names of the jobs that a filter selects, and checks their number.
 func (b *bundle) list(f jobs.Filter, parked *bool) []string {
 	b.Helper()
-	list, err := b.store.List(b.Context(), f, jobs.ListOptions{Limit: 100, Parked: parked})
+	list, err := b.store.Lists.List(b.Context(), f, jobs.ListOptions{Limit: 100, Parked: parked})
 	require.NoError(b, err)
 	assert.EqualValues(b, len(list.Jobs), list.Total, "%+v", f)
 	return names(list)

@@ -176,7 +176,7 @@ func (r *Run) eachEnding(tx kv.ReadTransaction, do func(key []byte, row ending))
 	r.tenure.mu.Unlock()
 	reads := make([]kv.Future[[]byte], len(ids))
 	for i, id := range ids {
-		reads[i] = tx.Get(r.store.endingKey(id))
+		reads[i] = tx.Get(r.store.reservations.endingKey(id))
 	}
 	for i, id := range ids {
 		value, err := reads[i].Await()
@@ -184,7 +184,7 @@ func (r *Run) eachEnding(tx kv.ReadTransaction, do func(key []byte, row ending))
 			return err
 		}
 		if row, err := parseEnding(value); value != nil && err == nil && row.lock == r.held.Job().Lock {
-			do(r.store.endingKey(id), row)
+			do(r.store.reservations.endingKey(id), row)
 		}
 	}
 	return nil
@@ -251,7 +251,7 @@ func (r *Run) listEnding(ctx context.Context, rows [][]byte, unlisted int64, tok
 		if err != nil || there == nil {
 			return err
 		}
-		return r.store.addFailures(tx, r.job.ID, rows, unlisted, token)
+		return r.store.records.addFailures(tx, r.job.ID, rows, unlisted, token)
 	})
 }
 

@@ -122,7 +122,7 @@ func (b *bundle) reopen(opts jobs.Options) {
 	var err error
 	b.store, err = jobs.Open(b.Context(), b.guarded(), b.layer, opts)
 	require.NoError(b, err)
-	b.docs = docstore.Open(b.guarded(), docsPrefix, docstore.Options{Hooks: b.store.Hooks(replicator.ParseOptions{})})
+	b.docs = docstore.Open(b.guarded(), docsPrefix, docstore.Options{Hooks: b.store.Documents.Hooks(replicator.ParseOptions{})})
 	b.Cleanup(b.docs.Close)
 }
 
@@ -151,7 +151,7 @@ func definitionText(members string) []byte {
 // replicate adds a replication with the given members.
 func (b *bundle) replicate(members string) *jobs.Job {
 	b.Helper()
-	job, err := b.store.Replicate(b.Context(), b.definition(members), nil)
+	job, err := b.store.Requests.Replicate(b.Context(), b.definition(members), nil)
 	require.NoError(b, err)
 	return job
 }
@@ -159,7 +159,7 @@ func (b *bundle) replicate(members string) *jobs.Job {
 // cancel cancels a job.
 func (b *bundle) cancel(id string) {
 	b.Helper()
-	_, err := b.store.Cancel(b.Context(), id)
+	_, err := b.store.Requests.Cancel(b.Context(), id)
 	require.NoError(b, err)
 }
 
@@ -174,14 +174,14 @@ func (b *bundle) accept() *jobs.Run {
 
 func (b *bundle) get(id string) *jobs.Job {
 	b.Helper()
-	job, err := b.store.Get(b.Context(), id)
+	job, err := b.store.Lists.Get(b.Context(), id)
 	require.NoError(b, err)
 	return job
 }
 
 func (b *bundle) gone(id string) {
 	b.Helper()
-	_, err := b.store.Get(b.Context(), id)
+	_, err := b.store.Lists.Get(b.Context(), id)
 	require.ErrorIs(b, err, jobs.ErrNotFound)
 }
 
@@ -358,7 +358,7 @@ func (b *bundle) monitor(requeued func([]string)) (stop func()) {
 
 // accept accepts a job.
 func accept(ctx context.Context, store *jobs.Store) (*jobs.Run, error) {
-	runs, err := store.Accept(ctx, jobs.AcceptOptions{})
+	runs, err := store.Runs.Accept(ctx, jobs.AcceptOptions{})
 	if err != nil {
 		return nil, err
 	}

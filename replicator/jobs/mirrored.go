@@ -21,7 +21,7 @@ import (
 //	("mirror_gone", mirror, time, database)     -> "": databases to delete at the target then
 //	("mirror_sums", mirror, name)               -> int64: sums over the rows, see mirrorSums
 //
-// mirror is the mirror's job id, times are in seconds since the Unix epoch. [Store.setMirrored] alone writes these keys, so
+// mirror is the mirror's job id, times are in seconds since the Unix epoch. [mirrorRows.setMirrored] alone writes these keys, so
 // they agree. A row that has a job changes in the transaction that writes the state of the job, and it goes with the job.
 
 // mirroredRow is the row of a database of a mirror. It is stored as a tuple of its fields.
@@ -41,6 +41,9 @@ type mirroredRow struct {
 	docs       replicator.DocCounts // of the job's state
 	reason     string               // why it fails
 }
+
+// mirrorRows are the rows of mirrors and of their databases.
+type mirrorRows struct{ *core }
 
 // maxMirroredReason is the maximum size of a reason in bytes.
 const maxMirroredReason = 300
@@ -104,7 +107,7 @@ func (r *mirroredRow) sums(n int64, into map[string]int64) {
 }
 
 // indexed returns the keys of a row in the indexes.
-func (s *Store) indexed(mirror, database string, r *mirroredRow) (keys [][]byte) {
+func (s *mirrorRows) indexed(mirror, database string, r *mirroredRow) (keys [][]byte) {
 	if r == nil {
 		return nil
 	}
@@ -123,16 +126,16 @@ func (s *Store) indexed(mirror, database string, r *mirroredRow) (keys [][]byte)
 	return keys
 }
 
-func (s *Store) mirroredKey(mirror, database string) []byte {
+func (s *mirrorRows) mirroredKey(mirror, database string) []byte {
 	return s.space.Pack("mirrored", mirror, database)
 }
 
-func (s *Store) mirrorSumKey(mirror, name string) []byte {
+func (s *mirrorRows) mirrorSumKey(mirror, name string) []byte {
 	return s.space.Pack("mirror_sums", mirror, name)
 }
 
 // readMirrored reads a row. The result is nil if there is none.
-func (s *Store) readMirrored(tx kv.ReadTransaction, mirror, database string) kv.Future[*mirroredRow] {
+func (s *mirrorRows) readMirrored(tx kv.ReadTransaction, mirror, database string) kv.Future[*mirroredRow] {
 	return kv.Map(tx.Get(s.mirroredKey(mirror, database)), func(value []byte) (*mirroredRow, error) {
 		if value == nil {
 			return nil, nil
@@ -143,7 +146,7 @@ func (s *Store) readMirrored(tx kv.ReadTransaction, mirror, database string) kv.
 
 // setMirrored replaces a row, and what is kept beside it. old is the row as the transaction has read it. Either is nil if
 // there is no row.
-func (s *Store) setMirrored(tx kv.Transaction, mirror, database string, old, next *mirroredRow) {
+func (s *mirrorRows) setMirrored(tx kv.Transaction, mirror, database string, old, next *mirroredRow) {
 	for _, key := range s.indexed(mirror, database, old) {
 		tx.Clear(key)
 	}
@@ -271,12 +274,12 @@ func (r *Run) followed(tx kv.Transaction, state *replicator.JobState) error {
 		return nil
 	}
 	database := r.job.Args.MirroredDatabase
-	row, err := r.store.readMirrored(tx, mirror, database).Await()
+	row, err := r.store.mirrors.readMirrored(tx, mirror, database).Await()
 	if err != nil || row == nil || !row.hasJob() {
 		return err // the mirror has ended
 	}
 	if next := row.after(state, time.Now().Unix()); *next != *row {
-		r.store.setMirrored(tx, mirror, database, row, next)
+		r.store.mirrors.setMirrored(tx, mirror, database, row, next)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func (d MirroredDatabase) Retry() bool {
 func (d MirroredDatabase) Gone() bool { return d.State == replicator.MirroredGone }
 
 // mirroredRows reads up to limit rows of a mirror after a database.
-func (s *Store) mirroredRows(tx kv.ReadTransaction, mirror, after string, limit int) ([]storedDatabase, error) {
+func (s *mirrorRows) mirroredRows(tx kv.ReadTransaction, mirror, after string, limit int) ([]storedDatabase, error) {
 	space := s.space.Sub("mirrored", mirror)
 	all := rows.Range(space)
 	if after != "" {
@@ -104,8 +104,8 @@ func (r *Run) holding(ctx context.Context, fn func(kv.Transaction) error) error 
 func (r *Run) BeginMirror(ctx context.Context) error {
 	server := MirrorServer(r.job.Args.Replication)
 	return r.holding(ctx, func(tx kv.Transaction) error {
-		watched := r.store.watching(tx, server)
-		tx.Set(r.store.mirrorsKey(server, r.job.ID), nil)
+		watched := r.store.parking.watching(tx, server)
+		tx.Set(r.store.mirrors.mirrorsKey(server, r.job.ID), nil)
 		return watched()
 	})
 }
@@ -114,14 +114,14 @@ func (r *Run) BeginMirror(ctx context.Context) error {
 // returned. The caller cancels it.
 func (r *Run) AwaitMirror(ctx context.Context) (kv.Watch, error) {
 	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) (kv.Watch, error) {
-		return tx.Watch(r.store.mirrorPokesKey(r.job.ID)), nil
+		return tx.Watch(r.store.mirrors.mirrorPokesKey(r.job.ID)), nil
 	})
 }
 
 // Mirrored returns up to limit databases of the mirror after one, by name.
 func (r *Run) Mirrored(ctx context.Context, after string, limit int) ([]MirroredDatabase, error) {
 	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) ([]MirroredDatabase, error) {
-		found, err := r.store.mirroredRows(tx.Snapshot(), r.job.ID, after, limit)
+		found, err := r.store.mirrors.mirroredRows(tx.Snapshot(), r.job.ID, after, limit)
 		out := make([]MirroredDatabase, len(found))
 		for i, d := range found {
 			out[i] = MirroredDatabase{d.Database, d.row.state, !d.row.hasJob() || d.row.definition == r.job.Args.Definition}
@@ -132,7 +132,9 @@ func (r *Run) Mirrored(ctx context.Context, after string, limit int) ([]Mirrored
 
 // MirrorSummary sums up the mirror's databases.
 func (r *Run) MirrorSummary(ctx context.Context) (replicator.MirrorSummary, error) {
-	return r.store.MirrorSummary(ctx, r.job.ID)
+	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) (replicator.MirrorSummary, error) {
+		return r.store.mirrors.mirrorSummary(tx.Snapshot(), r.job.ID, time.Now())
+	})
 }
 
 // AddMirrored makes the mirror know databases of the source. Their jobs are added by StartMirrored, first those with the
@@ -143,7 +145,7 @@ func (r *Run) AddMirrored(ctx context.Context, databases []string, turn int64) e
 			return nil
 		}
 		next := &mirroredRow{state: replicator.MirroredWaiting, turn: turn, since: time.Now().Unix()}
-		r.store.setMirrored(tx, r.job.ID, database, row, next)
+		r.store.mirrors.setMirrored(tx, r.job.ID, database, row, next)
 		return nil
 	})
 }
@@ -157,7 +159,7 @@ func (r *Run) eachMirrored(
 		err := r.holding(ctx, func(tx kv.Transaction) error {
 			reads := make([]kv.Future[*mirroredRow], len(part))
 			for i, database := range part {
-				reads[i] = r.store.readMirrored(tx, r.job.ID, database)
+				reads[i] = r.store.mirrors.readMirrored(tx, r.job.ID, database)
 			}
 			found, err := kv.All(reads)
 			if err != nil {
@@ -183,19 +185,19 @@ func (r *Run) StartMirrored(ctx context.Context, most int) (n int, err error) {
 	index := r.store.space.Sub("mirror_waiting", r.job.ID)
 	err = r.holding(ctx, func(tx kv.Transaction) error {
 		n = 0
-		starting := r.store.mirrorSum(tx.Snapshot(), r.job.ID, string(replicator.MirroredStarting))
+		starting := r.store.mirrors.mirrorSum(tx.Snapshot(), r.job.ID, string(replicator.MirroredStarting))
 		waiting := tx.Snapshot().GetRange(rows.Range(index), kv.RangeOptions{Limit: MirroredAtOnce})
 		busy, err := starting.Await()
 		if err != nil {
 			return err
 		}
-		list, err := r.store.mirrorTimes("mirror_waiting", r.job.ID, waiting)
+		list, err := r.store.mirrors.mirrorTimes("mirror_waiting", r.job.ID, waiting)
 		if err != nil {
 			return err
 		}
 		free := max(int64(most)-busy, 0)
 		for i, d := range list[:min(int64(len(list)), free)] {
-			row, err := r.store.readMirrored(tx, r.job.ID, d.database).Await()
+			row, err := r.store.mirrors.readMirrored(tx, r.job.ID, d.database).Await()
 			if err != nil {
 				return err
 			}
@@ -239,7 +241,7 @@ func (r *Run) startChild(tx kv.Transaction, database string, row *mirroredRow, o
 		return err
 	}
 	id := replicator.ChildJobID(mirror.ID, database)
-	existing, err := s.readChild(tx, id)
+	existing, err := s.writer.readChild(tx, id)
 	if err != nil {
 		return err
 	}
@@ -247,7 +249,7 @@ func (r *Run) startChild(tx kv.Transaction, database string, row *mirroredRow, o
 	next.definition = args.Definition
 	ended := existing == nil || existing.Status == fdbjobs.Finished
 	if !ended && existing.Args.Replication.Equal(args.Replication) {
-		s.setMirrored(tx, mirror.ID, database, row, &next)
+		s.mirrors.setMirrored(tx, mirror.ID, database, row, &next)
 		return nil // it goes on
 	}
 	if ended {
@@ -260,7 +262,7 @@ func (r *Run) startChild(tx kv.Transaction, database string, row *mirroredRow, o
 	if next.fails() { // it has not failed with the new definition
 		next.state = replicator.MirroredCopying
 	}
-	s.setMirrored(tx, mirror.ID, database, row, &next)
+	s.mirrors.setMirrored(tx, mirror.ID, database, row, &next)
 	job := &Job{ID: id, Status: fdbjobs.Pending, Args: args, State: s.initialState(args, nil)}
 	draft := &documentDraft{job: job}
 	if draft.args, err = job.encodeArgs(); err != nil {
@@ -269,7 +271,7 @@ func (r *Run) startChild(tx kv.Transaction, database string, row *mirroredRow, o
 	if draft.listed, err = job.summary(); err != nil {
 		return err
 	}
-	return s.start(tx, draft, existing, order)
+	return s.writer.start(tx, draft, existing, order)
 }
 
 // EndMirrored ends the jobs of databases that the mirror no longer mirrors. If deleteAt is not zero, they were deleted at
@@ -283,7 +285,7 @@ func (r *Run) EndMirrored(ctx context.Context, databases []string, deleteAt time
 		if !deleteAt.IsZero() {
 			next = &mirroredRow{state: replicator.MirroredGone, since: deleteAt.Unix()}
 		}
-		return r.store.dropDatabase(tx, r.job.ID, database, next)
+		return r.store.writer.dropDatabase(tx, r.job.ID, database, next)
 	})
 }
 
@@ -292,7 +294,7 @@ func (r *Run) EndMirrored(ctx context.Context, databases []string, deleteAt time
 func (r *Run) GoneMirrored(ctx context.Context, by time.Time, limit int) (databases []string, next time.Time, err error) {
 	index := r.store.space.Sub("mirror_gone", r.job.ID)
 	list, err := kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) ([]timedDatabase, error) {
-		return r.store.mirrorTimes("mirror_gone", r.job.ID, tx.Snapshot().GetRange(rows.Range(index), kv.RangeOptions{Limit: limit + 1}))
+		return r.store.mirrors.mirrorTimes("mirror_gone", r.job.ID, tx.Snapshot().GetRange(rows.Range(index), kv.RangeOptions{Limit: limit + 1}))
 	})
 	for _, d := range list {
 		if len(databases) == limit || d.at > by.Unix() {
@@ -307,7 +309,7 @@ func (r *Run) GoneMirrored(ctx context.Context, by time.Time, limit int) (databa
 func (r *Run) ForgetGone(ctx context.Context, database string) error {
 	return r.eachMirrored(ctx, []string{database}, func(tx kv.Transaction, database string, row *mirroredRow) error {
 		if row != nil && row.state == replicator.MirroredGone {
-			r.store.setMirrored(tx, r.job.ID, database, row, nil)
+			r.store.mirrors.setMirrored(tx, r.job.ID, database, row, nil)
 		}
 		return nil
 	})
@@ -347,7 +349,7 @@ func (r *Run) DropNews(ctx context.Context, news []ReadNews) error {
 	return r.holding(ctx, func(tx kv.Transaction) error {
 		reads := make([]kv.Future[[]byte], len(news))
 		for i, n := range news {
-			reads[i] = tx.Get(r.store.mirrorNewsKey(r.job.ID, n.Database))
+			reads[i] = tx.Get(r.store.mirrors.mirrorNewsKey(r.job.ID, n.Database))
 		}
 		for i, read := range reads {
 			value, err := read.Await()
@@ -355,7 +357,7 @@ func (r *Run) DropNews(ctx context.Context, news []ReadNews) error {
 				return err
 			}
 			if string(value) == string(news[i].value) {
-				tx.Clear(r.store.mirrorNewsKey(r.job.ID, news[i].Database))
+				tx.Clear(r.store.mirrors.mirrorNewsKey(r.job.ID, news[i].Database))
 			}
 		}
 		return nil

@@ -66,7 +66,7 @@ func (w mirrorWorld) run() {
 	}
 	for _, p := range w.processes {
 		others.Go(func() {
-			_ = upkeep.Run(ctx, p.db, p.layer, p.jobs.Tasks(), w.failed)
+			_ = upkeep.Run(ctx, p.db, p.layer, p.jobs.Upkeep.Tasks(), w.failed)
 		})
 		others.Go(func() {
 			_ = p.jobs.Jobs().RunMonitor(ctx, fdbjobs.MonitorOptions{Failed: func(err error) { w.failed("monitor", err) }})
@@ -76,7 +76,7 @@ func (w mirrorWorld) run() {
 	<-time.After(2 * time.Minute) // for upkeep
 	cancel()
 	others.Wait()
-	for _, task := range w.store.Tasks() { // a mirror may have ended since upkeep
+	for _, task := range w.store.Upkeep.Tasks() { // a mirror may have ended since upkeep
 		w.must(task.Run(w.Context(), nil))
 	}
 	w.compare()
@@ -110,13 +110,13 @@ func (w mirrorWorld) writer() {
 		p := pick(w.world, w.processes)
 		switch w.intN(8) {
 		case 0, 1:
-			n, err := p.jobs.Wake(w.Context(), sourceServer, w.names())
+			n, err := p.jobs.Watches.Wake(w.Context(), sourceServer, w.names())
 			if w.must(err) && n > 0 {
 				w.count("woken")
 			}
 			continue
 		case 2, 3:
-			w.must(p.jobs.Tell(w.Context(), "http://a.example/", []jobs.News{
+			w.must(p.jobs.Watches.Tell(w.Context(), "http://a.example/", []jobs.News{
 				{Database: w.name(), Type: jobs.NewsCreated}, {Type: jobs.NewsMissed}, {Database: w.name() + "x", Type: jobs.NewsDeleted},
 			}))
 			continue
@@ -262,7 +262,7 @@ func (w mirrorWorld) compare() {
 	all := []replicator.State{
 		replicator.StatePending, replicator.StateRunning, replicator.StateCrashing, replicator.StateCompleted, replicator.StateFailed,
 	}
-	list, err := w.store.List(w.Context(), jobs.Filter{States: all}, jobs.ListOptions{Limit: jobs.MaxLimit})
+	list, err := w.store.Lists.List(w.Context(), jobs.Filter{States: all}, jobs.ListOptions{Limit: jobs.MaxLimit})
 	require.NoError(w, err)
 	mirrors := map[string]bool{}
 	for _, job := range list.Jobs {
@@ -279,7 +279,7 @@ func (w mirrorWorld) compare() {
 		require.NoError(w, err)
 		assert.Equal(w, made[job.ID], sums.Known-sums.States[replicator.MirroredWaiting], "%s %v", job.ID, sums)
 		delete(made, job.ID)
-		page, err := w.store.List(w.Context(), jobs.Filter{Mirror: job.ID, States: all}, jobs.ListOptions{Limit: jobs.MaxLimit})
+		page, err := w.store.Lists.List(w.Context(), jobs.Filter{Mirror: job.ID, States: all}, jobs.ListOptions{Limit: jobs.MaxLimit})
 		require.NoError(w, err)
 		assert.Len(w, page.Jobs, int(sums.Known-sums.States[replicator.MirroredWaiting]))
 	}

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/levels"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 	"settee/replicator"
@@ -103,7 +105,15 @@ func namesListed(listed json.RawMessage) []name {
 	return namesOf(args.Replication)
 }
 
-func (s *Store) namedKey(n name, jobID string) []byte {
+// nameIndex is the index of jobs by name.
+type nameIndex struct {
+	*core
+	levels *levels.Guard
+	// allNamed is true once the index has had all jobs.
+	allNamed atomic.Bool
+}
+
+func (s *nameIndex) namedKey(n name, jobID string) []byte {
 	return s.space.Pack("named", n.kind, n.text, jobID)
 }
 
@@ -114,7 +124,7 @@ func parseNamed(e tuple.Tuple) (n name, jobID string, ok bool) {
 }
 
 // keepsNames reports whether a transaction that writes jobs writes their names.
-func (s *Store) keepsNames(tx kv.Transaction) (bool, error) {
+func (s *nameIndex) keepsNames(tx kv.Transaction) (bool, error) {
 	if s.levels == nil {
 		return true, nil
 	}
@@ -122,7 +132,7 @@ func (s *Store) keepsNames(tx kv.Transaction) (bool, error) {
 }
 
 // hasNames reports whether all jobs are in the index.
-func (s *Store) hasNames(tx kv.Transaction) (bool, error) {
+func (s *nameIndex) hasNames(tx kv.Transaction) (bool, error) {
 	if s.levels == nil || s.allNamed.Load() {
 		return true, nil
 	}
@@ -137,7 +147,7 @@ func (s *Store) hasNames(tx kv.Transaction) (bool, error) {
 // job the names of a definition, or none if that is nil. exists is false if the transaction has found no such job.
 //
 // The read is without a conflict, because the transaction reads the job's row with one.
-func (s *Store) naming(tx kv.Transaction, jobID string, exists bool) func(next *replicator.Replication) error {
+func (s *nameIndex) naming(tx kv.Transaction, jobID string, exists bool) func(next *replicator.Replication) error {
 	keeps, err := s.keepsNames(tx)
 	if err != nil || !keeps {
 		return func(*replicator.Replication) error { return err }
@@ -156,7 +166,7 @@ func (s *Store) naming(tx kv.Transaction, jobID string, exists bool) func(next *
 }
 
 // rename replaces the names of a job in the index.
-func (s *Store) rename(tx kv.Transaction, jobID string, before, now []name) {
+func (s *nameIndex) rename(tx kv.Transaction, jobID string, before, now []name) {
 	for _, n := range before {
 		if !slices.Contains(now, n) {
 			tx.Clear(s.namedKey(n, jobID))
@@ -170,7 +180,7 @@ func (s *Store) rename(tx kv.Transaction, jobID string, before, now []name) {
 }
 
 // unname removes jobs from the index that were removed.
-func (s *Store) unname(tx kv.Transaction, removed []*fdbjobs.Job) error {
+func (s *nameIndex) unname(tx kv.Transaction, removed []*fdbjobs.Job) error {
 	keeps, err := s.keepsNames(tx)
 	if err != nil || !keeps {
 		return err
@@ -181,16 +191,7 @@ func (s *Store) unname(tx kv.Transaction, removed []*fdbjobs.Job) error {
 	return nil
 }
 
-// nameAtOnce is the most jobs that one transaction of IndexNames indexes.
-const nameAtOnce = 100
-
-// IndexNames is a step of the conversion to NamesLevel, see levels.Conversion: it adds jobs to the index, in the order of
-// their ids. A position is a key.
-func (s *Store) IndexNames(tx kv.Transaction, from []byte) (next []byte, err error) {
-	return s.indexNames(tx, from, nameAtOnce)
-}
-
-func (s *Store) indexNames(tx kv.Transaction, from []byte, limit int) (next []byte, err error) {
+func (s *nameIndex) indexNames(tx kv.Transaction, from []byte, limit int) (next []byte, err error) {
 	listed, idOf := s.jobs.Admin().Listed()
 	if from != nil {
 		listed.Begin = from

@@ -50,7 +50,7 @@ func BenchmarkSearch(b *testing.B) {
 	var first, whole []time.Duration
 	for b.Loop() {
 		began := time.Now()
-		page, err := s.store.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 25, Query: query})
+		page, err := s.store.Lists.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 25, Query: query})
 		first = append(first, time.Since(began))
 		require.NoError(b, err)
 		require.Len(b, page.Jobs, 1)
@@ -97,7 +97,7 @@ func BenchmarkNames(b *testing.B) {
 		n := 0
 		compare("Replicate", func(s *bundle, _ int) error {
 			n++
-			_, err := s.store.Replicate(b.Context(), parse(n), nil)
+			_, err := s.store.Requests.Replicate(b.Context(), parse(n), nil)
 			return err
 		})
 		for _, s := range []*bundle{with, without} {

@@ -71,7 +71,7 @@ func (b *bundle) named() []string {
 func (b *bundle) search(query string, limit int) (all []string, first int) {
 	b.Helper()
 	for after, pages := (fdbjobs.Position{}), 0; ; pages++ {
-		page, err := b.store.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: limit, Query: query, After: after})
+		page, err := b.store.Lists.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: limit, Query: query, After: after})
 		require.NoError(b, err)
 		for _, job := range page.Jobs {
 			all = append(all, job.ID)
@@ -195,10 +195,10 @@ func TestSearchByName(t *testing.T) {
 		check(true)
 
 		user := "ann"
-		list, err := b.store.List(b.Context(), jobs.Filter{User: &user}, jobs.ListOptions{Limit: 10, Query: "orders"})
+		list, err := b.store.Lists.List(b.Context(), jobs.Filter{User: &user}, jobs.ListOptions{Limit: 10, Query: "orders"})
 		require.NoError(b, err)
 		assert.Empty(b, list.Jobs)
-		list, err = b.store.List(b.Context(), jobs.Filter{States: []replicator.State{replicator.StateFailed}}, jobs.ListOptions{Limit: 10, Query: "orders"})
+		list, err = b.store.Lists.List(b.Context(), jobs.Filter{States: []replicator.State{replicator.StateFailed}}, jobs.ListOptions{Limit: 10, Query: "orders"})
 		require.NoError(b, err)
 		assert.Empty(b, list.Jobs)
 		b.check()
@@ -213,12 +213,12 @@ func TestSearchOverConversion(t *testing.T) {
 	for i := range 5 {
 		b.put(repdb, fmt.Sprint(i), "", `"continuous": true`)
 	}
-	page, err := b.store.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 2, Query: "a.example"})
+	page, err := b.store.Lists.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 2, Query: "a.example"})
 	require.NoError(b, err)
 	require.Equal(b, []string{"0", "1"}, names(page))
 	b.raise()
 	require.NoError(b, b.convert(100, 1))
-	page, err = b.store.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Query: "a.example", After: *page.Next})
+	page, err = b.store.Lists.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Query: "a.example", After: *page.Next})
 	require.NoError(b, err)
 	assert.Equal(b, []string{"2", "3", "4"}, names(page))
 	assert.Nil(b, page.Next)
@@ -263,7 +263,7 @@ func TestNamesDuringConversion(t *testing.T) {
 		b.raise()
 		runs := 0
 		require.NoError(b, b.levels.Convert(b.Context(), levels.Conversion{Level: jobs.NamesLevel, Step: func(tx kv.Transaction, from []byte) ([]byte, error) {
-			next, err := b.store.IndexNames(tx, from)
+			next, err := b.store.Upkeep.IndexNames(tx, from)
 			if runs++; err != nil || runs > 1 {
 				return next, err
 			}
@@ -382,11 +382,11 @@ func (w *namesWorld) work(steps int) {
 		case 1:
 			request, bad := replicator.ParseRequest(between(source, target), replicator.ParseOptions{})
 			require.NoError(w, bad)
-			_, err = p.store.Replicate(w.Context(), request.Replication, nil)
+			_, err = p.store.Requests.Replicate(w.Context(), request.Replication, nil)
 		case 2:
 			var list jobs.List
-			if list, err = w.store.List(w.Context(), jobs.Filter{Transient: true}, jobs.ListOptions{Limit: 1}); err == nil && len(list.Jobs) > 0 {
-				_, err = p.store.Cancel(w.Context(), list.Jobs[0].ID)
+			if list, err = w.store.Lists.List(w.Context(), jobs.Filter{Transient: true}, jobs.ListOptions{Limit: 1}); err == nil && len(list.Jobs) > 0 {
+				_, err = p.store.Requests.Cancel(w.Context(), list.Jobs[0].ID)
 			}
 		default:
 			edit := docstore.Edit{ID: id, Body: between(source, target)}

@@ -21,7 +21,7 @@ import (
 //
 // ask is when to ask the source next whether it has changes, in seconds since the Unix epoch. It is 0 in a row without a
 // key in asks. [Run.Parking] writes the rows. Whatever writes a state that does not name the row clears it (see
-// [Store.reindex]), and so does the removal of the job.
+// [jobRecords.reindex]), and so does the removal of the job.
 
 const (
 	// firstAsk is how long after [Run.Parking] a source without a feed is asked for changes.
@@ -61,11 +61,14 @@ type ParkedRow struct {
 	Woken bool
 }
 
-func (s *Store) parkedKey(of source, jobID string) []byte {
+// parkedRows are the rows of parked jobs, and the rows of the servers of their sources (watched.go).
+type parkedRows struct{ *core }
+
+func (s *parkedRows) parkedKey(of source, jobID string) []byte {
 	return s.space.Pack("parked", of.server, of.database, jobID)
 }
 
-func (s *Store) askKey(server string, ask int64, jobID string) []byte {
+func (s *parkedRows) askKey(server string, ask int64, jobID string) []byte {
 	return s.space.Pack("asks", server, ask, jobID)
 }
 
@@ -80,7 +83,7 @@ func (r ParkedRow) ask() int64 {
 }
 
 // parseParked parses a row.
-func (s *Store) parseParked(pair kv.KeyValue) (r ParkedRow, err error) {
+func (s *parkedRows) parseParked(pair kv.KeyValue) (r ParkedRow, err error) {
 	e, err := s.space.Unpack(pair.Key)
 	if err != nil || len(e) != 4 || !rows.As(e[1], &r.Server) || !rows.As(e[2], &r.Database) || !rows.As(e[3], &r.JobID) {
 		return r, fmt.Errorf("reading a parked job: %w", errors.Join(err, tuple.ErrMalformed))
@@ -97,7 +100,7 @@ func (s *Store) parseParked(pair kv.KeyValue) (r ParkedRow, err error) {
 }
 
 // readParked reads the row of a job. The result is nil if there is none.
-func (s *Store) readParked(tx kv.ReadTransaction, of source, jobID string) kv.Future[*ParkedRow] {
+func (s *parkedRows) readParked(tx kv.ReadTransaction, of source, jobID string) kv.Future[*ParkedRow] {
 	key := s.parkedKey(of, jobID)
 	return kv.Map(tx.Get(key), func(value []byte) (*ParkedRow, error) {
 		if value == nil {
@@ -109,7 +112,7 @@ func (s *Store) readParked(tx kv.ReadTransaction, of source, jobID string) kv.Fu
 }
 
 // setParked replaces a row of the same job and source, nil if there is none.
-func (s *Store) setParked(tx kv.Transaction, old *ParkedRow, next ParkedRow) {
+func (s *parkedRows) setParked(tx kv.Transaction, old *ParkedRow, next ParkedRow) {
 	if old != nil && old.ask() != 0 && old.ask() != next.ask() {
 		tx.Clear(s.askKey(old.Server, old.ask(), old.JobID))
 	}
@@ -120,7 +123,7 @@ func (s *Store) setParked(tx kv.Transaction, old *ParkedRow, next ParkedRow) {
 }
 
 // unparking starts reading the row of a job. The function that it returns clears it, if it is there.
-func (s *Store) unparking(tx kv.Transaction, of source, jobID string) func() error {
+func (s *parkedRows) unparking(tx kv.Transaction, of source, jobID string) func() error {
 	if of == (source{}) {
 		return func() error { return nil }
 	}
@@ -157,12 +160,12 @@ func (r *Run) Parking(ctx context.Context, at replicator.Parked) error {
 	return r.update(ctx, func(state *replicator.JobState) {
 		state.Parked = &replicator.Parked{Server: at.Server, Database: at.Database}
 	}, func(tx kv.Transaction, _ *replicator.JobState) error {
-		watched := r.store.watching(tx, at.Server)
-		old, err := r.store.readParked(tx, next.source(), r.job.ID).Await()
+		watched := r.store.parking.watching(tx, at.Server)
+		old, err := r.store.parking.readParked(tx, next.source(), r.job.ID).Await()
 		if err != nil {
 			return err
 		}
-		r.store.setParked(tx, old, next)
+		r.store.parking.setParked(tx, old, next)
 		return watched()
 	})
 }
@@ -221,7 +224,7 @@ func (r *Run) Park(ctx context.Context, change func(*replicator.JobState)) (woke
 			}
 			// Wake writes the row in the transaction that makes the job due, if it is parked. So either that transaction
 			// sees a parked job, or this one sees that the row was woken.
-			waits, err := r.store.waitsForChange(tx, state, r.job.ID)
+			waits, err := r.store.parking.waitsForChange(tx, state, r.job.ID)
 			if err != nil {
 				return time.Time{}, "", err
 			}
@@ -235,106 +238,10 @@ func (r *Run) Park(ctx context.Context, change func(*replicator.JobState)) (woke
 }
 
 // waitsForChange reports whether the row that a state names is there, and was not woken.
-func (s *Store) waitsForChange(tx kv.Transaction, state *replicator.JobState, jobID string) (bool, error) {
+func (s *parkedRows) waitsForChange(tx kv.Transaction, state *replicator.JobState, jobID string) (bool, error) {
 	if state.Parked == nil {
 		return false, nil
 	}
 	row, err := s.readParked(tx, sourceOf(state.Parked), jobID).Await()
 	return row != nil && !row.Woken, err
-}
-
-// ParkedOf returns up to limit rows of a server in the order of database and job id: those after a row, which need not
-// exist, or from the first one if after is the zero value.
-func (s *Store) ParkedOf(ctx context.Context, server string, after ParkedRow, limit int) ([]ParkedRow, error) {
-	all := rows.Range(s.space.Sub("parked", server))
-	if after != (ParkedRow{}) {
-		all.Begin = kv.KeyAfter(s.parkedKey(source{server, after.Database}, after.JobID))
-	}
-	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]ParkedRow, error) {
-		pairs, err := tx.Snapshot().GetRange(all, kv.RangeOptions{Limit: max(limit, 1)}).Slice()
-		if err != nil {
-			return nil, err
-		}
-		found := make([]ParkedRow, len(pairs))
-		for i, pair := range pairs {
-			if found[i], err = s.parseParked(pair); err != nil {
-				return nil, err
-			}
-		}
-		return found, nil
-	})
-}
-
-// Asks returns up to limit rows of a server whose question is due by a time, the earliest first, and when the next one
-// after them is due, which may be in the past. next is zero if there is no other. A row that [Run.Parking] wrote is due
-// five seconds later.
-func (s *Store) Asks(ctx context.Context, server string, by time.Time, limit int) (found []ParkedRow, next time.Time, err error) {
-	index := s.space.Sub("asks", server)
-	limit = max(limit, 1)
-	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
-		found, next = nil, time.Time{}
-		now := tx.Snapshot()
-		pairs, err := now.GetRange(rows.Range(index), kv.RangeOptions{Limit: limit + 1}).Slice()
-		if err != nil {
-			return err
-		}
-		var reads []kv.Future[*ParkedRow]
-		for _, pair := range pairs {
-			e, err := index.Unpack(pair.Key)
-			var ask int64
-			var jobID string
-			if err != nil || len(e) != 2 || !rows.As(e[0], &ask) || !rows.As(e[1], &jobID) {
-				return fmt.Errorf("reading the questions to a server: %w", errors.Join(err, tuple.ErrMalformed))
-			}
-			if len(reads) == limit || ask > by.Unix() {
-				next = time.Unix(ask, 0)
-				break
-			}
-			reads = append(reads, s.readParked(now, source{server, string(pair.Value)}, jobID))
-		}
-		some, err := kv.All(reads)
-		for _, row := range some {
-			if row != nil {
-				found = append(found, *row)
-			}
-		}
-		return err
-	})
-	return found, next, err
-}
-
-// asksAtOnce is the number of rows that one transaction of Ask writes.
-const asksAtOnce = 200
-
-// Ask sets when the sources of some rows are asked next. at is called with each row as it is now, and may be called
-// again. It returns the zero time for a row that is not to be asked, because its server has a feed. Rows that are gone or
-// woken stay as they are.
-func (s *Store) Ask(ctx context.Context, some []ParkedRow, at func(ParkedRow) time.Time) error {
-	for begin := 0; begin < len(some); begin += asksAtOnce {
-		part := some[begin:min(begin+asksAtOnce, len(some))]
-		err := s.db.Transact(ctx, func(tx kv.Transaction) error {
-			reads := make([]kv.Future[*ParkedRow], len(part))
-			for i, row := range part {
-				reads[i] = s.readParked(tx, row.source(), row.JobID)
-			}
-			found, err := kv.All(reads)
-			if err != nil {
-				return err
-			}
-			for _, old := range found {
-				if old == nil || old.Woken {
-					continue
-				}
-				next := *old
-				if next.Ask = at(*old); next.ask() != old.ask() {
-					s.setParked(tx, old, next)
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

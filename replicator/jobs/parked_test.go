@@ -38,14 +38,14 @@ func (b *bundle) park() *jobs.Job {
 
 func (b *bundle) parkedRows() []jobs.ParkedRow {
 	b.Helper()
-	found, err := b.store.ParkedOf(b.Context(), sourceServer, jobs.ParkedRow{}, 100)
+	found, err := b.store.Watches.ParkedOf(b.Context(), sourceServer, jobs.ParkedRow{}, 100)
 	require.NoError(b, err)
 	return found
 }
 
 func (b *bundle) wake(databases ...string) int {
 	b.Helper()
-	n, err := b.store.Wake(b.Context(), sourceServer, databases)
+	n, err := b.store.Watches.Wake(b.Context(), sourceServer, databases)
 	require.NoError(b, err)
 	return n
 }
@@ -102,10 +102,10 @@ func TestWokenBeforeParked(t *testing.T) {
 			require.NoError(b, err, name)
 			assert.True(b, woken, name)
 			assert.Zero(b, b.get(job.ID).Parked(), name)
-			counts, err := b.store.Counts(b.Context())
+			counts, err := b.store.Lists.Counts(b.Context())
 			require.NoError(b, err)
 			assert.Zero(b, counts.Parked, name)
-			waits, err := b.store.Waits(b.Context(), time.Time{})
+			waits, err := b.store.Lists.Waits(b.Context(), time.Time{})
 			require.NoError(b, err)
 			assert.WithinDuration(b, time.Now(), waits.Due, time.Minute)
 		}
@@ -155,7 +155,7 @@ func TestParkedRowGoes(t *testing.T) {
 			"redefined": func(rev string) { b.remove(repdb, "x", b.put(repdb, "x", rev, `"continuous": true, "doc_ids": ["1"]`)) },
 			"deleted":   func(rev string) { b.remove(repdb, "x", rev) },
 			"run now": func(rev string) {
-				before, err := b.store.RunNow(b.Context(), b.jobID(repdb, "x"))
+				before, err := b.store.Requests.RunNow(b.Context(), b.jobID(repdb, "x"))
 				require.NoError(b, err)
 				assert.NotZero(b, before.Parked())
 				assert.Empty(b, b.parkedRows())
@@ -222,18 +222,18 @@ func TestParkedCounts(t *testing.T) {
 		b.replicate(`"continuous": true, "doc_ids": ["y"]`)
 		b.park()
 		b.replicate(`"doc_ids": ["z"]`)
-		counts, err := b.store.Counts(b.Context())
+		counts, err := b.store.Lists.Counts(b.Context())
 		require.NoError(b, err)
 		assert.EqualValues(b, 2, counts.Parked)
 		assert.EqualValues(b, 3, counts.Jobs[replicator.StatePending])
-		shares, err := b.store.Shares(b.Context())
+		shares, err := b.store.Shares.List(b.Context())
 		require.NoError(b, err)
 		require.Len(b, shares, 2)
 		assert.EqualValues(b, 1, shares[0].Parked)
 		assert.EqualValues(b, 1, shares[0].Pending)
 		assert.EqualValues(b, 1, shares[1].Parked)
 		assert.EqualValues(b, 2, shares[1].Pending)
-		list, err := b.store.List(b.Context(), jobs.Filter{States: []replicator.State{replicator.StatePending}}, jobs.ListOptions{Limit: 10})
+		list, err := b.store.Lists.List(b.Context(), jobs.Filter{States: []replicator.State{replicator.StatePending}}, jobs.ListOptions{Limit: 10})
 		require.NoError(b, err)
 		assert.EqualValues(b, 3, list.Total)
 		parked := 0
@@ -243,7 +243,7 @@ func TestParkedCounts(t *testing.T) {
 			}
 		}
 		assert.Equal(b, 2, parked)
-		waits, err := b.store.Waits(b.Context(), time.Time{})
+		waits, err := b.store.Lists.Waits(b.Context(), time.Time{})
 		require.NoError(b, err)
 		assert.WithinDuration(b, time.Now(), waits.Due, time.Minute)
 	})
@@ -259,7 +259,7 @@ func TestWakeMany(t *testing.T) {
 			b.replicate(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i))
 		}
 		for done := 0; done < ofOne+others; {
-			runs, err := b.store.Accept(b.Context(), jobs.AcceptOptions{Count: 50})
+			runs, err := b.store.Runs.Accept(b.Context(), jobs.AcceptOptions{Count: 50})
 			require.NoError(b, err)
 			for _, run := range runs {
 				at := atSource()
@@ -275,7 +275,7 @@ func TestWakeMany(t *testing.T) {
 		}
 		assert.Equal(b, 20, b.wake(databases[:20]...))
 		assert.Equal(b, ofOne+others-20, b.wake(append(databases, sourceDatabase, "none")...))
-		counts, err := b.store.Counts(b.Context())
+		counts, err := b.store.Lists.Counts(b.Context())
 		require.NoError(b, err)
 		assert.Zero(b, counts.Parked)
 		var all []jobs.ParkedRow
@@ -284,7 +284,7 @@ func TestWakeMany(t *testing.T) {
 			if len(all) > 0 {
 				after = all[len(all)-1]
 			}
-			page, err := b.store.ParkedOf(b.Context(), sourceServer, after, 40)
+			page, err := b.store.Watches.ParkedOf(b.Context(), sourceServer, after, 40)
 			require.NoError(b, err)
 			if all = append(all, page...); len(page) < 40 {
 				break
@@ -308,9 +308,9 @@ func TestAsks(t *testing.T) {
 			ids = append(ids, b.park().ID)
 		}
 		when := map[string]time.Time{ids[0]: now.Add(3 * time.Second), ids[1]: now.Add(time.Second), ids[2]: {}, ids[3]: now.Add(time.Minute)}
-		require.NoError(b, b.store.Ask(ctx, b.parkedRows(), func(r jobs.ParkedRow) time.Time { return when[r.JobID] }))
+		require.NoError(b, b.store.Watches.Ask(ctx, b.parkedRows(), func(r jobs.ParkedRow) time.Time { return when[r.JobID] }))
 		asks := func(by time.Time, limit int) (due []string, next time.Time) {
-			rows, next, err := b.store.Asks(ctx, sourceServer, by, limit)
+			rows, next, err := b.store.Watches.Asks(ctx, sourceServer, by, limit)
 			require.NoError(b, err)
 			for _, row := range rows {
 				assert.Equal(b, when[row.JobID], row.Ask)
@@ -337,7 +337,7 @@ func TestAsks(t *testing.T) {
 		before := b.parkedRows()
 		b.cancel(ids[0])
 		require.Equal(b, 3, b.wake(sourceDatabase))
-		require.NoError(b, b.store.Ask(ctx, before, func(jobs.ParkedRow) time.Time { return now }))
+		require.NoError(b, b.store.Watches.Ask(ctx, before, func(jobs.ParkedRow) time.Time { return now }))
 		due, next := asks(now.Add(time.Hour), 10)
 		assert.Empty(b, due)
 		assert.Zero(b, next)
@@ -350,13 +350,13 @@ func TestUnwatch(t *testing.T) {
 		ctx := b.Context()
 		unwatch := func() (ended bool) {
 			require.NoError(b, b.db.Transact(ctx, func(tx kv.Transaction) (err error) {
-				ended, err = b.store.Unwatch(tx, sourceServer)
+				ended, err = b.store.Watches.Unwatch(tx, sourceServer)
 				return err
 			}))
 			return ended
 		}
 		watch := func() *fdbjobs.Held {
-			held, err := b.store.Watches().Accept(ctx, fdbjobs.AcceptOptions{Wait: -1})
+			held, err := b.store.Watches.Queue().Accept(ctx, fdbjobs.AcceptOptions{Wait: -1})
 			require.NoError(b, err)
 			if len(held) == 0 {
 				return nil
@@ -371,7 +371,7 @@ func TestUnwatch(t *testing.T) {
 		require.NotNil(b, held)
 		assert.False(b, unwatch())
 
-		parks, err := b.store.AwaitParked(ctx, sourceServer)
+		parks, err := b.store.Watches.AwaitParked(ctx, sourceServer)
 		require.NoError(b, err)
 		second := b.replicate(`"continuous": true, "doc_ids": ["2"]`)
 		b.park()
@@ -442,7 +442,7 @@ func TestParkingConflicts(t *testing.T) {
 		ctx := t.Context()
 		unwatch := func() (ended bool) {
 			assert.NoError(t, b.db.Transact(ctx, func(tx kv.Transaction) (err error) {
-				ended, err = b.store.Unwatch(tx, sourceServer)
+				ended, err = b.store.Watches.Unwatch(tx, sourceServer)
 				return err
 			}))
 			return ended
@@ -486,7 +486,7 @@ func TestParkingConflicts(t *testing.T) {
 		require.NoError(t, run.Parking(ctx, atSource()))
 		rows := b.parkedRows()
 		control.BeforeCommit(func() {
-			assert.NoError(t, b.store.Ask(ctx, rows, func(jobs.ParkedRow) time.Time { return time.Now().Add(time.Hour) }))
+			assert.NoError(t, b.store.Watches.Ask(ctx, rows, func(jobs.ParkedRow) time.Time { return time.Now().Add(time.Hour) }))
 		})
 		require.NoError(t, run.Start(ctx, "node", "pid"), "its question is put off meanwhile")
 		assert.Empty(t, b.rows("asks"))

@@ -89,7 +89,7 @@ func newParkWorld(t *testing.T, seed uint64, wrap func(kv.Database) kv.Database)
 	}
 	require.NoError(t, w.store.SetTimeout(t.Context(), parkTimeout))
 	require.NoError(t, w.db.Transact(t.Context(), func(tx kv.Transaction) error {
-		return w.store.Watches().SetTimeout(tx, parkTimeout)
+		return w.store.Watches.Queue().SetTimeout(tx, parkTimeout)
 	}))
 	return w
 }
@@ -205,7 +205,7 @@ func (w *parkWorld) replicate(n int) {
 		server+database, n, 100+w.intN(3))
 	request, err := replicator.ParseRequest([]byte(text), replicator.ParseOptions{})
 	require.NoError(w, err)
-	job, err := w.process().jobs.Replicate(w.Context(), request.Replication, nil)
+	job, err := w.process().jobs.Requests.Replicate(w.Context(), request.Replication, nil)
 	w.must(err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -239,7 +239,7 @@ func (w *parkWorld) run() []string {
 		others.Go(func() { w.watcher(ctx) })
 	}
 	for _, p := range w.processes {
-		for _, queue := range []*fdbjobs.Queue{p.jobs.Jobs(), p.jobs.Watches()} {
+		for _, queue := range []*fdbjobs.Queue{p.jobs.Jobs(), p.jobs.Watches.Queue()} {
 			others.Go(func() {
 				_ = queue.RunMonitor(ctx, fdbjobs.MonitorOptions{Failed: func(err error) { w.Errorf("monitor: %v", err) }})
 			})
@@ -305,20 +305,20 @@ func (w *parkWorld) meddler() {
 			w.replicate(n) // perhaps with other options
 		case 1:
 			id := w.anyJob()
-			before, err := w.process().jobs.RunNow(w.Context(), id)
+			before, err := w.process().jobs.Requests.RunNow(w.Context(), id)
 			if w.must(err) && !before.Parked().IsZero() {
 				w.count("run now")
 			}
 		default:
 			id := w.anyJob()
-			job, err := w.process().jobs.Cancel(w.Context(), id)
+			job, err := w.process().jobs.Requests.Cancel(w.Context(), id)
 			if w.must(err) && !job.Parked().IsZero() {
 				w.count("cancelled")
 			}
 			w.mu.Lock()
 			again := w.names[id]
 			w.mu.Unlock()
-			_, err = w.process().jobs.Replicate(w.Context(), again, nil)
+			_, err = w.process().jobs.Requests.Replicate(w.Context(), again, nil)
 			w.must(err)
 		}
 	}
@@ -434,7 +434,7 @@ func (w *parkWorld) park(run *jobs.Run) (ended bool, err error) {
 func (w *parkWorld) watcher(ctx context.Context) {
 	for ctx.Err() == nil {
 		p := w.process()
-		held, err := p.jobs.Watches().Accept(ctx, fdbjobs.AcceptOptions{})
+		held, err := p.jobs.Watches.Queue().Accept(ctx, fdbjobs.AcceptOptions{})
 		if !w.must(err, context.Canceled) {
 			return
 		}
@@ -455,7 +455,7 @@ var errNeeded = errors.New("jobs are parked")
 // unwatch ends a watch that is not needed.
 func (w *parkWorld) unwatch(store *jobs.Store, held *fdbjobs.Held) (ended bool, err error) {
 	err = held.FinishFor(w.Context(), 10*time.Second, nil, func(tx kv.Transaction) error {
-		ended, err := store.Unwatch(tx, held.Job().ID)
+		ended, err := store.Watches.Unwatch(tx, held.Job().ID)
 		if err == nil && !ended {
 			err = errNeeded
 		}
@@ -501,7 +501,7 @@ func (w *parkWorld) watchFeed(ctx context.Context, store *jobs.Store, held *fdbj
 		if err := w.dies("before a wake"); err != nil {
 			return err
 		}
-		n, err := store.Wake(w.Context(), held.Job().ID, databases)
+		n, err := store.Watches.Wake(w.Context(), held.Job().ID, databases)
 		if err != nil {
 			return err
 		}
@@ -533,7 +533,7 @@ func (w *parkWorld) watchFeed(ctx context.Context, store *jobs.Store, held *fdbj
 func (w *parkWorld) compare(store *jobs.Store, server string) error {
 	var after jobs.ParkedRow
 	for {
-		rows, err := store.ParkedOf(w.Context(), server, after, 3)
+		rows, err := store.Watches.ParkedOf(w.Context(), server, after, 3)
 		if err != nil {
 			return err
 		}
@@ -543,7 +543,7 @@ func (w *parkWorld) compare(store *jobs.Store, server string) error {
 				changed = append(changed, row.Database)
 			}
 		}
-		n, err := store.Wake(w.Context(), server, changed)
+		n, err := store.Watches.Wake(w.Context(), server, changed)
 		if err != nil || len(rows) < 3 {
 			return err
 		}
@@ -558,11 +558,11 @@ func (w *parkWorld) compare(store *jobs.Store, server string) error {
 func (w *parkWorld) watchQuestions(ctx context.Context, store *jobs.Store, held *fdbjobs.Held) error {
 	server := held.Job().ID
 	for ctx.Err() == nil {
-		parks, err := store.AwaitParked(w.Context(), server)
+		parks, err := store.Watches.AwaitParked(w.Context(), server)
 		if err != nil {
 			return err
 		}
-		rows, next, err := store.Asks(w.Context(), server, time.Now(), 3)
+		rows, next, err := store.Watches.Asks(w.Context(), server, time.Now(), 3)
 		if err != nil {
 			parks.Cancel()
 			return err
@@ -576,11 +576,11 @@ func (w *parkWorld) watchQuestions(ctx context.Context, store *jobs.Store, held 
 		err = errors.Join(w.dies("asking"), held.Update(w.Context(), nil, nil))
 		if err == nil && len(rows) > 0 {
 			var n int
-			n, err = store.Wake(w.Context(), server, changed)
+			n, err = store.Watches.Wake(w.Context(), server, changed)
 			for range n {
 				w.count("woken by a question")
 			}
-			err = errors.Join(err, w.dies("after an answer"), store.Ask(w.Context(), rows, func(jobs.ParkedRow) time.Time {
+			err = errors.Join(err, w.dies("after an answer"), store.Watches.Ask(w.Context(), rows, func(jobs.ParkedRow) time.Time {
 				return time.Now().Add(time.Duration(1+w.intN(20)) * time.Second)
 			}))
 		}

@@ -68,7 +68,7 @@ func parts(states []replicator.State, labels ...string) []fdbjobs.Part {
 	return out
 }
 
-// parkedParts returns those of some parts that have parked jobs, or those that have others. A nil parked means all.
+// parkedParts selects the parts with parked jobs, or the parts with other jobs. A nil parked selects all.
 func parkedParts(all []fdbjobs.Part, parked *bool) []fdbjobs.Part {
 	if parked == nil {
 		return all

@@ -27,7 +27,7 @@ func (j *Job) DocumentPaused() time.Time {
 
 // putAside queues a job again that is paused, and returns fdbjobs.ErrHalt. A paused job is taken only if its run
 // has died, or has stopped with an unknown result.
-func (s *Store) putAside(ctx context.Context, held *fdbjobs.Held) error {
+func (s *Runs) putAside(ctx context.Context, held *fdbjobs.Held) error {
 	held.SetTag(tagPaused)
 	if err := held.Resubmit(ctx, time.Now().Add(pausedFor), nil, nil); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (s *Store) putAside(ctx context.Context, held *fdbjobs.Held) error {
 }
 
 // setPaused pauses or resumes a job whose definition stays.
-func (s *Store) setPaused(tx kv.Transaction, existing *Job, paused bool, order uint16) error {
+func (s *Documents) setPaused(tx kv.Transaction, existing *Job, paused bool, order uint16) error {
 	job, args, now := *existing, *existing.Args, time.Now()
 	job.Args = &args
 	spec := fdbjobs.Spec{Order: order}
@@ -50,15 +50,15 @@ func (s *Store) setPaused(tx kv.Transaction, existing *Job, paused bool, order u
 		}
 		args.Paused = nil
 	}
-	if err := s.noteEndings(tx, existing.running()); err != nil {
+	if err := s.reservations.noteEndings(tx, existing.running()); err != nil {
 		return err
 	}
 	if existing.Status == fdbjobs.Pending { // the next run looks for changes
-		if err := s.unparking(tx, existing.stored.parked, existing.ID)(); err != nil {
+		if err := s.parking.unparking(tx, existing.stored.parked, existing.ID)(); err != nil {
 			return err
 		}
 	}
-	return s.add(tx, &job, spec, s.naming(tx, job.ID, true))
+	return s.writer.add(tx, &job, spec, s.names.naming(tx, job.ID, true))
 }
 
 // pausedAt returns the pause of a job that is paused now.
@@ -122,16 +122,16 @@ func (r *Run) left(ctx context.Context) error {
 		if mine {
 			err = r.recordLeft(tx, job)
 		} else if job.redefined { // its new state replaces the state of the old definition here, and not when it starts
-			err = r.store.dropRecords(tx, job)
+			err = r.store.records.dropRecords(tx, job)
 		}
 		if err != nil {
 			return err
 		}
-		name := r.store.naming(tx, job.ID, true)
+		name := r.store.names.naming(tx, job.ID, true)
 		if _, err := r.store.jobs.Remove(tx, job.ID); err != nil { // the job layer keeps the state of a pending job
 			return err
 		}
-		return r.store.add(tx, job, spec, name)
+		return r.store.writer.add(tx, job, spec, name)
 	})
 }
 
@@ -158,5 +158,5 @@ func (r *Run) recordLeft(tx kv.Transaction, job *Job) error {
 	if err := r.recordEnd(tx, replicator.RunStopped, &next); err != nil {
 		return err
 	}
-	return r.store.reindex(tx, job.ID, recordOf(&next), append(slices.Clip(r.unsure), job.stored)...)
+	return r.store.records.reindex(tx, job.ID, recordOf(&next), append(slices.Clip(r.unsure), job.stored)...)
 }

@@ -35,10 +35,10 @@ type pause struct {
 	before float64
 }
 
-func (s *Store) pauseKey(owner string) []byte { return s.space.Pack("paused", owner) }
+func (s *usageRows) pauseKey(owner string) []byte { return s.space.Pack("paused", owner) }
 
 // setWeight sets the weight of an owner.
-func (s *Store) setWeight(tx kv.Transaction, owner string, weight float64) error {
+func (s *usageRows) setWeight(tx kv.Transaction, owner string, weight float64) error {
 	before, err := s.jobs.Fair().Weight(tx, owner)
 	if err != nil || before == weight {
 		return err
@@ -53,7 +53,7 @@ func (s *Store) setWeight(tx kv.Transaction, owner string, weight float64) error
 }
 
 // readPause returns whether an owner is paused.
-func (s *Store) readPause(tx kv.ReadTransaction, owner string) (pause, error) {
+func (s *usageRows) readPause(tx kv.ReadTransaction, owner string) (pause, error) {
 	if _, _, ok := ownerDatabase(owner); !ok {
 		return pause{}, nil
 	}
@@ -84,7 +84,7 @@ func parsePause(value []byte) (pause, error) {
 }
 
 // withPause sets whether the database of a job that was read is paused.
-func (s *Store) withPause(tx kv.ReadTransaction, job *Job, err error) (*Job, error) {
+func (s *usageRows) withPause(tx kv.ReadTransaction, job *Job, err error) (*Job, error) {
 	if err != nil {
 		return job, err
 	}

@@ -31,7 +31,7 @@ func TestPauses(t *testing.T) {
 		}
 		set := func(weights map[string]float64) {
 			t.Helper()
-			require.NoError(t, b.store.SetWeights(t.Context(), weights))
+			require.NoError(t, b.store.Shares.SetWeights(t.Context(), weights))
 			b.check()
 		}
 		set(map[string]float64{"a/_replicator": 3})
@@ -43,7 +43,7 @@ func TestPauses(t *testing.T) {
 		for database, ids := range map[string][]string{repdb: {"one"}, "a/_replicator": {"crashes", "ends"}} {
 			for _, id := range ids {
 				is := id == "crashes"
-				job, err := b.store.Document(t.Context(), database, id)
+				job, err := b.store.Lists.Document(t.Context(), database, id)
 				require.NoError(t, err)
 				var since time.Time
 				if is {
@@ -55,7 +55,7 @@ func TestPauses(t *testing.T) {
 			}
 		}
 		for _, opts := range []jobs.ListOptions{{Limit: 10}, {Limit: 10, Order: jobs.ByCrash}} {
-			list, err := b.store.List(t.Context(), jobs.Filter{States: []replicator.State{"crashing"}}, opts)
+			list, err := b.store.Lists.List(t.Context(), jobs.Filter{States: []replicator.State{"crashing"}}, opts)
 			require.NoError(t, err)
 			require.Len(t, list.Jobs, 2)
 			for _, job := range list.Jobs {
@@ -65,7 +65,7 @@ func TestPauses(t *testing.T) {
 		}
 		share := func(database string) *jobs.Share {
 			t.Helper()
-			all, err := b.store.Shares(t.Context())
+			all, err := b.store.Shares.List(t.Context())
 			require.NoError(t, err)
 			for _, s := range all {
 				if s.Database == database {

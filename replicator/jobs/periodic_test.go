@@ -28,7 +28,7 @@ func TestPeriodicJob(t *testing.T) {
 			s.LastRun = &replicator.Stats{DocCounts: replicator.DocCounts{DocsWritten: 7}}
 		}))
 
-		list, err := b.store.ListDocuments(b.Context(), repdb, []replicator.State{replicator.StatePending}, jobs.ListOptions{Limit: 10})
+		list, err := b.store.Lists.ListDocuments(b.Context(), repdb, []replicator.State{replicator.StatePending}, jobs.ListOptions{Limit: 10})
 		require.NoError(b, err)
 		require.Len(b, list.Jobs, 2)
 		assert.EqualValues(b, 2, list.Total)
@@ -39,7 +39,7 @@ func TestPeriodicJob(t *testing.T) {
 		}
 		assert.EqualValues(b, 7, list.Jobs[0].State.Info().LastRun.DocsWritten)
 		assert.LessOrEqual(b, time.Until(list.Jobs[0].NextRun()), time.Hour)
-		counts, err := b.store.Counts(b.Context())
+		counts, err := b.store.Lists.Counts(b.Context())
 		require.NoError(b, err)
 		assert.Equal(b, map[replicator.State]int64{
 			replicator.StatePending: 2, replicator.StateRunning: 0, replicator.StateCrashing: 0, replicator.StateCompleted: 0, replicator.StateFailed: 0,
@@ -47,7 +47,7 @@ func TestPeriodicJob(t *testing.T) {
 		assert.EqualValues(b, 2, counts.Scheduled)
 
 		// Its replication id remains taken.
-		_, err = b.store.Replicate(b.Context(), b.definition(""), nil)
+		_, err = b.store.Requests.Replicate(b.Context(), b.definition(""), nil)
 		var collision *jobs.Collision
 		require.ErrorAs(b, err, &collision)
 		assert.Equal(b, nightly, collision.JobID)

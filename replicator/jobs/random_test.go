@@ -104,7 +104,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		var err error
 		p.jobs, err = jobs.Open(t.Context(), faulty, p.layer, opts)
 		require.NoError(t, err)
-		p.docs = docstore.Open(faulty, docsPrefix, docstore.Options{Hooks: p.jobs.Hooks(replicator.ParseOptions{})})
+		p.docs = docstore.Open(faulty, docsPrefix, docstore.Options{Hooks: p.jobs.Documents.Hooks(replicator.ParseOptions{})})
 		t.Cleanup(p.docs.Close)
 		w.processes = append(w.processes, p)
 	}
@@ -158,7 +158,7 @@ func (w *world) run() {
 	}
 	for _, p := range w.processes {
 		others.Go(func() {
-			_ = upkeep.Run(ctx, p.db, p.layer, p.jobs.Tasks(), w.failed)
+			_ = upkeep.Run(ctx, p.db, p.layer, p.jobs.Upkeep.Tasks(), w.failed)
 		})
 		others.Go(func() {
 			_ = p.jobs.Jobs().RunMonitor(ctx, fdbjobs.MonitorOptions{Failed: func(err error) { w.failed("monitor", err) }})
@@ -207,13 +207,13 @@ func (w *world) writer() {
 		w.pause(200 * time.Millisecond)
 		p, id := pick(w, w.processes), fmt.Sprint("d", w.intN(worldDocs))
 		if w.intN(10) == 0 {
-			n, err := p.jobs.Wake(w.Context(), sourceServer, []string{sourceDatabase})
+			n, err := p.jobs.Watches.Wake(w.Context(), sourceServer, []string{sourceDatabase})
 			if w.must(err) && n > 0 {
 				w.count("woken")
 			}
 		}
 		if w.intN(10) == 0 {
-			_, err := p.jobs.Replicate(w.Context(), w.definition(fmt.Sprintf(`"doc_ids": ["%d"]`, w.intN(8))), nil)
+			_, err := p.jobs.Requests.Replicate(w.Context(), w.definition(fmt.Sprintf(`"doc_ids": ["%d"]`, w.intN(8))), nil)
 			w.must(ignoreCollision(err))
 			continue
 		}

@@ -89,13 +89,16 @@ func slotAt(t time.Time, length time.Duration) slot {
 	return slot{length, t.Unix() / int64(length/time.Second)}
 }
 
-func (s *Store) ratesOf(length time.Duration) tuple.Subspace {
+// Rates keeps what the nodes did. The scheduler records it, and the HTTP interface reads it.
+type Rates struct{ *core }
+
+func (s *Rates) ratesOf(length time.Duration) tuple.Subspace {
 	return s.space.Sub("rates", int64(length/time.Second))
 }
 
 // Recorder records what one process does.
 type Recorder struct {
-	store   *Store
+	store   *Rates
 	process string
 
 	mu      sync.Mutex
@@ -106,7 +109,7 @@ type Recorder struct {
 }
 
 // NewRecorder returns a Recorder for this process.
-func (s *Store) NewRecorder() *Recorder {
+func (s *Rates) NewRecorder() *Recorder {
 	return &Recorder{store: s, process: rand.Text(), unsaved: map[slot]struct{}{}, work: map[slot]*Work{}}
 }
 
@@ -164,7 +167,7 @@ func (r *Recorder) Record(ctx context.Context, at time.Time, w Work) error {
 // Rates returns what all nodes did from a time on, in each of n steps of whole slots of that length,
 // FineSlot or CoarseSlot. since is the beginning of a slot. A step of the last twenty seconds may
 // be incomplete.
-func (s *Store) Rates(ctx context.Context, length time.Duration, since time.Time, step time.Duration, n int) ([]Work, error) {
+func (s *Rates) Read(ctx context.Context, length time.Duration, since time.Time, step time.Duration, n int) ([]Work, error) {
 	const atOnce = 2_000
 	steps, first, inStep := make([]Work, n), slotAt(since, length).number, int64(step/length)
 	all := s.ratesOf(length)

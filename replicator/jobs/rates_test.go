@@ -18,10 +18,10 @@ func TestRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)
 		began := time.Now().Truncate(jobs.CoarseSlot)
-		one, two := b.store.NewRecorder(), b.store.NewRecorder()
+		one, two := b.store.Rates.NewRecorder(), b.store.Rates.NewRecorder()
 		written := func(length, step time.Duration, since time.Time, n int) []int64 {
 			t.Helper()
-			steps, err := b.store.Rates(b.Context(), length, since, step, n)
+			steps, err := b.store.Rates.Read(b.Context(), length, since, step, n)
 			require.NoError(t, err)
 			out := make([]int64, n)
 			for i, w := range steps {

@@ -58,12 +58,16 @@ func (c *Collision) Explain(to *Job) string {
 	return subject + fmt.Sprintf(" already started, triggered by document `%s` from db `%s`", c.DocID, c.Database)
 }
 
-func (s *Store) reservationKey(replicationID string) []byte {
+// reservations are the rows that say which job has a replication id, and which run must end before another one may begin with it
+// (endings.go).
+type reservations struct{ *core }
+
+func (s *reservations) reservationKey(replicationID string) []byte {
 	return s.space.Pack("replication_ids", replicationID)
 }
 
 // reserve reserves a replication id for a job. The error is a *Collision if another job holds it.
-func (s *Store) reserve(tx kv.Transaction, replicationID, jobID string) error {
+func (s *reservations) reserve(tx kv.Transaction, replicationID, jobID string) error {
 	key := s.reservationKey(replicationID)
 	reserved, err := tx.Get(key).Await()
 	if err != nil || string(reserved) == jobID {
@@ -93,7 +97,7 @@ func (s *Store) reserve(tx kv.Transaction, replicationID, jobID string) error {
 // reserveFree reserves a replication id for a job, unless there is a reservation of it. It does not
 // check whether that holds: one transaction may add several jobs, and cannot read a job that it has
 // added.
-func (s *Store) reserveFree(tx kv.Transaction, replicationID, jobID string) error {
+func (s *reservations) reserveFree(tx kv.Transaction, replicationID, jobID string) error {
 	if replicationID == "" {
 		return nil
 	}
@@ -106,7 +110,7 @@ func (s *Store) reserveFree(tx kv.Transaction, replicationID, jobID string) erro
 }
 
 // releaseExcept releases the job's replication ids, except keep.
-func (s *Store) releaseExcept(tx kv.Transaction, job *Job, keep string) error {
+func (s *reservations) releaseExcept(tx kv.Transaction, job *Job, keep string) error {
 	var reservations []reservation
 	for _, id := range []string{job.State.ReplicationID, job.Args.ReplicationID} {
 		if id != keep {
@@ -120,7 +124,7 @@ func (s *Store) releaseExcept(tx kv.Transaction, job *Job, keep string) error {
 type reservation struct{ replicationID, jobID string }
 
 // release removes reservations that are still the job's.
-func (s *Store) release(tx kv.Transaction, reservations ...reservation) error {
+func (s *reservations) release(tx kv.Transaction, reservations ...reservation) error {
 	reads := make([]kv.Future[[]byte], len(reservations))
 	for i, r := range reservations {
 		if r.replicationID != "" {
@@ -140,4 +144,28 @@ func (s *Store) release(tx kv.Transaction, reservations ...reservation) error {
 		}
 	}
 	return nil
+}
+
+// resolve returns the job with that job id or replication id.
+func (s *reservations) resolve(tx kv.ReadTransaction, id string) (*Job, error) {
+	if len(id) > fdbjobs.MaxNameSize {
+		return nil, ErrNotFound // too long for a key
+	}
+	reserved := tx.Get(s.reservationKey(id))
+	job, err := s.read(tx, id)
+	if !errors.Is(err, ErrNotFound) {
+		return job, err
+	}
+	jobID, err := reserved.Await()
+	if err != nil {
+		return nil, err
+	}
+	if jobID == nil {
+		return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
+	}
+	job, err = s.read(tx, string(jobID))
+	if err == nil && !job.has(id) {
+		return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
+	}
+	return job, err
 }

@@ -19,7 +19,7 @@ import (
 // Run is a job that this node holds. Its methods must not be called concurrently. Methods that
 // write return fdbjobs.ErrHalt if the job is no longer held; then nothing was written.
 type Run struct {
-	store *Store
+	store *Runs
 	held  *fdbjobs.Held
 	job   *Job
 	gone  bool // the job's database or document no longer exists
@@ -70,7 +70,7 @@ func (r *Run) drop(ctx context.Context) error {
 			return nil
 		}
 		job.held = holding{} // this run has ended
-		return r.store.remove(tx, job)
+		return r.store.writer.remove(tx, job)
 	})
 	if err != nil {
 		return err
@@ -110,14 +110,14 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 			return err
 		}
 		if lost {
-			return r.store.setRun(tx, r.job.ID, state.Runs, replicator.EndedRun{
+			return r.store.records.setRun(tx, r.job.ID, state.Runs, replicator.EndedRun{
 				Start: before.StartTime, End: before.LastUpdated, Outcome: replicator.RunLost, Node: before.Node,
 			})
 		}
 		if !r.job.redefined || r.job.Transient() {
 			return nil
 		}
-		return r.store.dropRecords(tx, r.job) // of the old definition
+		return r.store.records.dropRecords(tx, r.job) // of the old definition
 	})
 	r.started = err == nil
 	return err
@@ -135,7 +135,7 @@ func (r *Run) recordEnd(tx kv.Transaction, outcome replicator.Outcome, state *re
 	if outcome == replicator.RunStopped && len(state.History) > 0 {
 		reason = state.History[0].Reason
 	}
-	return r.store.setRun(tx, r.job.ID, state.Runs, replicator.EndedRun{
+	return r.store.records.setRun(tx, r.job.ID, state.Runs, replicator.EndedRun{
 		Start: state.StartTime, End: state.LastUpdated, Outcome: outcome, Node: state.Node,
 		DocCounts: r.copied, Reason: reason,
 	})
@@ -196,7 +196,7 @@ func (r *Run) Identify(ctx context.Context, id replicator.ID) error {
 			r.tenure.identified()
 			return nil
 		}
-		waited, err = r.store.awaitEnding(ctx, id.String(), r.Heartbeat(), func() error {
+		waited, err = r.store.reservations.awaitEnding(ctx, id.String(), r.Heartbeat(), func() error {
 			if err := r.Update(ctx, unchanged); errors.Is(err, fdbjobs.ErrHalt) {
 				return err
 			}
@@ -218,14 +218,14 @@ func (r *Run) identify(ctx context.Context, name string, waited []byte) (begins 
 	}
 	writeDocument := r.liveStateWriter()
 	err = r.update(ctx, change, func(tx kv.Transaction, state *replicator.JobState) error {
-		if err := r.store.releaseExcept(tx, r.job, name); err != nil {
+		if err := r.store.reservations.releaseExcept(tx, r.job, name); err != nil {
 			return err
 		}
-		if err := r.store.reserve(tx, name, r.job.ID); err != nil {
+		if err := r.store.reservations.reserve(tx, name, r.job.ID); err != nil {
 			return err
 		}
 		var err error
-		if begins, err = r.store.mayBegin(tx, name, waited); err != nil {
+		if begins, err = r.store.reservations.mayBegin(tx, name, waited); err != nil {
 			return err
 		}
 		return writeDocument(tx, state)
@@ -427,7 +427,7 @@ func (r *Run) write(
 // time, the row of a mirror's database, the job's rows in the indexes of troubles.go, and the end of its row of a parked
 // job.
 func (r *Run) account(tx kv.Transaction, c charge, state *replicator.JobState) error {
-	r.store.charge(tx, c)
+	r.store.usage.charge(tx, c)
 	if err := r.followed(tx, state); err != nil {
 		return err
 	}
@@ -435,7 +435,7 @@ func (r *Run) account(tx kv.Transaction, c charge, state *replicator.JobState) e
 	if now.crashing.Equal(was.crashing) && now.stuck.Equal(was.stuck) && now.behind.Equal(was.behind) && now.parked == was.parked && len(r.unsure) == 0 {
 		return nil
 	}
-	return r.store.reindex(tx, r.job.ID, now, append(slices.Clip(r.unsure), was)...)
+	return r.store.records.reindex(tx, r.job.ID, now, append(slices.Clip(r.unsure), was)...)
 }
 
 // settle makes the writes that follow from the end of a job. The job is no longer in the index of
@@ -448,12 +448,12 @@ func (r *Run) settle(tx kv.Transaction, c charge, outcome replicator.Outcome, st
 		return err
 	}
 	if r.job.IsMirror() {
-		return r.store.endMirror(tx, r.job)
+		return r.store.mirrors.endMirror(tx, r.job)
 	}
 	if state.Stats.DocWriteFailures == 0 {
 		return nil
 	}
-	return r.store.clearRefusal(tx, r.job.ID)
+	return r.store.records.clearRefusal(tx, r.job.ID)
 }
 
 // mayHaveCommitted reports whether a write that failed with err may have been committed. Later

@@ -149,7 +149,7 @@ func TestAcceptedAfterACrashButNotStarted(t *testing.T) {
 		<-requeued
 		stop()
 		state := b.get(b.jobID(repdb, "a")).Condition()
-		list, err := b.store.ListDocuments(b.Context(), repdb, []replicator.State{state}, jobs.ListOptions{Limit: 10})
+		list, err := b.store.Lists.ListDocuments(b.Context(), repdb, []replicator.State{state}, jobs.ListOptions{Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, list.Jobs, 1)
 		require.Equal(t, state, list.Jobs[0].Condition())
@@ -241,7 +241,7 @@ func TestReplacedDefinitionWithAnotherReplicationID(t *testing.T) {
 		r := b.definition("")
 		r.Source.Headers = []replicator.Header{{Name: header, Value: "1"}}
 		r.Source.Password += header
-		job, err := b.store.Replicate(t.Context(), r, nil)
+		job, err := b.store.Requests.Replicate(t.Context(), r, nil)
 		require.NoError(t, err)
 		return job
 	}
@@ -254,7 +254,7 @@ func TestReplacedDefinitionWithAnotherReplicationID(t *testing.T) {
 		require.Equal(t, first.ID, b.get(name).ID)
 	}
 	alice := "alice"
-	_, err := b.store.Replicate(t.Context(), second.Args.Replication, &alice)
+	_, err := b.store.Requests.Replicate(t.Context(), second.Args.Replication, &alice)
 	var collision *jobs.Collision
 	require.ErrorAs(t, err, &collision, "the new id is the job's before its next run")
 
@@ -264,7 +264,7 @@ func TestReplacedDefinitionWithAnotherReplicationID(t *testing.T) {
 	require.NoError(t, run.Identify(t.Context(), name))
 	b.gone(first.Args.ReplicationID)
 	b.cancel(second.Args.ReplicationID)
-	_, err = b.store.Replicate(t.Context(), second.Args.Replication, &alice)
+	_, err = b.store.Requests.Replicate(t.Context(), second.Args.Replication, &alice)
 	require.NoError(t, err)
 }
 
@@ -365,7 +365,7 @@ func TestCommitsOfUnknownResult(t *testing.T) {
 		b := setup(t)
 		var job *jobs.Job
 		repeat(b, func() (err error) {
-			job, err = b.store.Replicate(t.Context(), b.definition(""), nil)
+			job, err = b.store.Requests.Replicate(t.Context(), b.definition(""), nil)
 			return err
 		})
 		requireCounts(b, 1, 0, 0)
@@ -376,7 +376,7 @@ func TestCommitsOfUnknownResult(t *testing.T) {
 		t.Parallel()
 		b, run := held(t)
 		repeat(b, func() error {
-			_, err := b.store.Replicate(t.Context(), b.definition(`"filter": "f/t", "worker_processes": 2`), nil)
+			_, err := b.store.Requests.Replicate(t.Context(), b.definition(`"filter": "f/t", "worker_processes": 2`), nil)
 			return err
 		})
 		requireCounts(b, 0, 1, 0)
@@ -391,14 +391,14 @@ func TestCommitsOfUnknownResult(t *testing.T) {
 		require.NoError(t, run.Complete(t.Context(), nil))
 		first := run.Job().Args.Life
 		repeat(b, func() error {
-			again, err := b.store.Replicate(t.Context(), b.definition(`"filter": "f/t"`), nil)
+			again, err := b.store.Requests.Replicate(t.Context(), b.definition(`"filter": "f/t"`), nil)
 			if err == nil {
 				require.NotEqual(t, first, again.Args.Life)
 			}
 			return err
 		})
 		requireCounts(b, 1, 0, 0)
-		_, err := b.store.Await(t.Context(), run.Job().ID, first)
+		_, err := b.store.Requests.Await(t.Context(), run.Job().ID, first)
 		require.NoError(t, err)
 	})
 	t.Run("Cancel", func(t *testing.T) {
@@ -406,7 +406,7 @@ func TestCommitsOfUnknownResult(t *testing.T) {
 		b := setup(t)
 		job := b.replicate("")
 		repeat(b, func() error {
-			cancelled, err := b.store.Cancel(t.Context(), job.ReplicationID())
+			cancelled, err := b.store.Requests.Cancel(t.Context(), job.ReplicationID())
 			if err == nil {
 				require.Equal(t, job.ID, cancelled.ID)
 			}
@@ -470,7 +470,7 @@ func TestCommitsOfUnknownResult(t *testing.T) {
 		require.NoError(t, b.accept().Stop(t.Context(), nil))
 		require.NoError(t, b.accept().Crash(t.Context(), time.Now(), 1, "", "boom"))
 		require.NoError(t, b.accept().Complete(t.Context(), nil))
-		ended, err := b.store.Await(t.Context(), job.ID, job.Args.Life)
+		ended, err := b.store.Requests.Await(t.Context(), job.ID, job.Args.Life)
 		require.NoError(t, err)
 		require.Equal(t, []string{"stopped", "started", "crashed", "started", "stopped", "started", "added"}, eventTypes(ended))
 		requireCounts(b, 0, 0, 1)
@@ -540,7 +540,7 @@ func TestRunNow(t *testing.T) {
 		require.NoError(b, b.accept().Crash(b.Context(), time.Now().Add(time.Hour), 5, "", "no"))
 		require.EqualValues(b, 1, waiting())
 		for _, doc := range []string{"crashing", "nightly"} {
-			job, err := b.store.RunNow(b.Context(), b.jobID(repdb, doc))
+			job, err := b.store.Requests.RunNow(b.Context(), b.jobID(repdb, doc))
 			require.NoError(b, err)
 			require.Equal(b, job.State, b.get(job.ID).State)
 			require.Equal(b, job.Condition(), b.get(job.ID).Condition())
@@ -551,13 +551,13 @@ func TestRunNow(t *testing.T) {
 				require.Equal(b, 5, run.Job().State.ErrorCount)
 				require.False(b, run.Job().State.CrashingSince.IsZero())
 			}
-			_, err = b.store.RunNow(b.Context(), job.ID)
+			_, err = b.store.Requests.RunNow(b.Context(), job.ID)
 			require.NoError(b, err)
 			require.NoError(b, run.Complete(b.Context(), nil))
 		}
-		_, err := b.store.RunNow(b.Context(), b.jobID(repdb, "crashing"))
+		_, err := b.store.Requests.RunNow(b.Context(), b.jobID(repdb, "crashing"))
 		require.ErrorIs(b, err, jobs.ErrEnded)
-		_, err = b.store.RunNow(b.Context(), "none")
+		_, err = b.store.Requests.RunNow(b.Context(), "none")
 		require.ErrorIs(b, err, jobs.ErrNotFound)
 	})
 }

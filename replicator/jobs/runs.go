@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -20,37 +19,24 @@ import (
 // MaxRuns is the most runs of a job that are kept.
 const MaxRuns = 20
 
-func (s *Store) runKey(jobID string, n int64) []byte { return s.space.Pack("runs", jobID, n%MaxRuns) }
+// jobRecords are the rows of a job that record what its runs did: the runs, failures.go, and the times in troubles.go.
+type jobRecords struct {
+	*core
+	parking *parkedRows
+}
+
+func (s *jobRecords) runKey(jobID string, n int64) []byte {
+	return s.space.Pack("runs", jobID, n%MaxRuns)
+}
 
 // setRun records the nth run of a job.
-func (s *Store) setRun(tx kv.Transaction, jobID string, n int64, run replicator.EndedRun) error {
+func (s *jobRecords) setRun(tx kv.Transaction, jobID string, n int64, run replicator.EndedRun) error {
 	text, err := json.Marshal(run)
 	if err != nil {
 		return fmt.Errorf("writing a run of the replication job %q: %w", jobID, err)
 	}
 	tx.Set(s.runKey(jobID, n), text)
 	return nil
-}
-
-// Runs returns the latest runs of a job that have ended, at most MaxRuns, the newest first.
-func (s *Store) Runs(ctx context.Context, job *Job) ([]json.RawMessage, error) {
-	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]json.RawMessage, error) {
-		var reads []kv.Future[[]byte]
-		for n := job.State.Runs; n > max(job.State.Runs-MaxRuns, 0); n-- {
-			reads = append(reads, tx.Snapshot().Get(s.runKey(job.ID, n)))
-		}
-		runs := make([]json.RawMessage, 0, len(reads))
-		for _, read := range reads {
-			text, err := read.Await()
-			if err != nil {
-				return nil, err
-			}
-			if text != nil { // the job may have been removed since
-				runs = append(runs, text)
-			}
-		}
-		return runs, nil
-	})
 }
 
 // record is what a stored state says about other rows of its job.
@@ -67,7 +53,7 @@ func recordOf(state *replicator.JobState) record {
 }
 
 // clearRecord clears these rows of a job that is removed, except the row of a parked job.
-func (s *Store) clearRecord(tx kv.Transaction, jobID string, r record) {
+func (s *jobRecords) clearRecord(tx kv.Transaction, jobID string, r record) {
 	s.retime(tx, jobID, record{}, r)
 	// The result of a write may be unknown to its run: there may be one more row.
 	for n := int64(1); n <= min(r.runs+1, MaxRuns); n++ {
@@ -76,11 +62,35 @@ func (s *Store) clearRecord(tx kv.Transaction, jobID string, r record) {
 }
 
 // dropRecords removes what is stored about the runs of a job that is removed, or has another definition.
-func (s *Store) dropRecords(tx kv.Transaction, job *Job) error {
-	unpark := s.unparking(tx, job.stored.parked, job.ID)
+func (s *jobRecords) dropRecords(tx kv.Transaction, job *Job) error {
+	unpark := s.parking.unparking(tx, job.stored.parked, job.ID)
 	s.clearRecord(tx, job.ID, job.stored)
 	if err := unpark(); err != nil {
 		return err
 	}
 	return s.dropFailures(tx, job.ID)
+}
+
+// endKeys are the keys of the life before the current one, and of its last state. They are for
+// waiters that have not seen its end yet.
+func (s *jobRecords) endKeys(jobID string) (life, state []byte) {
+	return s.space.Pack("ended", jobID, "life"), s.space.Pack("ended", jobID, "state")
+}
+
+// keepEnd stores the end of a job that is added again.
+func (s *jobRecords) keepEnd(tx kv.Transaction, job *Job) error {
+	text, err := json.Marshal(job.State)
+	if err != nil {
+		return fmt.Errorf("writing the state of the replication job %q: %w", job.ID, err)
+	}
+	life, state := s.endKeys(job.ID)
+	tx.Set(life, []byte(job.Args.Life))
+	tx.Set(state, text)
+	return nil
+}
+
+func (s *jobRecords) forgetEnd(tx kv.Transaction, jobID string) {
+	life, state := s.endKeys(jobID)
+	tx.Clear(life)
+	tx.Clear(state)
 }

@@ -18,7 +18,7 @@ import (
 // outcomes returns the latest runs of a job, the newest first, and checks that they lie in this order.
 func (b *bundle) outcomes(id string) (out []string) {
 	b.Helper()
-	runs, err := b.store.Runs(b.Context(), b.get(id))
+	runs, err := b.store.Lists.Runs(b.Context(), b.get(id))
 	require.NoError(b, err)
 	var later replicator.EndedRun
 	for i, text := range runs {
@@ -102,7 +102,7 @@ func TestRunsOfTransientJobs(t *testing.T) {
 		require.NoError(t, b.accept().Complete(b.Context(), nil))
 		require.Equal(t, []string{"completed 0 ", "failed 0 one"}, b.outcomes(id))
 		<-time.After(2 * time.Minute)
-		for _, task := range b.store.Tasks() {
+		for _, task := range b.store.Upkeep.Tasks() {
 			require.NoError(t, task.Run(context.Background(), nil))
 		}
 		b.gone(id)

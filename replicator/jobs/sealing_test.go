@@ -27,7 +27,7 @@ func (b *bundle) withKeys(keys *sealed.Keys) *bundle {
 	other.store, err = jobs.Open(b.Context(), b.db, other.layer, jobs.Options{UUID: serverUUID, Documents: docsPrefix, Sealer: keys})
 	require.NoError(b, err)
 	other.docs = docstore.Open(b.db, docsPrefix, docstore.Options{
-		Hooks: other.store.Hooks(replicator.ParseOptions{}), Sealer: keys, Sealed: jobs.SealedDatabase,
+		Hooks: other.store.Documents.Hooks(replicator.ParseOptions{}), Sealer: keys, Sealed: jobs.SealedDatabase,
 	})
 	b.Cleanup(other.docs.Close)
 	return other
@@ -67,7 +67,7 @@ func TestSealedJobs(t *testing.T) {
 		job := b.get(transient.ID)
 		require.Equal(b, "relax-2", job.Args.Replication.Source.Password)
 		require.Equal(b, "relax-3", job.Args.Replication.Source.Headers[0].Value)
-		list, err := b.store.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10})
+		list, err := b.store.Lists.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10})
 		require.NoError(b, err)
 		require.Len(b, list.Jobs, 3)
 		for _, job := range list.Jobs {
@@ -104,14 +104,14 @@ func TestJobWithoutTheKey(t *testing.T) {
 		has.put("_replicator", "doc", "", secretMembers)
 		id := has.jobID("_replicator", "doc")
 		other := hasNot.replicate("")
-		found, err := hasNot.store.List(t.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Query: id})
+		found, err := hasNot.store.Lists.List(t.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Query: id})
 		require.NoError(t, err)
 		require.Len(t, found.Jobs, 1, "lists have what is not sealed")
 
 		var runs []*jobs.Run
 		var failed error
 		for len(runs) == 0 {
-			found, err := hasNot.store.Accept(t.Context(), jobs.AcceptOptions{Count: 2})
+			found, err := hasNot.store.Runs.Accept(t.Context(), jobs.AcceptOptions{Count: 2})
 			runs = append(runs, found...)
 			if err != nil {
 				failed = err
@@ -127,13 +127,13 @@ func TestJobWithoutTheKey(t *testing.T) {
 		require.Contains(t, job.State.Error, `sealed with the key "a"`)
 		require.Equal(t, "crashed", job.State.History[0].Type)
 		for _, err := range []error{
-			func() error { _, err := hasNot.store.Get(t.Context(), id); return err }(),
-			func() error { _, err := hasNot.store.Await(t.Context(), id, ""); return err }(),
-			func() error { _, err := hasNot.store.Document(t.Context(), "_replicator", "doc"); return err }(),
+			func() error { _, err := hasNot.store.Lists.Get(t.Context(), id); return err }(),
+			func() error { _, err := hasNot.store.Requests.Await(t.Context(), id, ""); return err }(),
+			func() error { _, err := hasNot.store.Lists.Document(t.Context(), "_replicator", "doc"); return err }(),
 		} {
 			require.ErrorIs(t, err, fdbjobs.ErrSealed)
 		}
-		list, err := hasNot.store.List(t.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10})
+		list, err := hasNot.store.Lists.List(t.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10})
 		require.NoError(t, err, "lists are without definitions")
 		require.Len(t, list.Jobs, 2)
 
@@ -166,7 +166,7 @@ func TestJobsWhoseKeyIsLostAreReplaced(t *testing.T) {
 	now.put(repdb, "changed", changed, `"doc_ids": ["z"]`)
 	now.remove(repdb, "deleted", deleted)
 	require.Equal(t, posted.ID, now.replicate(`"doc_ids": ["y"]`).ID)
-	list, err := now.store.List(t.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10})
+	list, err := now.store.Lists.List(t.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, list.Jobs, 2)
 	for _, id := range []string{now.jobID(repdb, "changed"), posted.ID} {

@@ -43,13 +43,13 @@ func nameAt(p fdbjobs.Position) (n name, ok bool) {
 
 // searching returns what a search for a text, in lower case, reads from a position on, one after the other, and where the
 // first one begins.
-func (s *Store) searching(ctx context.Context, lower string, after fdbjobs.Position) ([]pageRead, fdbjobs.Position, error) {
+func (s *pages) searching(ctx context.Context, lower string, after fdbjobs.Position) ([]pageRead, fdbjobs.Position, error) {
 	_, inIndex := nameAt(after)
 	inRest := strings.HasPrefix(after.Owner, restMark)
 	if after != (fdbjobs.Position{}) && !inIndex && !inRest {
 		return []pageRead{s.page}, after, nil // it has begun without the index
 	}
-	all, err := kv.TransactValue(ctx, s.db, s.hasNames)
+	all, err := kv.TransactValue(ctx, s.db, s.names.hasNames)
 	switch {
 	case err != nil:
 		return nil, after, err
@@ -62,7 +62,7 @@ func (s *Store) searching(ctx context.Context, lower string, after fdbjobs.Posit
 }
 
 // named returns the pageRead of the jobs with a name that begins with a text, in lower case.
-func (s *Store) named(lower string) pageRead {
+func (s *pages) named(lower string) pageRead {
 	return func(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n int) (out page, err error) {
 		found, err := s.readNamed(tx, lower, after, n)
 		if err != nil {
@@ -110,7 +110,7 @@ func (r namedRow) finds(job *Job, lower string) bool {
 }
 
 // readNamed reads up to n rows of the index after a position, with names that begin with a text.
-func (s *Store) readNamed(tx kv.ReadTransaction, lower string, after fdbjobs.Position, n int) (found []namedRow, err error) {
+func (s *pages) readNamed(tx kv.ReadTransaction, lower string, after fdbjobs.Position, n int) (found []namedRow, err error) {
 	last, begun := nameAt(after)
 	for _, kind := range nameKinds {
 		if begun && kind < last.kind {
@@ -119,7 +119,7 @@ func (s *Store) readNamed(tx kv.ReadTransaction, lower string, after fdbjobs.Pos
 		packed := s.space.Pack("named", kind, lower)
 		r := kv.PrefixRange(packed[:len(packed)-1]) // without the end of the text
 		if begun && kind == last.kind {
-			r.Begin = kv.KeyAfter(s.namedKey(last, after.ID))
+			r.Begin = kv.KeyAfter(s.names.namedKey(last, after.ID))
 		}
 		pairs, err := tx.GetRange(r, kv.RangeOptions{Limit: n - len(found)}).Slice()
 		if err != nil {
@@ -145,7 +145,7 @@ func (s *Store) readNamed(tx kv.ReadTransaction, lower string, after fdbjobs.Pos
 }
 
 // unnamed returns the pageRead of the jobs that named does not find, of all jobs.
-func (s *Store) unnamed(lower string) pageRead {
+func (s *pages) unnamed(lower string) pageRead {
 	return func(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n int) (page, error) {
 		after.Owner = strings.TrimPrefix(after.Owner, restMark)
 		out, err := s.page(tx, l, after, n)

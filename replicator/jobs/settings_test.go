@@ -51,7 +51,7 @@ func TestTransientJobsAreKeptForTheirRequests(t *testing.T) {
 		b := setup(t, jobs.Options{Settings: func() jobs.Settings { return jobs.Settings{MaxHistory: 10} }})
 		posted := b.replicate("")
 		require.NoError(t, b.accept().Complete(t.Context(), nil))
-		ended, err := b.store.Await(t.Context(), posted.ID, posted.Args.Life)
+		ended, err := b.store.Requests.Await(t.Context(), posted.ID, posted.Args.Life)
 		require.NoError(t, err)
 		require.Equal(t, replicator.StateCompleted, ended.Condition())
 		time.Sleep(jobs.LeastMaxAge - 2*time.Second) // ends are in whole seconds
@@ -71,7 +71,7 @@ func TestHooksWhoseOptionsChange(t *testing.T) {
 	var allowed atomic.Pointer[replicator.ParseOptions]
 	allowed.Store(new(replicator.ParseOptions))
 	docs := docstore.Open(b.db, docsPrefix, docstore.Options{
-		Hooks: b.store.HooksFor(func() replicator.ParseOptions { return *allowed.Load() }),
+		Hooks: b.store.Documents.HooksFor(func() replicator.ParseOptions { return *allowed.Load() }),
 	})
 	defer docs.Close()
 	db, err := docs.Database(t.Context(), repdb)
@@ -97,7 +97,7 @@ func TestCounts(t *testing.T) {
 	require.NoError(t, b.accept().Complete(t.Context(), nil))
 	require.NoError(t, b.accept().Fail(t.Context(), "error", "no"))
 	b.accept()
-	counts, err := b.store.Counts(t.Context())
+	counts, err := b.store.Lists.Counts(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, map[replicator.State]int64{
 		replicator.StatePending: 1, replicator.StateRunning: 1, replicator.StateCrashing: 1,

@@ -21,7 +21,7 @@ import (
 //   - The weight of an owner is its shares in [replicator.shares] divided by 100, config.DefaultShares. Users, and
 //     databases that are not listed, have the weight 1. A weight of 0 is a pause (pauses.go).
 //   - The usage of an owner is the running time of its jobs, in milliseconds. Each write of a job's state charges it
-//     (usage.go). It is multiplied by usage_coeff, 0.5, each interval_sec, 15 seconds, by one node ([Store.RollUp]).
+//     (usage.go). It is multiplied by usage_coeff, 0.5, each interval_sec, 15 seconds, by one node ([Shares.RollUp]).
 //   - Each running job counts in addition, by what [Decay.running] returns.
 //
 // Who is served: when a slot is free, the owner with the lowest usage per weight whose jobs are due, and within it the job
@@ -31,7 +31,7 @@ import (
 // Who yields: when no slot is free, continuous jobs that have run for min_run_time_sec, 60 seconds, at most max_churn, 100,
 // each interval_sec on each node (rotation.go of the scheduler). The owner with the highest usage per weight gives up a job,
 // if it then still has at least the usage of the owner that is served. If no owner has too much, each owner's jobs take
-// turns. When max_jobs is lowered, the jobs of the owners with the most usage stop first ([Store.Yield]).
+// turns. When max_jobs is lowered, the jobs of the owners with the most usage stop first ([Runs.Yield]).
 //
 // What is only shown: the running time of the last hour, and the part of it that each owner was entitled to
 // (entitled.go). They are in _scheduler/shares, and no decision reads them.
@@ -55,6 +55,9 @@ const (
 	entitledAtOnce = 500
 )
 
+// Shares sets, decays and lists the shares of owners. The scheduler and the HTTP interface use it.
+type Shares struct{ *tables }
+
 // Decay says how fast usage decays: it is multiplied by Coeff, from 0 to 1, each Interval. All nodes must use the same
 // values.
 type Decay struct {
@@ -70,7 +73,7 @@ func (d Decay) running() time.Duration {
 
 // RollUp decays usage if no node has done so for an interval. Then it also sets the weights of databases, by name.
 // Databases that weights does not have get fdbjobs.DefaultWeight. Each node calls RollUp each interval.
-func (s *Store) RollUp(ctx context.Context, decay Decay, weights map[string]float64) error {
+func (s *Shares) RollUp(ctx context.Context, decay Decay, weights map[string]float64) error {
 	due, err := s.jobs.Fair().RollUp(ctx, fdbjobs.Usage{
 		Interval: decay.Interval, Coeff: decay.Coeff, Running: decay.running().Milliseconds(),
 	})
@@ -83,9 +86,9 @@ func (s *Store) RollUp(ctx context.Context, decay Decay, weights map[string]floa
 	return s.entitle(ctx, decay.Interval)
 }
 
-// SetWeights sets the weights of owners that are databases, as [Store.RollUp] does in time. A
+// SetWeights sets the weights of owners that are databases, as [Shares.RollUp] does in time. A
 // database with the weight 0 is paused. Its cost grows with the number of weights, not of owners.
-func (s *Store) SetWeights(ctx context.Context, weights map[string]float64) error {
+func (s *Shares) SetWeights(ctx context.Context, weights map[string]float64) error {
 	unset, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (map[string]float64, error) {
 		return s.jobs.Fair().Weights(tx.Snapshot())
 	})
@@ -108,7 +111,7 @@ func (s *Store) SetWeights(ctx context.Context, weights map[string]float64) erro
 				if set && before == weights[name] || !set && weights[name] == fdbjobs.DefaultWeight {
 					continue
 				}
-				if err := s.setWeight(tx, owner, weights[name]); err != nil {
+				if err := s.usage.setWeight(tx, owner, weights[name]); err != nil {
 					return err
 				}
 			}
@@ -120,7 +123,7 @@ func (s *Store) SetWeights(ctx context.Context, weights map[string]float64) erro
 	}
 	return s.db.Transact(ctx, func(tx kv.Transaction) error {
 		for owner := range unset {
-			if err := s.setWeight(tx, owner, fdbjobs.DefaultWeight); err != nil {
+			if err := s.usage.setWeight(tx, owner, fdbjobs.DefaultWeight); err != nil {
 				return err
 			}
 		}
@@ -129,7 +132,7 @@ func (s *Store) SetWeights(ctx context.Context, weights map[string]float64) erro
 }
 
 // weighted returns the owner that is a replicator database with a name, empty if there is none.
-func (s *Store) weighted(tx kv.Transaction, name string) (owner string, err error) {
+func (s *Shares) weighted(tx kv.Transaction, name string) (owner string, err error) {
 	if !replicator.IsReplicatorDatabase(name) {
 		return "", nil
 	}

@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -67,8 +68,29 @@ type Settings struct {
 	UpdateDocs      bool
 }
 
-// Store keeps the replication jobs of a store. It is safe for concurrent use.
+// Store keeps the replication jobs of a store. It is safe for concurrent use. Each of its parts is for one kind of caller:
 type Store struct {
+	*tables
+	// Documents makes jobs of documents. It is for nodes with an HTTP interface.
+	Documents *Documents
+	// Requests adds, awaits and cancels jobs for HTTP requests.
+	Requests *Requests
+	// Lists reads jobs for the HTTP interface, metrics and watches.
+	Lists *Lists
+	// Runs takes jobs. It is for the scheduler.
+	Runs *Runs
+	// Watches is for the watches of servers, which make parked jobs due and tell mirrors of databases.
+	Watches *Watches
+	// Shares sets, decays and lists the shares of owners, for the scheduler and the HTTP interface.
+	Shares *Shares
+	// Rates keeps what the nodes did in the last day, for the scheduler and the HTTP interface.
+	Rates *Rates
+	// Upkeep is for the program: the tasks of upkeep, and what it does when it opens a store.
+	Upkeep *Upkeep
+}
+
+// core is what all parts of a store use.
+type core struct {
 	db                    kv.Database
 	jobs, watches, upkeep *fdbjobs.Queue
 	space                 tuple.Subspace
@@ -76,47 +98,79 @@ type Store struct {
 	settings              func() Settings
 	// docs has no hooks, because a job's write to its document is not a user's. It starts no
 	// goroutines, so it need not be closed.
-	docs   *docstore.Store
-	sealer kv.Sealer
-	levels *levels.Guard
-	// allNamed is true once the index by name has had all jobs.
-	allNamed atomic.Bool
+	docs *docstore.Store
+}
+
+// tables are the rows of a store besides its jobs. Each type of rows reads and writes its own in the transactions of others.
+type tables struct {
+	*core
+	reservations *reservations
+	names        *nameIndex
+	parking      *parkedRows
+	records      *jobRecords
+	mirrors      *mirrorRows
+	usage        *usageRows
+}
+
+func newTables(c *core, guard *levels.Guard) *tables {
+	parking := &parkedRows{c}
+	return &tables{
+		core: c, reservations: &reservations{c}, names: &nameIndex{core: c, levels: guard}, parking: parking,
+		records: &jobRecords{c, parking}, mirrors: &mirrorRows{c}, usage: &usageRows{c},
+	}
+}
+
+// newStore returns the parts of a store.
+func newStore(all *tables) *Store {
+	writer, pages := &writer{all}, &pages{all}
+	return &Store{
+		tables: all, Documents: &Documents{all, writer}, Requests: &Requests{all, writer}, Lists: &Lists{all, pages},
+		Runs: &Runs{all, writer}, Watches: &Watches{all}, Shares: &Shares{all}, Rates: &Rates{all.core}, Upkeep: &Upkeep{all, writer},
+	}
 }
 
 // Open returns the replication jobs of a store. It reads the server uuid from the store, and
 // makes one first if there is none.
 func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Options) (*Store, error) {
-	s := &Store{
+	c := &core{
 		db: db, jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), upkeep: layer.Queue(upkeep.Queue),
 		space: tuple.NewSubspace("replicator"), uuid: opts.UUID, settings: opts.Settings,
-		sealer: opts.Sealer, levels: opts.Levels, docs: docstore.Open(db, opts.Documents, docstore.Options{Sealer: opts.Sealer, Sealed: SealedDatabase}),
+		docs: docstore.Open(db, opts.Documents, docstore.Options{Sealer: opts.Sealer, Sealed: SealedDatabase}),
 	}
-	if s.settings == nil {
+	if c.settings == nil {
 		fixed := Settings{
 			cmp.Or(opts.MaxHistory, 10), cmp.Or(opts.TransientMaxAge, 24*time.Hour), cmp.Or(opts.StuckAfter, 2*time.Minute), opts.UpdateDocs,
 		}
-		s.settings = func() Settings { return fixed }
+		c.settings = func() Settings { return fixed }
 	}
-	if s.uuid != "" {
-		return s, nil
+	if c.uuid == "" {
+		var err error
+		if c.uuid, err = serverUUID(ctx, c); err != nil {
+			return nil, err
+		}
 	}
+	return newStore(newTables(c, opts.Levels)), nil
+}
+
+// serverUUID reads the server uuid of a store, and makes one first if there is none.
+func serverUUID(ctx context.Context, c *core) (string, error) {
 	fresh, err := uuid.NewRandom()
 	if err != nil {
-		return nil, fmt.Errorf("making a server uuid: %w", err)
+		return "", fmt.Errorf("making a server uuid: %w", err)
 	}
-	s.uuid, err = kv.TransactValue(ctx, db, func(tx kv.Transaction) (string, error) {
-		value, err := tx.Get(s.space.Pack("uuid")).Await()
+	kept, err := kv.TransactValue(ctx, c.db, func(tx kv.Transaction) (string, error) {
+		value, err := tx.Get(c.space.Pack("uuid")).Await()
 		if err != nil || value != nil {
 			return string(value), err
 		}
 		made := hex.EncodeToString(fresh[:])
-		tx.Set(s.space.Pack("uuid"), []byte(made))
+		tx.Set(c.space.Pack("uuid"), []byte(made))
 		return made, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading the server uuid: %w", err)
+		return "", fmt.Errorf("reading the server uuid: %w", err)
 	}
-	return s, nil
+	return kept, nil
 }
 
 // ServerUUID returns the uuid that replication ids cover.
@@ -133,7 +187,7 @@ func (s *Store) SetTimeout(ctx context.Context, timeout time.Duration) error {
 }
 
 // read returns a job, or an error that wraps ErrNotFound.
-func (s *Store) read(tx kv.ReadTransaction, id string) (*Job, error) {
+func (s *core) read(tx kv.ReadTransaction, id string) (*Job, error) {
 	raw, err := s.jobs.Get(tx, id)
 	if errors.Is(err, fdbjobs.ErrNotFound) {
 		return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
@@ -153,7 +207,7 @@ func (s *Store) read(tx kv.ReadTransaction, id string) (*Job, error) {
 
 // ownerExists reports whether an owner is a user or a database that exists. It conflicts with the
 // deletion of the database, unless tx is a snapshot.
-func (s *Store) ownerExists(tx kv.ReadTransaction, owner string) (bool, error) {
+func (s *core) ownerExists(tx kv.ReadTransaction, owner string) (bool, error) {
 	name, instance, ok := ownerDatabase(owner)
 	if !ok {
 		return true, nil
@@ -168,26 +222,113 @@ func (s *Store) ownerExists(tx kv.ReadTransaction, owner string) (bool, error) {
 	return db.Instance() == instance, nil
 }
 
-// resolve returns the job with that job id or replication id.
-func (s *Store) resolve(tx kv.ReadTransaction, id string) (*Job, error) {
-	if len(id) > fdbjobs.MaxNameSize {
-		return nil, ErrNotFound // too long for a key
+// computeID sets the replication id of a definition, if that does not depend on a filter
+// function.
+func (s *core) computeID(args *replicator.JobArgs) (err error) {
+	args.ReplicationID, err = s.replicationID(args.Replication)
+	return err
+}
+
+func (s *core) replicationID(r *replicator.Replication) (string, error) {
+	if r.NeedsFilterCode() {
+		return "", nil
 	}
-	reserved := tx.Get(s.reservationKey(id))
-	job, err := s.read(tx, id)
-	if !errors.Is(err, ErrNotFound) {
-		return job, err
+	id, err := r.ID(s.uuid, "")
+	if err != nil {
+		return "", err
 	}
-	jobID, err := reserved.Await()
+	return id.String(), nil
+}
+
+// parse parses a job. If the job has a new definition that it has not run with, its state is the
+// initial one. If the args cannot be opened, the error wraps fdbjobs.ErrSealed, and the job has
+// all the rest.
+func (s *core) parse(raw *fdbjobs.Job) (*Job, error) {
+	job := &Job{
+		ID: raw.ID, Status: raw.Status, Args: new(replicator.JobArgs), State: new(replicator.JobState),
+		scheduled: raw.Scheduled, tag: raw.Tag,
+	}
+	if err := json.Unmarshal(raw.State, job.State); err != nil {
+		return nil, fmt.Errorf("reading the state of the replication job %q: %w", raw.ID, err)
+	}
+	job.stored, job.held = recordOf(job.State), holding{raw.Lock, job.State.ReplicationID}
+	if raw.ArgsErr != nil {
+		return job, fmt.Errorf("reading the replication job: %w", raw.ArgsErr)
+	}
+	if err := json.Unmarshal(raw.Args, job.Args); err != nil {
+		return nil, fmt.Errorf("reading the args of the replication job %q: %w", raw.ID, err)
+	}
+	if job.Args.Replication == nil {
+		return nil, fmt.Errorf("reading the args of the replication job %q: no replication", raw.ID)
+	}
+	if raw.Status == fdbjobs.Pending && raw.Tag != tagCrashing {
+		// Listings find and count the job by its tag. A job that is accepted after a crash, by a
+		// node that dies before the run starts, is queued again with the state of the crash and
+		// without the tag.
+		job.State.State = replicator.StatePending
+	}
+	if job.Args.Definition != job.State.Definition {
+		job.redefined = true
+		s.renew(job)
+	}
+	return job, nil
+}
+
+// renew sets the initial state for a new definition. A transient job keeps its progress, because
+// its new definition is of the same replication with other options.
+func (s *core) renew(job *Job) {
+	if !job.Transient() {
+		job.State = s.initialState(job.Args, nil)
+		return
+	}
+	old := job.State
+	job.State = s.initialState(job.Args, old.History)
+	job.State.Runs = old.Runs
+	job.State.ReplicationID, job.State.Stats, job.State.ChangesPending = old.ReplicationID, old.Stats, old.ChangesPending
+	job.State.SourceSeq, job.State.ThroughSeq, job.State.CheckpointedSourceSeq = old.SourceSeq, old.ThroughSeq, old.CheckpointedSourceSeq
+}
+
+// initialState returns the state of a job that was just added.
+func (s *core) initialState(args *replicator.JobArgs, history replicator.History) *replicator.JobState {
+	state := &replicator.JobState{
+		State: replicator.StatePending, Definition: args.Definition, ReplicationID: args.ReplicationID,
+		LastUpdated: args.Added, History: slices.Clone(history),
+	}
+	state.History.Push(replicator.Event{Timestamp: args.Added, Type: replicator.EventAdded}, s.settings().MaxHistory)
+	return state
+}
+
+// deletedDatabase is a deleted database that may still have jobs.
+type deletedDatabase struct{ instance, owner string }
+
+// deletedDatabases returns up to deletedAtOnce deleted databases with instances greater than
+// after.
+func (s *core) deletedDatabases(tx kv.ReadTransaction, after string) ([]deletedDatabase, error) {
+	begin, end := s.space.Sub("deleted").Range()
+	if after != "" {
+		begin = kv.KeyAfter(s.space.Pack("deleted", after))
+	}
+	all := kv.KeyRange{Begin: begin, End: end}
+	pairs, err := tx.GetRange(all, kv.RangeOptions{Limit: deletedAtOnce}).Slice()
 	if err != nil {
 		return nil, err
 	}
-	if jobID == nil {
-		return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
+	deleted := make([]deletedDatabase, len(pairs))
+	for i, pair := range pairs {
+		_, instance, ok := ownerDatabase(string(pair.Value))
+		if !ok {
+			return nil, fmt.Errorf("reading a deleted replicator database: malformed owner %q", pair.Value)
+		}
+		deleted[i] = deletedDatabase{instance: instance, owner: string(pair.Value)}
 	}
-	job, err = s.read(tx, string(jobID))
-	if err == nil && !job.has(id) {
-		return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
+	return deleted, nil
+}
+
+// stuckSince returns since when a running job makes no progress, or zero if it has not been so for long.
+func (s *core) stuckSince(state *replicator.JobState) time.Time {
+	since := state.WithoutProgress()
+	if time.Since(since) < s.settings().StuckAfter {
+		return time.Time{}
 	}
-	return job, err
+	return since
 }

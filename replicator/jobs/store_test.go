@@ -115,7 +115,7 @@ func TestListSkipsMany(t *testing.T) {
 	for i := range n {
 		b.replicate(fmt.Sprintf(`"doc_ids": ["%d"]`, i))
 	}
-	all, err := b.store.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Skip: jobs.SkipAtOnce, Limit: jobs.MaxLimit})
+	all, err := b.store.Lists.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Skip: jobs.SkipAtOnce, Limit: jobs.MaxLimit})
 	require.NoError(b, err)
 	rest, total, err := b.store.ListFrom(b.Context(), 2*jobs.SkipAtOnce-1, 10)
 	require.NoError(b, err)
@@ -129,7 +129,7 @@ func TestRunning(t *testing.T) {
 	onEngines(t, func(b *bundle) {
 		running := func() []string {
 			ids := []string{}
-			for job, err := range b.store.Running(b.Context()) {
+			for job, err := range b.store.Lists.Running(b.Context()) {
 				require.NoError(b, err)
 				require.Equal(b, replicator.StateRunning, job.Condition())
 				require.Nil(b, job.Args.Replication.DocIDs, "large members are left out")
@@ -152,7 +152,7 @@ func TestRunning(t *testing.T) {
 		}
 		want := slices.Sorted(maps.Keys(runs))
 		require.Equal(b, want, running())
-		for _, err := range b.store.Running(b.Context()) {
+		for _, err := range b.store.Lists.Running(b.Context()) {
 			require.NoError(b, err)
 			break
 		}
@@ -182,7 +182,7 @@ func TestClosedStore(t *testing.T) {
 	b := setup(t)
 	job := b.replicate("")
 	b.layer.Close()
-	_, err := b.store.Await(t.Context(), job.ID, job.Args.Life)
+	_, err := b.store.Requests.Await(t.Context(), job.ID, job.Args.Life)
 	require.ErrorIs(t, err, fdbjobs.ErrClosed)
 	_, err = accept(t.Context(), b.store)
 	require.ErrorIs(t, err, fdbjobs.ErrClosed)
@@ -202,16 +202,16 @@ func TestStoreThatFails(t *testing.T) {
 			return err
 		},
 		"Replicate": func() error {
-			_, err := b.store.Replicate(t.Context(), b.definition(`"continuous": true`), nil)
+			_, err := b.store.Requests.Replicate(t.Context(), b.definition(`"continuous": true`), nil)
 			return err
 		},
-		"Await":  func() error { _, err := b.store.Await(t.Context(), job.ID, job.Args.Life); return err },
-		"Cancel": func() error { _, err := b.store.Cancel(t.Context(), job.ID); return err },
-		"Get":    func() error { _, err := b.store.Get(t.Context(), job.ID); return err },
+		"Await":  func() error { _, err := b.store.Requests.Await(t.Context(), job.ID, job.Args.Life); return err },
+		"Cancel": func() error { _, err := b.store.Requests.Cancel(t.Context(), job.ID); return err },
+		"Get":    func() error { _, err := b.store.Lists.Get(t.Context(), job.ID); return err },
 		"List":   func() error { _, _, err := b.store.ListFrom(t.Context(), 0, 1); return err },
 		"Running": func() error {
 			var failed error
-			for _, err := range b.store.Running(t.Context()) {
+			for _, err := range b.store.Lists.Running(t.Context()) {
 				failed = err
 			}
 			return failed
@@ -241,7 +241,7 @@ func TestMalformedJobIsAnError(t *testing.T) {
 				Listed: json.RawMessage(args),
 			})
 		}))
-		_, err := b.store.Get(t.Context(), "x")
+		_, err := b.store.Lists.Get(t.Context(), "x")
 		require.ErrorContains(t, err, `replication job "x"`)
 		_, _, err = b.store.ListFrom(t.Context(), 0, 1)
 		require.ErrorContains(t, err, `replication job "x"`)

@@ -13,13 +13,19 @@ import (
 	"settee/replicator"
 )
 
+// Requests is what users do with jobs by HTTP requests: they add, await, cancel and start them.
+type Requests struct {
+	*tables
+	writer *writer
+}
+
 // Replicate adds a transient job. If a job for the same replication exists and has not ended, it
 // returns that one; if r has other passwords or options, that job continues with them. user is
 // the user that asks; nil means the anonymous user. Args.Life of the returned job is for
-// [Store.Await].
+// [Requests.Await].
 //
 // The error is a *Collision if another job holds the replication id.
-func (s *Store) Replicate(ctx context.Context, r *replicator.Replication, user *string) (*Job, error) {
+func (s *Requests) Replicate(ctx context.Context, r *replicator.Replication, user *string) (*Job, error) {
 	token := rand.Text()
 	args := &replicator.JobArgs{Replication: r, Definition: token, Life: token, User: user, Added: time.Now()}
 	if err := s.computeID(args); err != nil {
@@ -31,36 +37,22 @@ func (s *Store) Replicate(ctx context.Context, r *replicator.Replication, user *
 	})
 }
 
-// computeID sets the replication id of a definition, if that does not depend on a filter
-// function.
-func (s *Store) computeID(args *replicator.JobArgs) (err error) {
-	args.ReplicationID, err = s.ReplicationID(args.Replication)
-	return err
-}
-
 // ReplicationID returns the id of a replication on this server, or "" if it depends on a filter
 // function.
-func (s *Store) ReplicationID(r *replicator.Replication) (string, error) {
-	if r.NeedsFilterCode() {
-		return "", nil
-	}
-	id, err := r.ID(s.uuid, "")
-	if err != nil {
-		return "", err
-	}
-	return id.String(), nil
+func (s *Requests) ReplicationID(r *replicator.Replication) (string, error) {
+	return s.replicationID(r)
 }
 
-func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, error) {
+func (s *Requests) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, error) {
 	existing, err := s.read(tx, job.ID)
 	switch {
 	case errors.Is(err, ErrNotFound):
 	case errors.Is(err, fdbjobs.ErrSealed):
 		// The existing job cannot be compared. It is replaced.
-		if err := s.noteEndings(tx, existing.running()); err != nil {
+		if err := s.reservations.noteEndings(tx, existing.running()); err != nil {
 			return nil, err
 		}
-		if err := s.releaseExcept(tx, existing, job.Args.ReplicationID); err != nil {
+		if err := s.reservations.releaseExcept(tx, existing, job.Args.ReplicationID); err != nil {
 			return nil, err
 		}
 	case err != nil:
@@ -70,7 +62,7 @@ func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, erro
 	case existing.Status != fdbjobs.Finished && existing.Args.Replication.Equal(job.Args.Replication):
 		return existing, nil
 	case existing.Status != fdbjobs.Finished:
-		if err := s.noteEndings(tx, existing.running()); err != nil {
+		if err := s.reservations.noteEndings(tx, existing.running()); err != nil {
 			return nil, err
 		}
 		// The job keeps its id until its next run has the new one.
@@ -80,60 +72,34 @@ func (s *Store) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, erro
 		s.renew(&replaced)
 		job = &replaced
 	default:
-		if err := s.keepEnd(tx, existing); err != nil {
+		if err := s.records.keepEnd(tx, existing); err != nil {
 			return nil, err
 		}
-		if err := s.releaseExcept(tx, existing, job.Args.ReplicationID); err != nil {
+		if err := s.reservations.releaseExcept(tx, existing, job.Args.ReplicationID); err != nil {
 			return nil, err
 		}
 	}
 	if existing != nil {
 		job.State.Runs = existing.stored.runs // their rows stay
 		if existing.Status == fdbjobs.Pending {
-			if err := s.unparking(tx, existing.stored.parked, job.ID)(); err != nil {
+			if err := s.parking.unparking(tx, existing.stored.parked, job.ID)(); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if job.Args.ReplicationID != "" {
-		if err := s.reserve(tx, job.Args.ReplicationID, job.ID); err != nil {
+		if err := s.reservations.reserve(tx, job.Args.ReplicationID, job.ID); err != nil {
 			return nil, err
 		}
 	}
-	return job, s.add(tx, job, fdbjobs.Spec{Token: token}, s.naming(tx, job.ID, existing != nil))
-}
-
-// add writes a job. spec has what the job does not say, and may have its Args and Listed if they are encoded already.
-// name is what naming has returned, before the transaction removed the job if it has.
-func (s *Store) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec, name func(*replicator.Replication) error) (err error) {
-	spec.ID, spec.Owner, spec.Label = job.ID, job.owner(), job.label()
-	if job.IsMirror() && job.Args.Replication.Continuous && !spec.Ended {
-		tx.Set(s.mirrorsKey(MirrorServer(job.Args.Replication), job.ID), nil)
-	}
-	if spec.Args == nil {
-		if spec.Args, err = job.encodeArgs(); err != nil {
-			return err
-		}
-	}
-	if spec.Listed == nil {
-		if spec.Listed, err = job.summary(); err != nil {
-			return err
-		}
-	}
-	if spec.State, err = job.encodeState(); err != nil {
-		return err
-	}
-	if err := s.jobs.Add(tx, spec); err != nil {
-		return err
-	}
-	return name(job.Args.Replication)
+	return job, s.writer.add(tx, job, fdbjobs.Spec{Token: token}, s.names.naming(tx, job.ID, existing != nil))
 }
 
 // Await waits until a job has ended, and returns it. If life (JobArgs.Life) is not empty, Await
 // returns the end of that life, even if the job was added again since; Args has only the Life
 // then. It returns ErrNotFound if there is no such job or it was cancelled, and ErrForgotten if
 // the end of that life is no longer known.
-func (s *Store) Await(ctx context.Context, jobID, life string) (*Job, error) {
+func (s *Requests) Await(ctx context.Context, jobID, life string) (*Job, error) {
 	var ended *fdbjobs.Job
 	over := false // the life has ended, and another one has begun
 	err := s.jobs.Follow(ctx, jobID, func(job *fdbjobs.Job) (bool, error) {
@@ -180,33 +146,9 @@ func lifeOf(job *fdbjobs.Job) (string, error) {
 // the given life is no longer known.
 var ErrForgotten = errors.New("the replication has ended and was added again since")
 
-// endKeys are the keys of the life before the current one, and of its last state. They are for
-// waiters that have not seen its end yet.
-func (s *Store) endKeys(jobID string) (life, state []byte) {
-	return s.space.Pack("ended", jobID, "life"), s.space.Pack("ended", jobID, "state")
-}
-
-// keepEnd stores the end of a job that is added again.
-func (s *Store) keepEnd(tx kv.Transaction, job *Job) error {
-	text, err := json.Marshal(job.State)
-	if err != nil {
-		return fmt.Errorf("writing the state of the replication job %q: %w", job.ID, err)
-	}
-	life, state := s.endKeys(job.ID)
-	tx.Set(life, []byte(job.Args.Life))
-	tx.Set(state, text)
-	return nil
-}
-
-func (s *Store) forgetEnd(tx kv.Transaction, jobID string) {
-	life, state := s.endKeys(jobID)
-	tx.Clear(life)
-	tx.Clear(state)
-}
-
 // readEnd returns a job as it was at the end of an earlier life.
-func (s *Store) readEnd(ctx context.Context, jobID, life string) (*Job, error) {
-	lifeKey, stateKey := s.endKeys(jobID)
+func (s *Requests) readEnd(ctx context.Context, jobID, life string) (*Job, error) {
+	lifeKey, stateKey := s.records.endKeys(jobID)
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
 		reads := [2]kv.Future[[]byte]{tx.Snapshot().Get(lifeKey), tx.Snapshot().Get(stateKey)}
 		latest, err := reads[0].Await()
@@ -232,7 +174,7 @@ func (s *Store) readEnd(ctx context.Context, jobID, life string) (*Job, error) {
 
 // Cancel removes the transient job with that job id or replication id, unless it has ended; its
 // run stops. It returns the job as it was. It returns ErrNotFound if there is no such job.
-func (s *Store) Cancel(ctx context.Context, id string) (*Job, error) {
+func (s *Requests) Cancel(ctx context.Context, id string) (*Job, error) {
 	return s.CancelIf(ctx, id, func(*Job) error { return nil })
 }
 
@@ -243,11 +185,11 @@ var ErrEnded = errors.New("the replication has ended")
 // count. It returns the job as it was before. A job that runs, is due or is paused is not changed, but a mirror that runs looks at all
 // databases. It returns
 // ErrNotFound if there is no job with that job id or replication id, and ErrEnded if it has ended.
-func (s *Store) RunNow(ctx context.Context, id string) (*Job, error) {
+func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 	var before *Job // that an earlier attempt found
 	token := rand.Text()
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
-		job, err := s.resolve(tx, id)
+		job, err := s.reservations.resolve(tx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -255,7 +197,7 @@ func (s *Store) RunNow(ctx context.Context, id string) (*Job, error) {
 			return nil, fmt.Errorf("%w: %q", ErrEnded, id)
 		}
 		if job.IsMirror() && job.Status == fdbjobs.Running {
-			s.tellIn(tx, job.ID, token, News{Type: NewsMissed})
+			s.mirrors.tellIn(tx, job.ID, token, News{Type: NewsMissed})
 		}
 		tag := ""
 		if job.Condition() == replicator.StateCrashing {
@@ -268,7 +210,7 @@ func (s *Store) RunNow(ctx context.Context, id string) (*Job, error) {
 			return before, nil
 		}
 		if !job.Parked().IsZero() {
-			if err := s.unparking(tx, job.stored.parked, job.ID)(); err != nil {
+			if err := s.parking.unparking(tx, job.stored.parked, job.ID)(); err != nil {
 				return nil, err
 			}
 		}
@@ -276,13 +218,13 @@ func (s *Store) RunNow(ctx context.Context, id string) (*Job, error) {
 	})
 }
 
-// CancelIf is [Store.Cancel] for a job that may allows to cancel. An error of may is returned,
+// CancelIf is [Requests.Cancel] for a job that may allows to cancel. An error of may is returned,
 // and the job stays.
-func (s *Store) CancelIf(ctx context.Context, id string, may func(*Job) error) (*Job, error) {
+func (s *Requests) CancelIf(ctx context.Context, id string, may func(*Job) error) (*Job, error) {
 	// before is what an earlier attempt found. If that attempt was committed, the job is gone.
 	var before *Job
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
-		job, err := s.resolve(tx, id)
+		job, err := s.reservations.resolve(tx, id)
 		switch {
 		case errors.Is(err, ErrNotFound) && before != nil:
 			return before, nil
@@ -295,7 +237,7 @@ func (s *Store) CancelIf(ctx context.Context, id string, may func(*Job) error) (
 			return nil, err
 		}
 		before = job
-		s.forgetEnd(tx, job.ID)
-		return job, s.remove(tx, job)
+		s.records.forgetEnd(tx, job.ID)
+		return job, s.writer.remove(tx, job)
 	})
 }

@@ -62,7 +62,7 @@ func TestReplicateWithAnotherPasswordReplacesTheDefinition(t *testing.T) {
 		return r
 	}
 	replicate := func(text string) *jobs.Job {
-		job, err := b.store.Replicate(t.Context(), password(text), nil)
+		job, err := b.store.Requests.Replicate(t.Context(), password(text), nil)
 		require.NoError(t, err)
 		require.Equal(t, 1, b.total())
 		return job
@@ -114,10 +114,10 @@ func TestReplicateFailsWhileAnotherJobHoldsTheReplicationID(t *testing.T) {
 	b := setup(t)
 	alice := "alice"
 	r := b.definition("")
-	theirs, err := b.store.Replicate(t.Context(), r, &alice)
+	theirs, err := b.store.Requests.Replicate(t.Context(), r, &alice)
 	require.NoError(t, err)
 
-	_, err = b.store.Replicate(t.Context(), r, nil)
+	_, err = b.store.Requests.Replicate(t.Context(), r, nil)
 	var collision *jobs.Collision
 	require.ErrorAs(t, err, &collision)
 	require.Equal(t, &jobs.Collision{ReplicationID: theirs.ReplicationID(), JobID: theirs.ID, Transient: true, User: &alice}, collision)
@@ -129,21 +129,21 @@ func TestReplicateFailsWhileAnotherJobHoldsTheReplicationID(t *testing.T) {
 
 	// Running and crashing jobs keep their id, an ended job loses it.
 	run := b.accept()
-	_, err = b.store.Replicate(t.Context(), r, nil)
+	_, err = b.store.Requests.Replicate(t.Context(), r, nil)
 	require.ErrorAs(t, err, &collision)
 	require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "", "boom"))
-	_, err = b.store.Replicate(t.Context(), r, nil)
+	_, err = b.store.Requests.Replicate(t.Context(), r, nil)
 	require.ErrorAs(t, err, &collision)
-	_, err = b.store.Replicate(t.Context(), r, &alice)
+	_, err = b.store.Requests.Replicate(t.Context(), r, &alice)
 	require.NoError(t, err, "its own job is joined")
 	b.cancel(theirs.ID)
-	ours, err := b.store.Replicate(t.Context(), r, nil)
+	ours, err := b.store.Requests.Replicate(t.Context(), r, nil)
 	require.NoError(t, err)
 	require.Equal(t, ours.ID, b.get(ours.ReplicationID()).ID)
 
 	run = b.accept()
 	require.NoError(t, run.Fail(t.Context(), "db_not_found", "could not open"))
-	theirs, err = b.store.Replicate(t.Context(), r, &alice)
+	theirs, err = b.store.Requests.Replicate(t.Context(), r, &alice)
 	require.NoError(t, err)
 	require.Equal(t, theirs.ID, b.get(theirs.ReplicationID()).ID)
 }
@@ -160,14 +160,14 @@ func TestIdentifyReportsTheDocumentThatHoldsTheID(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, run.Identify(t.Context(), want))
 
-	_, err = b.store.Replicate(t.Context(), b.definition(""), nil)
+	_, err = b.store.Requests.Replicate(t.Context(), b.definition(""), nil)
 	var collision *jobs.Collision
 	require.ErrorAs(t, err, &collision)
 	require.Equal(t, &jobs.Collision{ReplicationID: want.String(), JobID: jobID, Database: "_replicator", DocID: "doc"}, collision)
 	require.NotContains(t, err.Error(), "doc")
 
 	for _, name := range []string{jobID, want.String()} {
-		_, err = b.store.Cancel(t.Context(), name)
+		_, err = b.store.Requests.Cancel(t.Context(), name)
 		require.ErrorIs(t, err, jobs.ErrNotFound, "a document's job ends with the document")
 	}
 	require.NoError(t, run.Update(t.Context(), func(*replicator.JobState) {}))
@@ -183,17 +183,17 @@ func TestCancel(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			job := b.replicate("")
-			cancelled, err := b.store.Cancel(t.Context(), by(job))
+			cancelled, err := b.store.Requests.Cancel(t.Context(), by(job))
 			require.NoError(t, err)
 			require.Equal(t, job.ID, cancelled.ID)
 			b.gone(job.ID)
 			b.gone(job.ReplicationID())
-			_, err = b.store.Cancel(t.Context(), by(job))
+			_, err = b.store.Requests.Cancel(t.Context(), by(job))
 			require.ErrorIs(t, err, jobs.ErrNotFound)
 
 			job = b.replicate("")
 			run := b.accept()
-			cancelled, err = b.store.Cancel(t.Context(), by(job))
+			cancelled, err = b.store.Requests.Cancel(t.Context(), by(job))
 			require.NoError(t, err)
 			require.Equal(t, fdbjobs.Running, cancelled.Status)
 			require.ErrorIs(t, run.Update(t.Context(), func(*replicator.JobState) {}), fdbjobs.ErrHalt)
@@ -201,7 +201,7 @@ func TestCancel(t *testing.T) {
 
 			job = b.replicate("")
 			require.NoError(t, b.accept().Complete(t.Context(), nil))
-			_, err = b.store.Cancel(t.Context(), by(job))
+			_, err = b.store.Requests.Cancel(t.Context(), by(job))
 			require.ErrorIs(t, err, jobs.ErrNotFound, "it has ended")
 			require.Equal(t, replicator.StateCompleted, b.get(by(job)).Condition())
 		})
@@ -214,7 +214,7 @@ func TestIDsThatAreTooLong(t *testing.T) {
 	b.replicate("")
 	for _, name := range []string{"", "nope", "a\x00b", "\xff", strings.Repeat("x", 2_000), strings.Repeat("x", 2_001), strings.Repeat("\x00", 100_000)} {
 		b.gone(name)
-		_, err := b.store.Cancel(t.Context(), name)
+		_, err := b.store.Requests.Cancel(t.Context(), name)
 		require.ErrorIs(t, err, jobs.ErrNotFound, "%.20q", name)
 	}
 }
@@ -222,7 +222,7 @@ func TestIDsThatAreTooLong(t *testing.T) {
 func TestAwait(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
 		b := setup(t)
-		_, err := b.store.Await(t.Context(), "nope", "")
+		_, err := b.store.Requests.Await(t.Context(), "nope", "")
 		require.ErrorIs(t, err, jobs.ErrNotFound)
 
 		type outcome struct {
@@ -232,7 +232,7 @@ func TestAwait(t *testing.T) {
 		await := func(ctx context.Context, id string) <-chan outcome {
 			out := make(chan outcome, 1)
 			go func() {
-				job, err := b.store.Await(ctx, id, "")
+				job, err := b.store.Requests.Await(ctx, id, "")
 				out <- outcome{job, err}
 			}()
 			synctest.Wait()
@@ -259,7 +259,7 @@ func TestAwait(t *testing.T) {
 		require.NoError(t, ended.err)
 		require.Equal(t, replicator.StateCompleted, ended.job.Condition())
 		require.JSONEq(t, `{"ok":true,"no_changes":true}`, string(ended.job.State.Result))
-		at, err := b.store.Await(t.Context(), job.ID, job.Args.Life)
+		at, err := b.store.Requests.Await(t.Context(), job.ID, job.Args.Life)
 		require.NoError(t, err, "it has ended already")
 		require.Equal(t, ended.job.State.Result, at.State.Result)
 
@@ -287,7 +287,7 @@ func TestAwaitEndOfItsLife(t *testing.T) {
 	}
 	awaited := func(job *jobs.Job, want string) {
 		t.Helper()
-		ended, err := b.store.Await(t.Context(), job.ID, job.Args.Life)
+		ended, err := b.store.Requests.Await(t.Context(), job.ID, job.Args.Life)
 		require.NoError(t, err)
 		require.Equal(t, replicator.StateCompleted, ended.Condition())
 		require.JSONEq(t, want, string(ended.State.Result))
@@ -308,21 +308,21 @@ func TestAwaitEndOfItsLife(t *testing.T) {
 	awaited(first, `{"ok":true,"run":1}`)
 	require.NoError(t, next.Fail(t.Context(), "db_not_found", "gone"))
 	awaited(first, `{"ok":true,"run":1}`)
-	ended, err := b.store.Await(t.Context(), second.ID, second.Args.Life)
+	ended, err := b.store.Requests.Await(t.Context(), second.ID, second.Args.Life)
 	require.NoError(t, err)
 	require.Equal(t, replicator.StateFailed, ended.Condition())
 
 	third := life("")
-	ended, err = b.store.Await(t.Context(), second.ID, second.Args.Life)
+	ended, err = b.store.Requests.Await(t.Context(), second.ID, second.Args.Life)
 	require.NoError(t, err)
 	code, reason := ended.State.ErrorBody()
 	require.Equal(t, "db_not_found: gone", code+": "+reason)
-	_, err = b.store.Await(t.Context(), first.ID, first.Args.Life)
+	_, err = b.store.Requests.Await(t.Context(), first.ID, first.Args.Life)
 	require.ErrorIs(t, err, jobs.ErrForgotten, "only the latest end is kept")
 
 	b.cancel(third.ID)
 	fourth := life("")
-	_, err = b.store.Await(t.Context(), third.ID, third.Args.Life)
+	_, err = b.store.Requests.Await(t.Context(), third.ID, third.Args.Life)
 	require.ErrorIs(t, err, jobs.ErrNotFound, "it was cancelled")
 	run(4)
 	awaited(fourth, `{"ok":true,"run":4}`)
@@ -350,7 +350,7 @@ func TestAwaitBetweenWakeUps(t *testing.T) {
 
 			results := make(chan string)
 			wait := func(job *jobs.Job) {
-				ended, err := store.Await(t.Context(), job.ID, job.Args.Life)
+				ended, err := store.Requests.Await(t.Context(), job.ID, job.Args.Life)
 				if err != nil {
 					results <- err.Error()
 					return
@@ -384,7 +384,7 @@ func TestTooLargeDefinitionIsRefusedAndNothingStored(t *testing.T) {
 	b := setup(t)
 	// JSON escapes make it larger than in the request.
 	r := b.definition(`"doc_ids": ["` + strings.Repeat("<", fdbjobs.MaxArgsSize/6) + `"]`)
-	_, err := b.store.Replicate(t.Context(), r, nil)
+	_, err := b.store.Requests.Replicate(t.Context(), r, nil)
 	require.ErrorIs(t, err, fdbjobs.ErrTooLarge)
 	require.Zero(t, b.total())
 	want, err := r.ID(b.store.ServerUUID(), "")

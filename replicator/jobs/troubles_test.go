@@ -25,7 +25,7 @@ func TestTroubles(t *testing.T) {
 			t.Helper()
 			found := []string{}
 			for after := (fdbjobs.Position{}); ; {
-				page, err := b.store.List(b.Context(), f, jobs.ListOptions{Limit: 2, Order: order, After: after})
+				page, err := b.store.Lists.List(b.Context(), f, jobs.ListOptions{Limit: 2, Order: order, After: after})
 				require.NoError(t, err)
 				for _, job := range page.Jobs {
 					found = append(found, *job.Args.DocID)
@@ -49,7 +49,7 @@ func TestTroubles(t *testing.T) {
 		}
 		waits := func() jobs.Waits {
 			t.Helper()
-			w, err := b.store.Waits(b.Context(), time.Now().Add(-3*time.Second))
+			w, err := b.store.Lists.Waits(b.Context(), time.Now().Add(-3*time.Second))
 			require.NoError(t, err)
 			return w
 		}
@@ -114,7 +114,7 @@ func TestTroubles(t *testing.T) {
 		for _, id := range []string{"e", "d"} {
 			b.remove(repdb, id, b.document(repdb, id)["_rev"].(string))
 		}
-		for _, task := range b.store.Tasks() {
+		for _, task := range b.store.Upkeep.Tasks() {
 			require.NoError(t, task.Run(b.Context(), nil))
 		}
 		assert.Empty(t, b.times("crashing"))
@@ -129,7 +129,7 @@ func TestStuck(t *testing.T) {
 		b := setup(t, jobs.Options{StuckAfter: time.Minute})
 		stuck := func() (found []string) {
 			t.Helper()
-			page, err := b.store.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Order: jobs.ByStuck})
+			page, err := b.store.Lists.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Order: jobs.ByStuck})
 			require.NoError(t, err)
 			for _, job := range page.Jobs {
 				found = append(found, job.ID)
@@ -220,9 +220,9 @@ func TestBehindForLong(t *testing.T) {
 		}
 		listed := func() (since int64) {
 			t.Helper()
-			page, err := b.store.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Order: jobs.ByLag})
+			page, err := b.store.Lists.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Order: jobs.ByLag})
 			require.NoError(t, err)
-			waits, err := b.store.Waits(b.Context(), time.Now())
+			waits, err := b.store.Lists.Waits(b.Context(), time.Now())
 			require.NoError(t, err)
 			if len(page.Jobs) == 0 {
 				require.Empty(t, b.times("behind"))

@@ -9,6 +9,9 @@ import (
 // Each write of a job's state charges the job's owner for the time that the job has run since the last write. The time is
 // also added to a sum of the last hour (entitled.go).
 
+// usageRows are the rows of owners: what their jobs have run, and their pauses (pauses.go).
+type usageRows struct{ *core }
+
 // charge is the running time that one write of the state charges an owner for.
 type charge struct {
 	owner string
@@ -26,14 +29,14 @@ func (r *Run) charge() charge {
 }
 
 // charge adds a charge in the transaction that writes the state. It conflicts with nothing.
-func (s *Store) charge(tx kv.Transaction, c charge) {
+func (s *usageRows) charge(tx kv.Transaction, c charge) {
 	if c.ran > 0 {
 		s.jobs.Fair().Charge(tx, c.owner, c.ran.Milliseconds())
 		s.addTime(tx, "ran", c.at, c.owner, c.ran)
 	}
 }
 
-func (s *Store) addTime(tx kv.Transaction, sum string, at time.Time, owner string, d time.Duration) {
+func (s *usageRows) addTime(tx kv.Transaction, sum string, at time.Time, owner string, d time.Duration) {
 	if ms := d.Milliseconds(); ms > 0 {
 		tx.Add(s.space.Pack(sum, sliceOf(at), owner), ms)
 	}

@@ -55,7 +55,7 @@ func TestWaitingIsNotCharged(t *testing.T) {
 		b.create(repdb)
 		taken := make(chan *jobs.Run)
 		go func() {
-			runs, err := b.store.Accept(b.Context(), jobs.AcceptOptions{})
+			runs, err := b.store.Runs.Accept(b.Context(), jobs.AcceptOptions{})
 			assert.NoError(t, err)
 			taken <- runs[0]
 		}()
@@ -64,7 +64,7 @@ func TestWaitingIsNotCharged(t *testing.T) {
 		run := <-taken
 		time.Sleep(2 * time.Second)
 		require.NoError(t, run.Start(b.Context(), "node", "pid"))
-		shares, err := b.store.Shares(b.Context())
+		shares, err := b.store.Shares.List(b.Context())
 		require.NoError(t, err)
 		require.Equal(t, 2*time.Second, shares[0].Usage)
 	})
@@ -84,10 +84,10 @@ func TestWeights(t *testing.T) {
 		}
 		rollUp := func(weights map[string]float64) {
 			time.Sleep(time.Hour)
-			require.NoError(t, b.store.RollUp(t.Context(), jobs.Decay{Interval: time.Minute, Coeff: 0.5}, weights))
+			require.NoError(t, b.store.Shares.RollUp(t.Context(), jobs.Decay{Interval: time.Minute, Coeff: 0.5}, weights))
 		}
 		shares := func() (found map[string]float64) {
-			all, err := b.store.Shares(t.Context())
+			all, err := b.store.Shares.List(t.Context())
 			require.NoError(t, err)
 			found = map[string]float64{}
 			for _, share := range all {

@@ -1,11 +1,9 @@
 package jobs
 
 import (
-	"context"
 	"time"
 
 	"settee/fdbjobs"
-	"settee/pkg/kv"
 	"settee/replicator"
 )
 
@@ -46,17 +44,4 @@ func (j *Job) WaitsFor(now time.Time) *WaitsFor {
 		return &WaitsFor{What: WaitTime, Until: j.scheduled, Schedule: j.Condition() != replicator.StateCrashing}
 	}
 	return &WaitsFor{What: WaitSlot, Since: j.scheduled}
-}
-
-// MaxBefore is the most jobs that [Store.Before] counts.
-const MaxBefore = 1_000
-
-// Before returns how many jobs of the same database or user have been due for longer than a job that waits for a slot, up
-// to MaxBefore, and whether there are more.
-func (s *Store) Before(ctx context.Context, job *Job) (n int, more bool, err error) {
-	err = s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
-		n, more, err = s.jobs.Index().DueBefore(tx.Snapshot(), job.ID, MaxBefore)
-		return err
-	})
-	return n, more, err
 }

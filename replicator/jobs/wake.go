@@ -23,7 +23,7 @@ const (
 // Wake makes the parked jobs of some databases of a server due, because these databases have changed. It also marks the
 // rows of jobs whose runs are about to park, so that [Run.Park] queues them at once. Rows that are marked already cost
 // their reading. n is the number of jobs that became due, also if Wake fails. Wake may be repeated.
-func (s *Store) Wake(ctx context.Context, server string, databases []string) (n int, err error) {
+func (s *Watches) Wake(ctx context.Context, server string, databases []string) (n int, err error) {
 	w := waking{store: s, server: server, limit: wakeAtOnce}
 	databases = slices.Clone(databases)
 	slices.Sort(databases)
@@ -48,7 +48,7 @@ func (s *Store) Wake(ctx context.Context, server string, databases []string) (n 
 
 // waking is a call of Wake.
 type waking struct {
-	store  *Store
+	store  *Watches
 	server string
 	limit  int         // of jobs in one transaction
 	left   []wakePlace // databases that have not been read to the end
@@ -96,7 +96,7 @@ func (w *waking) wake(tx kv.Transaction, places []wakePlace, each int, earlier m
 			return 0, err
 		}
 		for _, pair := range pairs {
-			row, err := s.parseParked(pair)
+			row, err := s.parking.parseParked(pair)
 			if err != nil {
 				return 0, err
 			}
@@ -109,7 +109,7 @@ func (w *waking) wake(tx kv.Transaction, places []wakePlace, each int, earlier m
 			}
 			next := row
 			next.Woken, next.Ask = true, time.Time{}
-			s.setParked(tx, &row, next)
+			s.parking.setParked(tx, &row, next)
 			ids, databases = append(ids, row.JobID), append(databases, row.Database)
 		}
 		if len(pairs) == each {
@@ -130,11 +130,11 @@ func (w *waking) wake(tx kv.Transaction, places []wakePlace, each int, earlier m
 }
 
 // fallBehind notes in the rows of mirrors that the databases of some jobs, which were made due, have changes.
-func (s *Store) fallBehind(tx kv.Transaction, ids, databases []string, due []bool) error {
+func (s *Watches) fallBehind(tx kv.Transaction, ids, databases []string, due []bool) error {
 	mirrors, reads := make([]string, len(ids)), make([]kv.Future[*mirroredRow], len(ids))
 	for i, id := range ids {
 		if mirror, is := replicator.MirrorOf(id); is && due[i] {
-			mirrors[i], reads[i] = mirror, s.readMirrored(tx, mirror, databases[i])
+			mirrors[i], reads[i] = mirror, s.mirrors.readMirrored(tx, mirror, databases[i])
 		}
 	}
 	for i, read := range reads {
@@ -150,7 +150,7 @@ func (s *Store) fallBehind(tx kv.Transaction, ids, databases []string, due []boo
 		}
 		next := *row
 		next.state, next.since = replicator.MirroredCopying, time.Now().Unix()
-		s.setMirrored(tx, mirrors[i], databases[i], row, &next)
+		s.mirrors.setMirrored(tx, mirrors[i], databases[i], row, &next)
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func TestUnequalShares(t *testing.T) {
 		assert.InEpsilon(t, 4./7, got["two/_replicator"], 0.1)
 		t.Log(got)
 
-		shares, err := w.jobs.Shares(context.Background())
+		shares, err := w.jobs.Shares.List(context.Background())
 		require.NoError(t, err)
 		for _, s := range shares {
 			assert.InDelta(t, s.Entitled, s.Ran, points, s.Database)
@@ -84,7 +84,7 @@ func TestUnequalShares(t *testing.T) {
 		})
 		require.NoError(t, err)
 		assert.Len(t, weights, 1)
-		shares, err = w.jobs.Shares(context.Background())
+		shares, err = w.jobs.Shares.List(context.Background())
 		require.NoError(t, err)
 		assert.Len(t, shares, 2)
 		from := w.at()

@@ -93,7 +93,7 @@ func (w *world) wake(database string, numbers ...int) {
 	for _, n := range numbers {
 		names = append(names, targetOf(database, fmt.Sprintf("%06d", n)))
 	}
-	woken, err := w.jobs.Wake(context.Background(), idleServer, names)
+	woken, err := w.jobs.Watches.Wake(context.Background(), idleServer, names)
 	require.NoError(w, err)
 	require.Equal(w, len(numbers), woken)
 }

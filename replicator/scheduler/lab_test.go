@@ -59,7 +59,7 @@ func inLab(t *testing.T, opts jobs.Options, sets []string, test func(l *lab)) {
 		require.NoError(t, err)
 		l.ofNode, err = jobs.Open(t.Context(), faulty, layers[1], opts)
 		require.NoError(t, err)
-		l.docs = docstore.Open(db, opts.Documents, docstore.Options{Hooks: l.jobs.Hooks(replicator.ParseOptions{})})
+		l.docs = docstore.Open(db, opts.Documents, docstore.Options{Hooks: l.jobs.Documents.Hooks(replicator.ParseOptions{})})
 		for _, name := range []string{repdb, "other/_replicator"} {
 			_, err := l.docs.Create(t.Context(), name)
 			require.NoError(t, err)
@@ -141,7 +141,7 @@ func (l *lab) post(user, members string) (*jobs.Job, error) {
 	l.Helper()
 	request, err := replicator.ParseRequest([]byte(`{"source": "http://a.example/db", "target": "http://b.example/db"`+members+`}`), replicator.ParseOptions{})
 	require.NoError(l, err)
-	return l.jobs.Replicate(context.Background(), request.Replication, &user)
+	return l.jobs.Requests.Replicate(context.Background(), request.Replication, &user)
 }
 
 // says returns a document's state fields.
@@ -158,7 +158,7 @@ func (l *lab) says(database, id string) (state, reason any) {
 
 func (l *lab) get(id string) *jobs.Job {
 	l.Helper()
-	job, err := l.jobs.Get(context.Background(), id)
+	job, err := l.jobs.Lists.Get(context.Background(), id)
 	require.NoError(l, err)
 	return job
 }

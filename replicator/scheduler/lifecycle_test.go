@@ -66,15 +66,15 @@ func TestPostedJobsThatCrash(t *testing.T) {
 		}
 		once, err := l.post("me", "")
 		require.NoError(l, err)
-		ended, err := l.jobs.Await(context.Background(), once.ID, once.Args.Life)
+		ended, err := l.jobs.Requests.Await(context.Background(), once.ID, once.Args.Life)
 		require.NoError(l, err)
 		assert.Equal(l, replicator.StateFailed, ended.Condition())
 
 		l.peers.on("GET a.example/db", nil)
 		l.in(job.ID, replicator.StateRunning)
-		_, err = l.jobs.Cancel(context.Background(), job.ID)
+		_, err = l.jobs.Requests.Cancel(context.Background(), job.ID)
 		require.NoError(l, err)
-		_, err = l.jobs.Get(context.Background(), job.ID)
+		_, err = l.jobs.Lists.Get(context.Background(), job.ID)
 		require.ErrorIs(l, err, jobs.ErrNotFound)
 	})
 }
@@ -210,7 +210,7 @@ func TestFilterThatCannotBeRead(t *testing.T) {
 		for _, members := range []string{`, "filter": "f/t"`, `, "filter": "f/t", "continuous": true`} {
 			posted, err := l.post("joe", members)
 			require.NoError(l, err)
-			failed, err := l.jobs.Await(context.Background(), posted.ID, posted.Args.Life)
+			failed, err := l.jobs.Requests.Await(context.Background(), posted.ID, posted.Args.Life)
 			require.NoError(l, err)
 			assert.Equal(l, replicator.StateFailed, failed.Condition())
 			code, reason := failed.State.ErrorBody()
@@ -240,7 +240,7 @@ func TestFilterThatCannotBeRead(t *testing.T) {
 		l.peers.on("GET a.example/db/_design/f", func(*http.Request) (int, string) {
 			return 200, `{"_id":"_design/f","_rev":"1-a","filters":{"t":"function() { return true; }"}}`
 		})
-		failed, err := l.jobs.Await(context.Background(), other.ID, other.Args.Life)
+		failed, err := l.jobs.Requests.Await(context.Background(), other.ID, other.Args.Life)
 		require.NoError(l, err)
 		code, why := failed.State.ErrorBody()
 		assert.Equal(l, "filter_fetch_error", code)
@@ -310,7 +310,7 @@ func TestCollisions(t *testing.T) {
 			assert.Equal(l, "Replication `"+name+"` specified by document `w5` already running as transient replication, "+
 				"started via `_replicate` API endpoint", reason)
 		}
-		_, err = l.jobs.Cancel(context.Background(), theirs.ID)
+		_, err = l.jobs.Requests.Cancel(context.Background(), theirs.ID)
 		require.NoError(l, err)
 		l.until(id, func(j *jobs.Job) bool {
 			state, reason := l.says("other/_replicator", "w5")
@@ -323,7 +323,7 @@ func TestCollisions(t *testing.T) {
 		named := l.until(first.ID, func(j *jobs.Job) bool { return j.ReplicationID() != "" }).ReplicationID()
 		second, err := l.post("ann", live+`, "filter": "f/u"`)
 		require.NoError(l, err)
-		ended, err := l.jobs.Await(context.Background(), second.ID, second.Args.Life)
+		ended, err := l.jobs.Requests.Await(context.Background(), second.ID, second.Args.Life)
 		require.NoError(l, err)
 		assert.Equal(l, replicator.StateFailed, ended.Condition())
 		code, why := ended.State.ErrorBody()

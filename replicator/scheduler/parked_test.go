@@ -23,7 +23,7 @@ func (l *lab) live(n int) string {
 
 func (l *lab) wake(n int) {
 	l.Helper()
-	woken, err := l.jobs.Wake(context.Background(), fmt.Sprintf("http://a%d.example/", n), []string{"db"})
+	woken, err := l.jobs.Watches.Wake(context.Background(), fmt.Sprintf("http://a%d.example/", n), []string{"db"})
 	require.NoError(l, err)
 	require.Equal(l, 1, woken)
 }
@@ -129,7 +129,7 @@ func TestMoreLiveJobsThanSlots(t *testing.T) {
 		}
 		waiting := func() (count int) {
 			for _, id := range ids {
-				if job, err := n.jobs.Get(t.Context(), id); err == nil && parked(job) {
+				if job, err := n.jobs.Lists.Get(t.Context(), id); err == nil && parked(job) {
 					count++
 				}
 			}
@@ -142,12 +142,12 @@ func TestMoreLiveJobsThanSlots(t *testing.T) {
 		for i := range count {
 			put(t, sources[i]+"/second", `{"n":2}`)
 			// Without a watch, the test tells what changes.
-			job, err := n.jobs.Get(t.Context(), ids[i])
+			job, err := n.jobs.Lists.Get(t.Context(), ids[i])
 			require.NoError(t, err)
 			server, database, ok := job.Args.Replication.Source.Server()
 			require.True(t, ok)
 			require.Eventually(t, func() bool {
-				_, err := n.jobs.Wake(t.Context(), server, []string{database})
+				_, err := n.jobs.Watches.Wake(t.Context(), server, []string{database})
 				return err == nil && exists(targets[i]+"/second")
 			}, limit, 10*time.Millisecond)
 		}

@@ -31,7 +31,7 @@ func TestPausedDatabases(t *testing.T) {
 		assert.Equal(t, 0, w.running("a/_replicator"))
 		assert.Equal(t, 0, w.running("new/_replicator"))
 		assert.Equal(t, starts, w.starts(), "claimers wait")
-		shares, err := w.jobs.Shares(context.Background())
+		shares, err := w.jobs.Shares.List(context.Background())
 		require.NoError(t, err)
 		require.Len(t, shares, 3)
 		for _, s := range shares {

@@ -12,7 +12,7 @@ const recordTime = 2 * time.Second
 
 // record records what this node does, at the end of each slot, and a last time when ended is closed.
 func (s *Server) record(ctx context.Context, ended <-chan struct{}) {
-	recorder, before := s.opts.Jobs.NewRecorder(), Counts{}
+	recorder, before := s.opts.Jobs.Rates.NewRecorder(), Counts{}
 	save := func(at time.Time) {
 		ctx, cancel := context.WithTimeout(ctx, recordTime)
 		defer cancel()

@@ -18,7 +18,7 @@ func TestRates(t *testing.T) {
 		began := time.Now().Truncate(jobs.FineSlot)
 		recorded := func() (sum jobs.Work) {
 			t.Helper()
-			steps, err := l.jobs.Rates(l.Context(), jobs.FineSlot, began, jobs.FineSlot, 30)
+			steps, err := l.jobs.Rates.Read(l.Context(), jobs.FineSlot, began, jobs.FineSlot, 30)
 			require.NoError(l, err)
 			for _, w := range steps {
 				sum.Add(w)

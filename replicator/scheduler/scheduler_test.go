@@ -117,7 +117,7 @@ var docsPrefix = []byte("docs")
 // document writes a replication document, and returns the id of its job.
 func (n *node) document(id, format string, args ...any) (jobID string) {
 	n.t.Helper()
-	docs := n.documents(n.jobs.Hooks(replicator.ParseOptions{}))
+	docs := n.documents(n.jobs.Documents.Hooks(replicator.ParseOptions{}))
 	defer docs.Close()
 	db, err := docs.Create(n.t.Context(), repdb)
 	require.NoError(n.t, err)
@@ -130,7 +130,7 @@ func (n *node) replicate(format string, args ...any) *jobs.Job {
 	n.t.Helper()
 	request, err := replicator.ParseRequest(fmt.Appendf(nil, format, args...), replicator.ParseOptions{})
 	require.NoError(n.t, err)
-	job, err := n.jobs.Replicate(context.Background(), request.Replication, nil)
+	job, err := n.jobs.Requests.Replicate(context.Background(), request.Replication, nil)
 	require.NoError(n.t, err)
 	return job
 }
@@ -139,7 +139,7 @@ func (n *node) await(id string) *jobs.Job {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	job, err := n.jobs.Await(ctx, id, "")
+	job, err := n.jobs.Requests.Await(ctx, id, "")
 	require.NoError(n.t, err)
 	return job
 }
@@ -150,7 +150,7 @@ func (n *node) until(id string, ready func(*jobs.Job) bool) *jobs.Job {
 	var last *jobs.Job
 	require.Eventually(n.t, func() bool {
 		var err error
-		last, err = n.jobs.Get(context.Background(), id)
+		last, err = n.jobs.Lists.Get(context.Background(), id)
 		return err == nil && ready(last)
 	}, limit, 10*time.Millisecond)
 	return last
@@ -313,10 +313,10 @@ func TestContinuousThenShutdown(t *testing.T) {
 		assert.Equal(t, replicator.StateRunning, running.Condition())
 
 		// It stops when cancelled.
-		_, err := other.jobs.Cancel(ctx, job.ReplicationID())
+		_, err := other.jobs.Requests.Cancel(ctx, job.ReplicationID())
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return strings.Contains(c.log.String(), "replication stopped") }, limit, 5*time.Millisecond)
-		_, err = other.jobs.Get(ctx, job.ID)
+		_, err = other.jobs.Lists.Get(ctx, job.ID)
 		require.ErrorIs(t, err, jobs.ErrNotFound)
 	})
 }
@@ -415,9 +415,9 @@ func TestFilterThatChanges(t *testing.T) {
 		assert.Equal(t, []string{"started", "pending", "started", "added"}, events)
 		assert.Zero(t, second.State.ErrorCount)
 		ctx := context.Background()
-		_, err := n.jobs.Get(ctx, first.ReplicationID())
+		_, err := n.jobs.Lists.Get(ctx, first.ReplicationID())
 		require.ErrorIs(t, err, jobs.ErrNotFound)
-		byID, err := n.jobs.Get(ctx, second.ReplicationID())
+		byID, err := n.jobs.Lists.Get(ctx, second.ReplicationID())
 		require.NoError(t, err)
 		assert.Equal(t, id, byID.ID)
 	})
@@ -478,7 +478,7 @@ func TestSlots(t *testing.T) {
 	}
 	running := func() (count int) {
 		for _, id := range ids {
-			if job, err := n.jobs.Get(t.Context(), id); err == nil && job.Status == fdbjobs.Running {
+			if job, err := n.jobs.Lists.Get(t.Context(), id); err == nil && job.Status == fdbjobs.Running {
 				count++
 			}
 		}
@@ -486,8 +486,8 @@ func TestSlots(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return running() == 2 && n.server.Running() == 2 }, limit, 5*time.Millisecond)
 	for _, id := range ids {
-		if job, err := n.jobs.Get(t.Context(), id); err == nil && job.Status == fdbjobs.Running {
-			_, err := n.jobs.Cancel(t.Context(), id)
+		if job, err := n.jobs.Lists.Get(t.Context(), id); err == nil && job.Status == fdbjobs.Running {
+			_, err := n.jobs.Requests.Cancel(t.Context(), id)
 			require.NoError(t, err)
 			break
 		}

@@ -13,12 +13,12 @@ import (
 // rollUp applies the decay of usage when it is due.
 func (s *Server) rollUp(ctx context.Context, cfg *config.Config) error {
 	decay := jobs.Decay{Interval: config.Interval.Get(cfg), Coeff: config.UsageCoeff.Get(cfg)}
-	return s.opts.Jobs.RollUp(ctx, decay, weights(cfg))
+	return s.opts.Jobs.Shares.RollUp(ctx, decay, weights(cfg))
 }
 
 // share applies changed shares at once. It stops the jobs of databases with 0 shares, which are paused.
 func (s *Server) share(ctx context.Context, cfg *config.Config) {
-	if err := s.opts.Jobs.SetWeights(ctx, weights(cfg)); err != nil && ctx.Err() == nil { // the next roll-up tries again
+	if err := s.opts.Jobs.Shares.SetWeights(ctx, weights(cfg)); err != nil && ctx.Err() == nil { // the next roll-up tries again
 		s.opts.Log.Error().Err(err).Msg("changed shares could not be applied")
 	}
 	for _, job := range s.slots.all() {
@@ -41,7 +41,7 @@ func paused(cfg *config.Config, run *jobs.Run) bool {
 // pause queues a job again that was taken although its database has 0 shares: the database was created after they were
 // configured, so its weight was not set.
 func (s *Server) pause(ctx context.Context, run *jobs.Run) error {
-	if err := s.opts.Jobs.SetWeights(ctx, weights(s.opts.Config())); err != nil {
+	if err := s.opts.Jobs.Shares.SetWeights(ctx, weights(s.opts.Config())); err != nil {
 		return err // the job is queued again when nothing has kept it alive
 	}
 	return run.StopFor(ctx, databasePaused, nil)

@@ -80,7 +80,7 @@ func inWorld(t *testing.T, sets []string, test func(w *world)) {
 			beat: fdbjobs.DefaultTimeout / 3,
 		}
 		w.layer, w.jobs = w.open()
-		w.docs = docstore.Open(w.db, []byte("docs"), docstore.Options{Hooks: w.jobs.Hooks(replicator.ParseOptions{})})
+		w.docs = docstore.Open(w.db, []byte("docs"), docstore.Options{Hooks: w.jobs.Documents.Hooks(replicator.ParseOptions{})})
 		defer func() {
 			for _, n := range w.nodes {
 				n.end()

@@ -61,12 +61,12 @@ func (w *watch) ask(ctx context.Context, why string) error {
 		if err := w.check(ctx); err != nil {
 			return err
 		}
-		parks, err := w.watcher.opts.Jobs.AwaitParked(ctx, w.server)
+		parks, err := w.watcher.opts.Jobs.Watches.AwaitParked(ctx, w.server)
 		if err != nil {
 			w.storeFailed(ctx, err)
 			continue
 		}
-		rows, next, err := w.watcher.opts.Jobs.Asks(ctx, w.server, time.Now(), askedRows)
+		rows, next, err := w.watcher.opts.Jobs.Watches.Asks(ctx, w.server, time.Now(), askedRows)
 		w.late.due(rows)
 		if err == nil && len(rows) == 0 {
 			w.awaitAsk(ctx, parks, changed, next, until)
@@ -151,7 +151,7 @@ func (w *watch) askAll(ctx context.Context, rows []jobs.ParkedRow) (pause time.D
 		waits[row.JobID] = nextAsk(parked[i], rand.Float64())
 	}
 	now := time.Now()
-	err := w.watcher.opts.Jobs.Ask(ctx, rows, func(row jobs.ParkedRow) time.Time { return now.Add(waits[row.JobID]) })
+	err := w.watcher.opts.Jobs.Watches.Ask(ctx, rows, func(row jobs.ParkedRow) time.Time { return now.Add(waits[row.JobID]) })
 	if err != nil {
 		w.storeFailed(ctx, err)
 	}

@@ -28,7 +28,7 @@ type round struct {
 	// Database and JobID name the row after which the next page begins.
 	Database string `json:"database,omitempty"`
 	JobID    string `json:"job,omitempty"`
-	// Pages is the number of pages so far, and Last that of the round before.
+	// Pages is the number of pages so far, and Last the number of pages of the round before.
 	Pages int `json:"pages,omitempty"`
 	Last  int `json:"last,omitempty"`
 	// Quick makes the round quick, see quickPause.
@@ -73,7 +73,7 @@ func (w *watch) hasten() {
 	})
 }
 
-// errRefused says that the credentials of a feed are no longer enough, or no longer those of their job.
+// errRefused says that the credentials of a feed are no longer enough, or no longer in their job.
 var errRefused = errors.New("the credentials of the feed are no longer good")
 
 // compare compares the next page of parked jobs with their sources, and wakes those that have changed. At its end it says
@@ -87,7 +87,7 @@ func (w *watch) compare(ctx context.Context, f *feed) error {
 	place := w.now().Round
 	var rows []jobs.ParkedRow
 	if err == nil {
-		rows, err = w.watcher.opts.Jobs.ParkedOf(ctx, w.server, jobs.ParkedRow{Database: place.Database, JobID: place.JobID}, pageRows)
+		rows, err = w.watcher.opts.Jobs.Watches.ParkedOf(ctx, w.server, jobs.ParkedRow{Database: place.Database, JobID: place.JobID}, pageRows)
 	}
 	if err != nil {
 		w.storeFailed(ctx, err)

@@ -50,7 +50,7 @@ func (w *watch) newLogin() bool {
 
 // job returns a job, or nil if it does not exist or this node does not have the key of its definition.
 func (w *watch) job(ctx context.Context, id string) (*jobs.Job, error) {
-	job, err := w.watcher.opts.Jobs.Get(ctx, id)
+	job, err := w.watcher.opts.Jobs.Lists.Get(ctx, id)
 	if errors.Is(err, jobs.ErrNotFound) || errors.Is(err, fdbjobs.ErrSealed) {
 		return nil, nil
 	}
@@ -83,7 +83,7 @@ func (w *watch) allowed(r *replicator.Replication) bool {
 	}) == nil
 }
 
-// stillGood reports whether credentials are still those of the settings or of their job.
+// stillGood reports whether credentials are still in the settings or in their job.
 func (w *watch) stillGood(ctx context.Context, c credentials) (bool, error) {
 	if c.jobID == "" {
 		set, ok := w.configured()
@@ -114,7 +114,7 @@ func (w *watch) candidates(ctx context.Context) ([]credentials, error) {
 			add(c)
 		}
 	}
-	mirrors, _, err := w.watcher.opts.Jobs.Mirrors(ctx, w.server, "", maxUsers)
+	mirrors, _, err := w.watcher.opts.Jobs.Watches.Mirrors(ctx, w.server, "", maxUsers)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (w *watch) candidates(ctx context.Context) ([]credentials, error) {
 			add(c)
 		}
 	}
-	rows, err := w.watcher.opts.Jobs.ParkedOf(ctx, w.server, w.credAfter, usersPage)
+	rows, err := w.watcher.opts.Jobs.Watches.ParkedOf(ctx, w.server, w.credAfter, usersPage)
 	if err != nil {
 		return nil, err
 	}

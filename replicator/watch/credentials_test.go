@@ -37,7 +37,7 @@ func TestCredentialsGo(t *testing.T) {
 		n := l.start()
 		l.until(n.follows(1))
 		require.NotEmpty(t, l.source.requests("boss GET /_db_updates?feed"))
-		_, err := l.jobs.Cancel(t.Context(), id)
+		_, err := l.jobs.Requests.Cancel(t.Context(), id)
 		require.NoError(t, err)
 		l.sleeps(time.Hour, two)
 		require.NotEmpty(t, l.source.requests("root GET /_db_updates?feed"))

@@ -161,7 +161,7 @@ func (l *lab) parkAt(server, user, database string) string {
 		strings.Replace(server, "://", "://"+login, 1)+database, user, database)
 	request, err := replicator.ParseRequest([]byte(text), replicator.ParseOptions{})
 	require.NoError(l, err)
-	_, err = l.jobs.Replicate(l.Context(), request.Replication, nil)
+	_, err = l.jobs.Requests.Replicate(l.Context(), request.Replication, nil)
 	require.NoError(l, err)
 	run := l.accept()
 	l.parkRun(run, server, database, seq)
@@ -187,7 +187,7 @@ func (l *lab) accept() *jobs.Run {
 	l.Helper()
 	ctx, cancel := context.WithTimeout(l.Context(), 5*time.Hour)
 	defer cancel()
-	runs, err := l.jobs.Accept(ctx, jobs.AcceptOptions{})
+	runs, err := l.jobs.Runs.Accept(ctx, jobs.AcceptOptions{})
 	require.NoError(l, err, "no job became due; the log: %s", &l.log)
 	require.Len(l, runs, 1)
 	return runs[0]
@@ -211,7 +211,7 @@ func (l *lab) sleeps(d time.Duration, ids ...string) {
 	time.Sleep(d)
 	synctest.Wait()
 	for _, id := range ids {
-		job, err := l.jobs.Get(l.Context(), id)
+		job, err := l.jobs.Lists.Get(l.Context(), id)
 		require.NoError(l, err)
 		require.NotZero(l, job.Parked(), id)
 	}

@@ -49,7 +49,7 @@ func TestLiveCouchDB(t *testing.T) {
 			`","target":"http://b.example/` + user + database + `","continuous":true}`
 		request, err := replicator.ParseRequest([]byte(text), replicator.ParseOptions{})
 		require.NoError(t, err)
-		_, err = l.jobs.Replicate(t.Context(), request.Replication, nil)
+		_, err = l.jobs.Requests.Replicate(t.Context(), request.Replication, nil)
 		require.NoError(t, err)
 		run := l.accept()
 		l.parkRun(run, at, database, seq(database))
@@ -116,7 +116,7 @@ func TestLiveCouchDB(t *testing.T) {
 	put("/_global_changes", "")
 	woken := make(chan []*jobs.Run, 1)
 	go func() {
-		runs, _ := l.jobs.Accept(t.Context(), jobs.AcceptOptions{}) // without runs, the test fails
+		runs, _ := l.jobs.Runs.Accept(t.Context(), jobs.AcceptOptions{}) // without runs, the test fails
 		woken <- runs
 	}()
 	waitFor(t, l, "woken", writes(func() bool { return len(woken) > 0 }))

@@ -18,7 +18,7 @@ func (l *lab) parkChildren(login string, databases ...string) (ids map[string]st
 	text := `{"source":"http://` + login + `@a.example/","target":"http://b.example/","continuous":true,"mirror":{}}`
 	request, err := replicator.ParseRequest([]byte(text), replicator.ParseOptions{})
 	require.NoError(l, err)
-	_, err = l.jobs.Replicate(l.Context(), request.Replication, nil)
+	_, err = l.jobs.Requests.Replicate(l.Context(), request.Replication, nil)
 	require.NoError(l, err)
 	mirror := l.accept()
 	require.NoError(l, mirror.AddMirrored(l.Context(), databases, 0))

@@ -77,7 +77,7 @@ type watch struct {
 	backoff   retry.Backoff       // after failures
 	anew      bool                // the feed begins without a place in the log, or after it was not followed
 	told      string              // the latest line in the log
-	login     replicator.Endpoint // that of the settings, when the watch last looked for a feed
+	login     replicator.Endpoint // from the settings, when the watch last looked for a feed
 	credAfter jobs.ParkedRow      // after which it looks for the next users
 	emptyFrom time.Time           // since when there are no parked jobs; zero if there are some
 	checkAt   time.Time           // when to look whether there are any; zero: not before something happens
@@ -233,7 +233,7 @@ func (w *watch) beat(ctx context.Context) {
 // wake makes the parked jobs of some databases due. It repeats that until it succeeds or ctx ends.
 func (w *watch) wake(ctx context.Context, why cause, databases []string) {
 	for ctx.Err() == nil && len(databases) > 0 {
-		n, err := w.watcher.opts.Jobs.Wake(ctx, w.server, databases)
+		n, err := w.watcher.opts.Jobs.Watches.Wake(ctx, w.server, databases)
 		w.watcher.counter.wakes[why].Add(int64(n))
 		if err == nil {
 			return
@@ -284,7 +284,7 @@ func (w *watch) check(ctx context.Context) error {
 	}
 	errNeeded := errors.New("a job was parked")
 	err = w.held.FinishFor(ctx, 0, nil, func(tx kv.Transaction) error {
-		ended, err := w.watcher.opts.Jobs.Unwatch(tx, w.server)
+		ended, err := w.watcher.opts.Jobs.Watches.Unwatch(tx, w.server)
 		if err == nil && !ended {
 			err = errNeeded
 		}
@@ -304,18 +304,18 @@ func (w *watch) check(ctx context.Context) error {
 
 // needed reports whether there are parked jobs or mirrors.
 func (w *watch) needed(ctx context.Context) (bool, error) {
-	rows, err := w.watcher.opts.Jobs.ParkedOf(ctx, w.server, jobs.ParkedRow{}, 1)
+	rows, err := w.watcher.opts.Jobs.Watches.ParkedOf(ctx, w.server, jobs.ParkedRow{}, 1)
 	if err != nil || len(rows) > 0 {
 		return true, err
 	}
-	mirrors, more, err := w.watcher.opts.Jobs.Mirrors(ctx, w.server, "", 1)
+	mirrors, more, err := w.watcher.opts.Jobs.Watches.Mirrors(ctx, w.server, "", 1)
 	return len(mirrors) > 0 || more, err
 }
 
 // announce tells the mirrors of the server what happened to databases. It repeats that until it succeeds or ctx ends.
 func (w *watch) announce(ctx context.Context, news []jobs.News) {
 	for ctx.Err() == nil && len(news) > 0 {
-		err := w.watcher.opts.Jobs.Tell(ctx, w.server, news)
+		err := w.watcher.opts.Jobs.Watches.Tell(ctx, w.server, news)
 		if err == nil {
 			return
 		}

@@ -245,7 +245,7 @@ func TestHandOverAfterABurst(t *testing.T) {
 func TestWatchIsKeptAlive(t *testing.T) {
 	inLab(t, func(l *lab) {
 		require.NoError(t, l.db.Transact(t.Context(), func(tx kv.Transaction) error {
-			return l.jobs.Watches().SetTimeout(tx, 8*time.Second)
+			return l.jobs.Watches.Queue().SetTimeout(tx, 8*time.Second)
 		}))
 		first, second := l.start(), l.start()
 		time.Sleep(time.Second) // their heartbeats have begun

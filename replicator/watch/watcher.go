@@ -55,7 +55,7 @@ type Watcher struct {
 // New returns a watcher. Run starts it.
 func New(opts Options) *Watcher {
 	w := &Watcher{
-		opts: opts, queue: opts.Jobs.Watches(), stages: jobserver.NewStages(),
+		opts: opts, queue: opts.Jobs.Watches.Queue(), stages: jobserver.NewStages(),
 		watches: map[string]*watch{}, change: make(chan struct{}, 1),
 		begun: make(chan struct{}, 1),
 	}

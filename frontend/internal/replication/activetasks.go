@@ -84,7 +84,7 @@ func unixSeconds(t time.Time) int64 {
 // ActiveTasks answers GET /_active_tasks.
 func (e *Endpoints) ActiveTasks(w http.ResponseWriter, r *http.Request) error {
 	return web.SendList(w, r, func(yield func(activeTask, error) bool) {
-		for job, err := range web.ScanRows(e.Scans, r, e.Jobs.Running(r.Context())) {
+		for job, err := range web.ScanRows(e.Scans, r, e.Jobs.Lists.Running(r.Context())) {
 			if err != nil {
 				yield(activeTask{}, err)
 				return

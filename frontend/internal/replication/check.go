@@ -27,7 +27,7 @@ func (e *Endpoints) Check(w http.ResponseWriter, r *http.Request) error {
 		if paused {
 			warnings = append(warnings, "`paused` is true: it does not run until that is taken out")
 		}
-		if id, err = e.Jobs.ReplicationID(replication); err != nil {
+		if id, err = e.Jobs.Requests.ReplicationID(replication); err != nil {
 			return err
 		}
 	}

@@ -117,7 +117,7 @@ func (e *Endpoints) getDocOf(w http.ResponseWriter, r *http.Request, database, i
 	}
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	job, err := e.Jobs.Document(ctx, database, id)
+	job, err := e.Jobs.Lists.Document(ctx, database, id)
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
 		return web.NotFound("missing")
@@ -148,7 +148,7 @@ func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database 
 	err := e.Scans.Run(r, func() (err error) {
 		ctx, cancel := web.StoreContext(r)
 		defer cancel()
-		list, err = e.Jobs.ListDocuments(ctx, database, states, opts)
+		list, err = e.Jobs.Lists.ListDocuments(ctx, database, states, opts)
 		return err
 	})
 	if errors.Is(err, docstore.ErrDatabaseNotFound) {

@@ -94,7 +94,7 @@ func (e *Endpoints) ListFailures(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	failures, err := e.Jobs.Failures(ctx, job.ID)
+	failures, err := e.Jobs.Lists.Failures(ctx, job.ID)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return web.NotFound("missing")
 	}
@@ -160,7 +160,7 @@ func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 	err := e.Scans.Run(r, func() (err error) {
 		ctx, cancel := web.StoreContext(r)
 		defer cancel()
-		list, err = e.Jobs.List(ctx, filter, opts)
+		list, err = e.Jobs.Lists.List(ctx, filter, opts)
 		return err
 	})
 	if errors.Is(err, docstore.ErrDatabaseNotFound) {
@@ -259,7 +259,7 @@ func readOrder(q *web.Query, opts jobs.ListOptions) jobs.Order {
 	return order
 }
 
-// readFilter reads which jobs a list has: those in some states, and those of a replicator database or of a user. An
+// readFilter reads which jobs a list has: by state, and by replicator database or user. An
 // empty database means the jobs without one.
 func readFilter(q *web.Query) jobs.Filter {
 	f := jobs.Filter{States: readStates(q), Database: q.Text("database"), Mirror: q.Text("mirror")}
@@ -284,7 +284,7 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	pause := pauseOfJob(job)
-	job, err = e.Jobs.RunNow(ctx, job.ID)
+	job, err = e.Jobs.Requests.RunNow(ctx, job.ID)
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
 		return web.NotFound("missing")
@@ -308,10 +308,10 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 
 // jobOf returns the job with that job id or replication id, if the user of the request may use it so.
 func (e *Endpoints) jobOf(ctx context.Context, r *http.Request, id string, use access.JobUse) (*jobs.Job, error) {
-	job, err := e.Jobs.Get(ctx, id)
+	job, err := e.Jobs.Lists.Get(ctx, id)
 	// This node, or a proxy, may have decoded the + of an id as a space.
 	if plus := strings.ReplaceAll(id, " ", "+"); plus != id && errors.Is(err, jobs.ErrNotFound) {
-		job, err = e.Jobs.Get(ctx, plus)
+		job, err = e.Jobs.Lists.Get(ctx, plus)
 	}
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
@@ -339,11 +339,11 @@ func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	runs, err := e.Jobs.Runs(ctx, job)
+	runs, err := e.Jobs.Lists.Runs(ctx, job)
 	if err != nil {
 		return fmt.Errorf("reading the runs of a replication job: %w", err)
 	}
-	waking, err := e.Jobs.Waking(ctx, job)
+	waking, err := e.Jobs.Lists.Waking(ctx, job)
 	if err != nil {
 		return fmt.Errorf("reading what wakes a parked replication job: %w", err)
 	}

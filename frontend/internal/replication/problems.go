@@ -75,14 +75,14 @@ func (e *Endpoints) Problems(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel := web.StoreContext(r)
 		defer cancel()
 		var err error
-		if counts, err = e.Jobs.Counts(ctx); err != nil {
+		if counts, err = e.Jobs.Lists.Counts(ctx); err != nil {
 			return err
 		}
 		for _, of := range []struct {
 			order  jobs.Order
 			states []replicator.State
 		}{{jobs.ByCrash, nil}, {jobs.ByOwner, []replicator.State{replicator.StateFailed}}, {jobs.ByStuck, nil}, {jobs.ByRefusal, nil}} {
-			list, err := e.Jobs.List(ctx, jobs.Filter{States: of.states}, jobs.ListOptions{Limit: jobs.MaxLimit, Order: of.order})
+			list, err := e.Jobs.Lists.List(ctx, jobs.Filter{States: of.states}, jobs.ListOptions{Limit: jobs.MaxLimit, Order: of.order})
 			if err != nil {
 				return err
 			}

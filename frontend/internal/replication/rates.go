@@ -81,7 +81,7 @@ func (e *Endpoints) Rates(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
 	n := int((p.until - p.since) / p.step)
-	steps, err := e.Jobs.Rates(ctx, p.slot, time.Unix(p.since, 0), time.Duration(p.step)*time.Second, n)
+	steps, err := e.Jobs.Rates.Read(ctx, p.slot, time.Unix(p.since, 0), time.Duration(p.step)*time.Second, n)
 	if err != nil {
 		return fmt.Errorf("reading the rates of the nodes: %w", err)
 	}

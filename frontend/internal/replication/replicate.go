@@ -91,7 +91,7 @@ type added struct {
 func (e *Endpoints) add(r *http.Request, replication *replicator.Replication) (added, error) {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	job, err := e.Jobs.Replicate(ctx, replication, access.UserOf(r).UserName())
+	job, err := e.Jobs.Requests.Replicate(ctx, replication, access.UserOf(r).UserName())
 	var collision *jobs.Collision
 	switch {
 	case errors.As(err, &collision):
@@ -122,7 +122,7 @@ func (e *Endpoints) collided(r *http.Request, c *jobs.Collision) error {
 // await answers when the job has ended.
 func (e *Endpoints) await(w http.ResponseWriter, r *http.Request, awaited added) error {
 	ctx, done := e.Connections.Wait(r, web.ForReplication)
-	job, err := e.Jobs.Await(ctx, awaited.id, awaited.life)
+	job, err := e.Jobs.Requests.Await(ctx, awaited.id, awaited.life)
 	done()
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
@@ -193,15 +193,15 @@ func (e *Endpoints) cancel(w http.ResponseWriter, r *http.Request, request *repl
 		}
 		return errNotAdmin
 	}
-	job, err := e.Jobs.CancelIf(ctx, id, may)
+	job, err := e.Jobs.Requests.CancelIf(ctx, id, may)
 	if errors.Is(err, jobs.ErrNotFound) && request.ID == "" {
 		// In CouchDB ids do not depend on the user: the job of another user is found, too.
-		theirs, idErr := e.Jobs.ReplicationID(request.Replication)
+		theirs, idErr := e.Jobs.Requests.ReplicationID(request.Replication)
 		if idErr != nil {
 			return idErr
 		}
 		if theirs != "" {
-			job, err = e.Jobs.CancelIf(ctx, theirs, may)
+			job, err = e.Jobs.Requests.CancelIf(ctx, theirs, may)
 		}
 	}
 	if errors.Is(err, jobs.ErrNotFound) {

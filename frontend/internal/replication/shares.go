@@ -43,7 +43,7 @@ func sharesOf(weight float64) float64 { return math.Round(weight * config.Defaul
 func (e *Endpoints) ListShares(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	shares, err := e.Jobs.Shares(ctx)
+	shares, err := e.Jobs.Shares.List(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the shares of replicator databases: %w", err)
 	}

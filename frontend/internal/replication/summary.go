@@ -17,7 +17,7 @@ const inSummary = 20
 func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	counts, err := e.Jobs.Counts(ctx)
+	counts, err := e.Jobs.Lists.Counts(ctx)
 	if err != nil {
 		return fmt.Errorf("counting the replication jobs: %w", err)
 	}
@@ -28,17 +28,17 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 	byState[string(replicator.StatePending)] -= counts.Parked + counts.Paused
 	attention := map[jobs.Order][]listedJob{}
 	for _, order := range []jobs.Order{jobs.ByCrash, jobs.ByStuck, jobs.ByRefusal} {
-		list, err := e.Jobs.List(ctx, jobs.Filter{}, jobs.ListOptions{Limit: inSummary, Order: order})
+		list, err := e.Jobs.Lists.List(ctx, jobs.Filter{}, jobs.ListOptions{Limit: inSummary, Order: order})
 		if err != nil {
 			return fmt.Errorf("listing the replication jobs that need attention: %w", err)
 		}
 		attention[order] = listedAll(list.Jobs)
 	}
-	mirrors, err := e.Jobs.ListMirrors(ctx, inSummary)
+	mirrors, err := e.Jobs.Lists.ListMirrors(ctx, inSummary)
 	if err != nil {
 		return fmt.Errorf("listing the mirrors: %w", err)
 	}
-	oldest, err := e.Jobs.OldestDue(ctx)
+	oldest, err := e.Jobs.Lists.OldestDue(ctx)
 	if err != nil {
 		return fmt.Errorf("reading since when replication jobs wait: %w", err)
 	}

@@ -70,7 +70,7 @@ func (e *Endpoints) countBefore(ctx context.Context, job *jobs.Job, w *waitsFor)
 	if w == nil || w.What != jobs.WaitSlot {
 		return nil
 	}
-	n, more, err := e.Jobs.Before(ctx, job)
+	n, more, err := e.Jobs.Lists.Before(ctx, job)
 	if err != nil {
 		return fmt.Errorf("counting the jobs before a replication job: %w", err)
 	}

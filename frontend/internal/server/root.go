@@ -79,7 +79,7 @@ func (e *Endpoints) Up(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), upTimeout)
 	defer cancel()
-	if _, err := e.Jobs.List(ctx, jobs.Filter{}, jobs.ListOptions{}); err != nil {
+	if _, err := e.Jobs.Lists.List(ctx, jobs.Filter{}, jobs.ListOptions{}); err != nil {
 		zerolog.Ctx(r.Context()).Error().
 			Str("reason", redact.Text(err.Error())).Msg("the store does not answer")
 		return web.Respond(w, r, http.StatusServiceUnavailable, upStatus{Status: "store_unavailable"})

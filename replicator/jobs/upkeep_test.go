@@ -24,7 +24,7 @@ import (
 // upkeep runs all tasks once.
 func (b *bundle) upkeep() {
 	b.Helper()
-	for _, task := range b.store.Tasks() {
+	for _, task := range b.store.Upkeep.Tasks() {
 		require.NoError(b, task.Run(b.Context(), nil), task.Name)
 	}
 }
@@ -134,7 +134,7 @@ func TestUpkeepAfterDeletion(t *testing.T) {
 		run := b.accept()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- upkeep.Run(ctx, b.db, b.layer, b.store.Tasks(), func(string, error) {}) }()
+		go func() { ended <- upkeep.Run(ctx, b.db, b.layer, b.store.Upkeep.Tasks(), func(string, error) {}) }()
 		synctest.Wait() // the tasks are idle
 		began := time.Now()
 		lost := make(chan error)

@@ -10,10 +10,17 @@ import (
 
 	"settee/fdbjobs"
 	"settee/fdbjobs/upkeep"
-	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/replicator"
 )
+
+// Upkeep removes what is no longer needed, and converts a store. The program runs its tasks, on nodes with the role
+// api_frontend, and calls the other methods when it opens a store.
+type Upkeep struct {
+	*tables
+	writer *writer
+}
 
 const (
 	// upkeepEvery is the interval of the tasks.
@@ -30,44 +37,9 @@ const (
 	expiredTask   = "expired replications"
 )
 
-// cancelAll cancels the jobs of a database in the transaction that deletes it, in constant time:
-// once that commits they no longer count (see [Store.ownerExists]). It wakes upkeep, which
-// removes them. No job can be added later, because adding one reads with a conflict that the
-// database exists.
-func (s *Store) cancelAll(tx kv.Transaction, db *docstore.Database) error {
-	tx.Set(s.space.Pack("deleted", db.Instance()), []byte(databaseOwner(db.Name(), db.Instance())))
-	return s.upkeep.Add(tx, fdbjobs.Spec{ID: cancelledTask})
-}
-
-// deletedDatabase is a deleted database that may still have jobs.
-type deletedDatabase struct{ instance, owner string }
-
-// deletedDatabases returns up to deletedAtOnce deleted databases with instances greater than
-// after.
-func (s *Store) deletedDatabases(tx kv.ReadTransaction, after string) ([]deletedDatabase, error) {
-	begin, end := s.space.Sub("deleted").Range()
-	if after != "" {
-		begin = kv.KeyAfter(s.space.Pack("deleted", after))
-	}
-	all := kv.KeyRange{Begin: begin, End: end}
-	pairs, err := tx.GetRange(all, kv.RangeOptions{Limit: deletedAtOnce}).Slice()
-	if err != nil {
-		return nil, err
-	}
-	deleted := make([]deletedDatabase, len(pairs))
-	for i, pair := range pairs {
-		_, instance, ok := ownerDatabase(string(pair.Value))
-		if !ok {
-			return nil, fmt.Errorf("reading a deleted replicator database: malformed owner %q", pair.Value)
-		}
-		deleted[i] = deletedDatabase{instance: instance, owner: string(pair.Value)}
-	}
-	return deleted, nil
-}
-
 // Tasks returns the upkeep tasks: removing the jobs of deleted databases, transient jobs that have
 // expired, and the jobs of mirrors that have ended.
-func (s *Store) Tasks() []upkeep.Task {
+func (s *Upkeep) Tasks() []upkeep.Task {
 	task := func(name string, run func(context.Context) error) upkeep.Task {
 		return upkeep.Task{Name: name, Every: upkeepEvery, Run: func(ctx context.Context, _ *fdbjobs.Held) error {
 			return run(ctx)
@@ -78,7 +50,7 @@ func (s *Store) Tasks() []upkeep.Task {
 	}
 }
 
-func (s *Store) removeExpired(ctx context.Context) error {
+func (s *Upkeep) removeExpired(ctx context.Context) error {
 	for more := true; more; { // watches that have ended
 		removed, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
 			return s.watches.Admin().RemoveExpired(tx, removeAtOnce)
@@ -88,7 +60,7 @@ func (s *Store) removeExpired(ctx context.Context) error {
 		}
 		more = len(removed) == removeAtOnce
 	}
-	return errors.Join(s.removeVoid(ctx), s.removeAll(ctx, func(tx kv.Transaction, _ string, limit int) ([]*fdbjobs.Job, error) {
+	return errors.Join(s.reservations.removeVoid(ctx), s.removeAll(ctx, func(tx kv.Transaction, _ string, limit int) ([]*fdbjobs.Job, error) {
 		return s.jobs.Admin().RemoveExpired(tx, limit)
 	}))
 }
@@ -96,7 +68,7 @@ func (s *Store) removeExpired(ctx context.Context) error {
 // removeCancelled removes the jobs of deleted databases, and then the records of these databases.
 // It may be interrupted anywhere. A failure in one database does not stop the others; the first
 // one is returned.
-func (s *Store) removeCancelled(ctx context.Context) error {
+func (s *Upkeep) removeCancelled(ctx context.Context) error {
 	var failures error
 	for after := ""; ; {
 		deleted, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]deletedDatabase, error) {
@@ -119,7 +91,7 @@ func (s *Store) removeCancelled(ctx context.Context) error {
 
 // removeOwned removes the jobs of one database. Running jobs come first, so that their runs stop
 // soon.
-func (s *Store) removeOwned(ctx context.Context, d deletedDatabase) error {
+func (s *Upkeep) removeOwned(ctx context.Context, d deletedDatabase) error {
 	for _, states := range [][]replicator.State{{replicator.StateRunning}, allStates} {
 		err := s.removeAll(ctx, func(tx kv.Transaction, before string, limit int) ([]*fdbjobs.Job, error) {
 			return s.jobs.Admin().RemoveOwned(tx, d.owner, before, limit, parts(states, labelDocument, labelMirrored)...)
@@ -129,7 +101,7 @@ func (s *Store) removeOwned(ctx context.Context, d deletedDatabase) error {
 		}
 	}
 	return s.db.Transact(ctx, func(tx kv.Transaction) error {
-		s.clearMirrorsOf(tx, d.instance)
+		s.mirrors.clearMirrorsOf(tx, d.instance)
 		tx.Clear(s.space.Pack("deleted", d.instance))
 		return nil
 	})
@@ -138,7 +110,7 @@ func (s *Store) removeOwned(ctx context.Context, d deletedDatabase) error {
 // removeAll removes jobs and their reservations, some per transaction, until there are no more. Each
 // transaction starts after the last job of the one before, because reading a range of removed
 // keys is slow. If a transaction is too large or too slow, the next ones remove fewer jobs.
-func (s *Store) removeAll(
+func (s *Upkeep) removeAll(
 	ctx context.Context, some func(tx kv.Transaction, last string, limit int) ([]*fdbjobs.Job, error),
 ) error {
 	limit := removeAtOnce
@@ -166,7 +138,7 @@ func (s *Store) removeAll(
 }
 
 // removeRest removes what belongs to jobs that were removed.
-func (s *Store) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
+func (s *Upkeep) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
 	reservations, ids, runs := make([]reservation, len(removed)), make([]string, len(removed)), make([]noted, len(removed))
 	unpark := make([]func() error, len(removed))
 	for i, job := range removed {
@@ -175,11 +147,11 @@ func (s *Store) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
 		_ = json.Unmarshal(job.State, &state)
 		// Only a transient job that had not ended may have another reservation than the one in its state.
 		reservations[i], ids[i] = reservation{state.ReplicationID, job.ID}, job.ID
-		unpark[i] = s.unparking(tx, sourceOf(state.Parked), job.ID)
+		unpark[i] = s.parking.unparking(tx, sourceOf(state.Parked), job.ID)
 		runs[i] = noted{job.ID, holding{job.Lock, state.ReplicationID}}
-		s.clearRecord(tx, job.ID, recordOf(&state))
+		s.records.clearRecord(tx, job.ID, recordOf(&state))
 		if job.Label == labelTransient {
-			s.forgetEnd(tx, job.ID)
+			s.records.forgetEnd(tx, job.ID)
 		}
 	}
 	for _, end := range unpark {
@@ -187,14 +159,116 @@ func (s *Store) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
 			return err
 		}
 	}
-	if err := s.unname(tx, removed); err != nil {
+	if err := s.names.unname(tx, removed); err != nil {
 		return err
 	}
-	if err := s.dropFailures(tx, ids...); err != nil {
+	if err := s.records.dropFailures(tx, ids...); err != nil {
 		return err
 	}
-	if err := s.noteEndings(tx, runs...); err != nil {
+	if err := s.reservations.noteEndings(tx, runs...); err != nil {
 		return err
 	}
-	return s.release(tx, reservations...)
+	return s.reservations.release(tx, reservations...)
+}
+
+const mirrorsTask = "databases of mirrors that have ended"
+
+// dropAtOnce is the maximum number of databases of a mirror that one transaction drops.
+const dropAtOnce = 50
+
+// dropMirrors drops the databases of mirrors that have ended: the rows, and the jobs. It may be interrupted anywhere.
+// Nothing happens at the target.
+func (s *Upkeep) dropMirrors(ctx context.Context) error {
+	space := s.space.Sub("mirror_ended")
+	for after := []byte(nil); ; {
+		pairs, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
+			all := rows.Range(space)
+			if after != nil {
+				all.Begin = kv.KeyAfter(after)
+			}
+			return tx.Snapshot().GetRange(all, kv.RangeOptions{Limit: dropAtOnce}).Slice()
+		})
+		if err != nil || len(pairs) == 0 {
+			return err
+		}
+		for _, pair := range pairs {
+			id, err := rows.LastString(space, pair.Key)
+			if err != nil {
+				return fmt.Errorf("reading a mirror that has ended: %w", err)
+			}
+			if err := s.dropMirror(ctx, id); err != nil {
+				return fmt.Errorf("dropping the databases of the mirror %q: %w", id, err)
+			}
+			after = pair.Key
+		}
+	}
+}
+
+// dropMirror drops the databases of a mirror if it has ended, as upkeep does.
+func (s *Upkeep) dropMirror(ctx context.Context, mirror string) error {
+	limit := dropAtOnce
+	for done := false; !done; {
+		var err error
+		done, err = kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (bool, error) {
+			var until time.Time
+			if limit > 1 {
+				until = time.Now().Add(removeTime)
+			}
+			done, err := s.dropSome(tx, mirror, limit)
+			return done, kv.InTime(until, err)
+		})
+		if kv.TooMuch(err) && limit > 1 {
+			limit, done = limit/2, false
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropSome drops some databases of a mirror, and reports whether there are no more, or the mirror lives.
+func (s *Upkeep) dropSome(tx kv.Transaction, mirror string, limit int) (done bool, err error) {
+	// A mirror that was added again brings the rows in line with its own definition.
+	live, err := s.mirrors.liveMirror(tx, mirror)
+	if err != nil {
+		return false, err
+	}
+	if live != nil {
+		tx.Clear(s.mirrors.mirrorEndedKey(mirror))
+		return true, nil
+	}
+	found, err := s.mirrors.mirroredRows(tx, mirror, "", limit)
+	if err != nil {
+		return false, err
+	}
+	for _, row := range found {
+		if err := s.writer.dropDatabase(tx, mirror, row.Database, nil); err != nil {
+			return false, err
+		}
+	}
+	if len(found) == limit {
+		return false, nil
+	}
+	s.mirrors.clearMirror(tx, mirror)
+	return true, nil
+}
+
+// ForgetEndings lets runs begin that would wait for runs of an earlier process. It is for a process that has just opened
+// a store that no other process can open, see fdbjobs.Admin.RequeueAll.
+func (s *Upkeep) ForgetEndings(ctx context.Context) error {
+	return s.db.Transact(ctx, func(tx kv.Transaction) error {
+		tx.ClearRange(rows.Range(s.space.Sub("ending")))
+		return nil
+	})
+}
+
+// nameAtOnce is the most jobs that one transaction of IndexNames indexes.
+const nameAtOnce = 100
+
+// IndexNames is a step of the conversion to NamesLevel, see levels.Conversion: it adds jobs to the index, in the order of
+// their ids. A position is a key.
+func (s *Upkeep) IndexNames(tx kv.Transaction, from []byte) (next []byte, err error) {
+	return s.names.indexNames(tx, from, nameAtOnce)
 }

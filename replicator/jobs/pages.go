@@ -1,0 +1,287 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"settee/fdbjobs"
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+	"settee/replicator"
+)
+
+// pages reads the pages of lists, in each order that a list may have: by owner here, by time and by mirror below, and by name in
+// search.go. [Lists] uses it.
+type pages struct{ *tables }
+
+// page is a part of a list.
+type page struct {
+	jobs   []*Job
+	places []fdbjobs.Position // of the jobs
+	passed int                // rows of an index that led to no job of the list
+	after  fdbjobs.Position   // where the next page begins
+	more   bool               // whether there may be one
+}
+
+// pageRead reads up to n jobs of a list from a position on.
+type pageRead func(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n int) (page, error)
+
+func (s *pages) readPage(ctx context.Context, read pageRead, l listing, after fdbjobs.Position, n int) (page, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (page, error) {
+		return read(tx.Snapshot(), l, after, n)
+	})
+}
+
+// page is the pageRead of a list by owner. It skips all jobs of a deleted database in one step.
+func (s *pages) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n int) (out page, err error) {
+	index := s.jobs.Index()
+	if l.owner != "" {
+		index = index.Of(l.owner)
+	}
+	batch, err := index.List(tx, after, n, l.parts...)
+	if err != nil {
+		return out, err
+	}
+	out.more = len(batch) == n
+	var of ownership
+	for i, raw := range batch {
+		if i == 0 || raw.Owner != batch[i-1].Owner {
+			if of, err = s.ownership(tx, raw.Owner); err != nil {
+				return out, err
+			}
+		}
+		if !of.exists && l.owner != "" {
+			return page{}, docstore.ErrDatabaseNotFound
+		}
+		if !of.exists {
+			out.after, out.more = fdbjobs.AfterOwner(raw.Owner), true
+			return out, nil
+		}
+		job, err := s.summed(tx)(s.parseListed(raw, of))
+		if err != nil {
+			return out, err
+		}
+		out.after = fdbjobs.Position{Owner: raw.Owner, ID: raw.ID}
+		out.jobs, out.places = append(out.jobs, job), append(out.places, out.after)
+	}
+	return out, nil
+}
+
+// ownership is what the jobs of an owner in a list have in common.
+type ownership struct {
+	exists bool // see core.ownerExists
+	pause
+}
+
+func (s *pages) ownership(tx kv.ReadTransaction, owner string) (of ownership, err error) {
+	if of.exists, err = s.ownerExists(tx, owner); err == nil && of.exists {
+		of.pause, err = s.usage.readPause(tx, owner)
+	}
+	return of, err
+}
+
+// parseListed parses a job of a list, whose args are a summary.
+func (s *pages) parseListed(raw *fdbjobs.Job, of ownership) (*Job, error) {
+	listed := *raw
+	if listed.Args = raw.Listed; listed.Args == nil {
+		listed.Args = json.RawMessage("{}")
+	}
+	job, err := s.parse(&listed)
+	if err == nil {
+		job.setPause(of.pause)
+	}
+	return job, err
+}
+
+// beginList returns the total of a list, and the position after which the page begins. If there are
+// more than deletedAtOnce deleted databases, it counts the jobs of the rest.
+func (s *pages) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (total int64, after fdbjobs.Position, err error) {
+	after = opts.After
+	index := s.jobs.Index()
+	if l.owner != "" {
+		index = index.Of(l.owner)
+		if total, err = index.Count(tx, l.counted...); err != nil {
+			return 0, after, err
+		}
+		after, err = index.Skip(tx, after, opts.Skip, nil, l.parts...)
+		return total, after, err
+	}
+	deleted, err := s.deletedDatabases(tx, "")
+	if err != nil {
+		return 0, after, err
+	}
+	if total, err = index.Count(tx, l.counted...); err != nil {
+		return 0, after, err
+	}
+	without := make([]string, len(deleted))
+	for i, d := range deleted {
+		n, err := index.Of(d.owner).Count(tx, l.counted...)
+		if err != nil {
+			return 0, after, err
+		}
+		total, without[i] = total-n, d.owner
+	}
+	after, err = index.Skip(tx, after, opts.Skip, without, l.parts...)
+	return total, after, err
+}
+
+// summed returns a function that sums up the databases of a job that is a mirror, and returns the job and the error.
+func (s *pages) summed(tx kv.ReadTransaction) func(*Job, error) (*Job, error) {
+	return func(job *Job, err error) (*Job, error) {
+		if err != nil || !job.IsMirror() {
+			return job, err
+		}
+		if job.Status == fdbjobs.Finished && job.State.Mirror != nil && job.State.Mirror.Summary != nil {
+			job.Summary = job.State.Mirror.Summary // its rows go
+			return job, nil
+		}
+		summary, err := s.mirrors.mirrorSummary(tx, job.ID, time.Now())
+		job.Summary = &summary
+		return job, err
+	}
+}
+
+// troubled returns the pageRead of a list in the order of an index.
+func (s *pages) troubled(order Order) pageRead {
+	name := map[Order]string{ByCrash: "crashing", ByStuck: "stuck", ByLag: "behind", ByRefusal: "refused"}[order]
+	index, latestFirst := s.space.Sub(name), order == ByRefusal
+	return func(tx kv.ReadTransaction, _ listing, after fdbjobs.Position, n int) (out page, err error) {
+		r := rows.Range(index)
+		if after != (fdbjobs.Position{}) {
+			at, err := strconv.ParseInt(after.Owner, 10, 64)
+			if err != nil {
+				return out, fmt.Errorf("listing replication jobs: the start key has no time: %w", err)
+			}
+			if key := index.Pack(at, after.ID); latestFirst {
+				r.End = key
+			} else {
+				r.Begin = kv.KeyAfter(key)
+			}
+		}
+		pairs, err := tx.GetRange(r, kv.RangeOptions{Limit: n, Reverse: latestFirst}).Slice()
+		if err != nil {
+			return out, err
+		}
+		times, ids := make([]int64, len(pairs)), make([]string, len(pairs))
+		for i, pair := range pairs {
+			e, err := index.Unpack(pair.Key)
+			if err != nil || len(e) != 2 || !rows.As(e[0], &times[i]) || !rows.As(e[1], &ids[i]) {
+				return out, fmt.Errorf("reading an index of replication jobs: %w", tuple.ErrMalformed)
+			}
+		}
+		found, err := s.jobs.Index().ListIDs(tx, ids...)
+		if err != nil {
+			return out, err
+		}
+		owners := map[string]ownership{}
+		for i, raw := range found {
+			out.after = fdbjobs.Position{Owner: strconv.FormatInt(times[i], 10), ID: ids[i]}
+			job, err := s.indexedJob(tx, raw, owners)
+			if err != nil {
+				return out, err
+			}
+			if job == nil || !job.indexed(order, times[i]) {
+				out.passed++
+				continue
+			}
+			out.jobs, out.places = append(out.jobs, job), append(out.places, out.after)
+		}
+		out.more = len(pairs) == n
+		return out, nil
+	}
+}
+
+// indexed reports whether a row of an index is true of the job. It is not if the job has a new definition that has not
+// run, or was running on a node that died.
+func (j *Job) indexed(order Order, at int64) bool {
+	switch order {
+	case ByCrash:
+		return j.State.CrashingSince.Unix() == at
+	case ByStuck:
+		return j.State.StuckSince.Unix() == at && j.Status == fdbjobs.Running
+	case ByLag:
+		return j.State.BehindSince.Unix() == at
+	}
+	return true
+}
+
+// indexedJob parses a job of an index. It returns nil if the job or its database does not exist.
+func (s *pages) indexedJob(tx kv.ReadTransaction, raw *fdbjobs.Job, owners map[string]ownership) (*Job, error) {
+	if raw == nil {
+		return nil, nil
+	}
+	of, known := owners[raw.Owner]
+	if !known {
+		var err error
+		if of, err = s.ownership(tx, raw.Owner); err != nil {
+			return nil, err
+		}
+		owners[raw.Owner] = of
+	}
+	if !of.exists {
+		return nil, nil
+	}
+	return s.parseListed(raw, of)
+}
+
+// mirrored returns the pageRead of the jobs of a mirror, by database, or by since when their runs fail. A position has the
+// number of that time instead of an owner, and the database instead of an id.
+func (s *pages) mirrored(mirror string, order Order) pageRead {
+	return func(tx kv.ReadTransaction, _ listing, after fdbjobs.Position, n int) (out page, err error) {
+		found, err := s.mirroredPlaces(tx, mirror, order, after, n)
+		if err != nil {
+			return out, err
+		}
+		ids := make([]string, len(found))
+		for i, d := range found {
+			ids[i] = replicator.ChildJobID(mirror, d.database)
+		}
+		list, err := s.jobs.Index().ListIDs(tx, ids...)
+		if err != nil {
+			return out, err
+		}
+		owners := map[string]ownership{}
+		for i, raw := range list {
+			out.after = fdbjobs.Position{Owner: strconv.FormatInt(found[i].at, 10), ID: found[i].database}
+			job, err := s.indexedJob(tx, raw, owners)
+			if err != nil {
+				return out, err
+			}
+			if job == nil {
+				out.passed++ // the database waits, or is gone
+				continue
+			}
+			out.jobs, out.places = append(out.jobs, job), append(out.places, out.after)
+		}
+		out.more = len(found) == n
+		return out, nil
+	}
+}
+
+// mirroredPlaces reads up to n databases of a mirror after a position.
+func (s *pages) mirroredPlaces(
+	tx kv.ReadTransaction, mirror string, order Order, after fdbjobs.Position, n int,
+) (found []timedDatabase, err error) {
+	if order != ByCrash {
+		stored, err := s.mirrors.mirroredRows(tx, mirror, after.ID, n)
+		for _, d := range stored {
+			found = append(found, timedDatabase{0, d.Database})
+		}
+		return found, err
+	}
+	index := s.space.Sub("mirror_failing", mirror)
+	all := rows.Range(index)
+	if after != (fdbjobs.Position{}) {
+		at, err := strconv.ParseInt(after.Owner, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("listing the jobs of a mirror: the start key has no time: %w", err)
+		}
+		all.Begin = kv.KeyAfter(index.Pack(at, after.ID))
+	}
+	return s.mirrors.mirrorTimes("mirror_failing", mirror, tx.GetRange(all, kv.RangeOptions{Limit: n}))
+}

@@ -1,0 +1,230 @@
+package jobs
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+)
+
+// Watches is what the watches of servers (package watch) do with the jobs whose sources are on their servers: they read the rows
+// of parked jobs, ask for changes, wake jobs, and tell mirrors of databases.
+type Watches struct{ *tables }
+
+// ParkedOf returns up to limit rows of a server in the order of database and job id: those after a row, which need not
+// exist, or from the first one if after is the zero value.
+func (s *Watches) ParkedOf(ctx context.Context, server string, after ParkedRow, limit int) ([]ParkedRow, error) {
+	all := rows.Range(s.space.Sub("parked", server))
+	if after != (ParkedRow{}) {
+		all.Begin = kv.KeyAfter(s.parking.parkedKey(source{server, after.Database}, after.JobID))
+	}
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]ParkedRow, error) {
+		pairs, err := tx.Snapshot().GetRange(all, kv.RangeOptions{Limit: max(limit, 1)}).Slice()
+		if err != nil {
+			return nil, err
+		}
+		found := make([]ParkedRow, len(pairs))
+		for i, pair := range pairs {
+			if found[i], err = s.parking.parseParked(pair); err != nil {
+				return nil, err
+			}
+		}
+		return found, nil
+	})
+}
+
+// Asks returns up to limit rows of a server whose question is due by a time, the earliest first, and when the next one
+// after them is due, which may be in the past. next is zero if there is no other. A row that [Run.Parking] wrote is due
+// five seconds later.
+func (s *Watches) Asks(ctx context.Context, server string, by time.Time, limit int) (found []ParkedRow, next time.Time, err error) {
+	index := s.space.Sub("asks", server)
+	limit = max(limit, 1)
+	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
+		found, next = nil, time.Time{}
+		now := tx.Snapshot()
+		pairs, err := now.GetRange(rows.Range(index), kv.RangeOptions{Limit: limit + 1}).Slice()
+		if err != nil {
+			return err
+		}
+		var reads []kv.Future[*ParkedRow]
+		for _, pair := range pairs {
+			e, err := index.Unpack(pair.Key)
+			var ask int64
+			var jobID string
+			if err != nil || len(e) != 2 || !rows.As(e[0], &ask) || !rows.As(e[1], &jobID) {
+				return fmt.Errorf("reading the questions to a server: %w", errors.Join(err, tuple.ErrMalformed))
+			}
+			if len(reads) == limit || ask > by.Unix() {
+				next = time.Unix(ask, 0)
+				break
+			}
+			reads = append(reads, s.parking.readParked(now, source{server, string(pair.Value)}, jobID))
+		}
+		some, err := kv.All(reads)
+		for _, row := range some {
+			if row != nil {
+				found = append(found, *row)
+			}
+		}
+		return err
+	})
+	return found, next, err
+}
+
+// asksAtOnce is the number of rows that one transaction of Ask writes.
+const asksAtOnce = 200
+
+// Ask sets when the sources of some rows are asked next. at is called with each row as it is now, and may be called
+// again. It returns the zero time for a row that is not to be asked, because its server has a feed. Rows that are gone or
+// woken stay as they are.
+func (s *Watches) Ask(ctx context.Context, some []ParkedRow, at func(ParkedRow) time.Time) error {
+	for begin := 0; begin < len(some); begin += asksAtOnce {
+		part := some[begin:min(begin+asksAtOnce, len(some))]
+		err := s.db.Transact(ctx, func(tx kv.Transaction) error {
+			reads := make([]kv.Future[*ParkedRow], len(part))
+			for i, row := range part {
+				reads[i] = s.parking.readParked(tx, row.source(), row.JobID)
+			}
+			found, err := kv.All(reads)
+			if err != nil {
+				return err
+			}
+			for _, old := range found {
+				if old == nil || old.Woken {
+					continue
+				}
+				next := *old
+				if next.Ask = at(*old); next.ask() != old.ask() {
+					s.parking.setParked(tx, old, next)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Watches returns the job layer's queue of watches. Its jobs have no args, and begin with the state {}.
+func (s *Watches) Queue() *fdbjobs.Queue { return s.watches }
+
+// Unwatch ends the watch of a server if it has no parked jobs and no mirrors, and reports whether it did. The caller finishes the job of
+// the watch in the same transaction if ended is true, and leaves it running otherwise.
+func (s *Watches) Unwatch(tx kv.Transaction, server string) (ended bool, err error) {
+	watched := tx.Get(s.parking.watchedKey(server))
+	first := tx.GetRange(rows.Range(s.space.Sub("parked", server)), kv.RangeOptions{Limit: 1})
+	mirrors := tx.GetRange(rows.Range(s.space.Sub("mirrors", server)), kv.RangeOptions{Limit: 1})
+	if _, err := watched.Await(); err != nil {
+		return false, err
+	}
+	for _, reading := range []kv.RangeResult{first, mirrors} {
+		pairs, err := reading.Slice()
+		if err != nil || len(pairs) > 0 {
+			return false, err
+		}
+	}
+	tx.Clear(s.parking.watchedKey(server))
+	tx.Clear(s.parking.parksKey(server))
+	return true, nil
+}
+
+// AwaitParked returns a watch that ends when a job whose source is on a server is about to be parked. Read the rows after
+// AwaitParked has returned, and then wait with kv.AwaitChange: so no row is missed. The caller cancels the watch.
+func (s *Watches) AwaitParked(ctx context.Context, server string) (kv.Watch, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (kv.Watch, error) {
+		return tx.Watch(s.parking.parksKey(server)), nil
+	})
+}
+
+// mirrorsAtOnce is the maximum number of mirrors of a server that one transaction reads.
+const mirrorsAtOnce = 50
+
+// Mirrors returns up to limit mirrors whose sources are a server, in the order of their job ids: those after one. It
+// forgets those that are gone or have another source.
+func (s *Watches) Mirrors(ctx context.Context, server, after string, limit int) (found []*Job, more bool, err error) {
+	limit = min(max(limit, 1), mirrorsAtOnce)
+	all := rows.Range(s.space.Sub("mirrors", server))
+	if after != "" {
+		all.Begin = kv.KeyAfter(s.mirrors.mirrorsKey(server, after))
+	}
+	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
+		found, more = nil, false
+		pairs, err := tx.Snapshot().GetRange(all, kv.RangeOptions{Limit: limit}).Slice()
+		if err != nil {
+			return err
+		}
+		more = len(pairs) == limit
+		for _, pair := range pairs {
+			id, err := rows.LastString(s.space.Sub("mirrors", server), pair.Key)
+			if err != nil {
+				return fmt.Errorf("reading the mirrors of a server: %w", err)
+			}
+			job, err := s.mirrors.liveMirror(tx, id)
+			switch {
+			case err != nil:
+				return err
+			case job == nil || job.IsMirror() && MirrorServer(job.Args.Replication) != server:
+				tx.Clear(pair.Key)
+			case job.IsMirror():
+				found = append(found, job)
+			}
+		}
+		return nil
+	})
+	return found, more, err
+}
+
+// Tell tells the mirrors of a server of news. The databases must differ. More than newsAtOnce news are told in several
+// transactions. It may be repeated.
+func (s *Watches) Tell(ctx context.Context, server string, news []News) error {
+	for after := ""; ; {
+		mirrors, more, err := s.Mirrors(ctx, server, after, mirrorsAtOnce)
+		if err != nil {
+			return err
+		}
+		for _, mirror := range mirrors {
+			if err := s.tell(ctx, mirror, news); err != nil {
+				return err
+			}
+			after = mirror.ID
+		}
+		if !more || len(mirrors) == 0 {
+			return nil
+		}
+	}
+}
+
+// newsAtOnce is the maximum number of news that one transaction writes.
+const newsAtOnce = 500
+
+func (s *Watches) tell(ctx context.Context, mirror *Job, news []News) error {
+	selected := make([]News, 0, len(news))
+	for _, n := range news {
+		if n.Type == NewsMissed || len(n.Database) <= maxDatabaseSize && mirror.Args.Replication.Selects(n.Database) {
+			selected = append(selected, n)
+		}
+	}
+	token := rand.Text()
+	for begin := 0; begin < len(selected); begin += newsAtOnce {
+		part := selected[begin:min(begin+newsAtOnce, len(selected))]
+		err := s.db.Transact(ctx, func(tx kv.Transaction) error {
+			if live, err := s.mirrors.liveMirror(tx, mirror.ID); err != nil || live == nil {
+				return err
+			}
+			s.mirrors.tellIn(tx, mirror.ID, token, part...)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
