@@ -68,7 +68,7 @@ type Settings struct {
 	UpdateDocs      bool
 }
 
-// Store keeps the replication jobs of a store. It is safe for concurrent use. Each of its parts is for one kind of caller:
+// Store keeps the replication jobs of a store. It has a part for each kind of caller. It is safe for concurrent use.
 type Store struct {
 	*tables
 	// Documents makes jobs of documents. It is for nodes with an HTTP interface.
