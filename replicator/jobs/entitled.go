@@ -121,7 +121,7 @@ type Share struct {
 	Ran, Entitled float64
 }
 
-// Shares returns the owners that have jobs that have not ended, or that had some within the last
+// List returns the owners that have jobs that have not ended, or that had some within the last
 // hour, or that have another weight than the default, by name, databases before users.
 func (s *Shares) List(ctx context.Context) ([]Share, error) {
 	owners, err := s.owners(ctx)

@@ -113,7 +113,7 @@ func (s *Watches) Ask(ctx context.Context, some []ParkedRow, at func(ParkedRow) 
 	return nil
 }
 
-// Watches returns the job layer's queue of watches. Its jobs have no args, and begin with the state {}.
+// Queue returns the job layer's queue of watches. Its jobs have no args, and begin with the state {}.
 func (s *Watches) Queue() *fdbjobs.Queue { return s.watches }
 
 // Unwatch ends the watch of a server if it has no parked jobs and no mirrors, and reports whether it did. The caller finishes the job of
