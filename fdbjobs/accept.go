@@ -39,11 +39,11 @@ type AcceptOptions struct {
 	// order of their ids, beginning at a random id: it conflicts least in queues with random ids that begin with
 	// hexadecimal digits. Latest is ignored.
 	NoSchedule bool
-	// Yielding, if not nil, are running jobs that can make room. The jobs of one owner are in the order in which they
-	// go. Accept takes at most as many jobs, each in exchange for a job of the owner with the highest usage per weight.
-	// The new job's owner must have no higher usage, or be the same owner. [Held.Instead] names the job that goes. With
-	// Latest, Accept takes no job early.
-	Yielding []Yielding
+	// Yielding, if not nil, are jobs that this process holds and that can make room. The jobs of one owner are in the
+	// order in which they go. Accept takes at most as many jobs, each in exchange for a job of the owner with the highest
+	// usage per weight. The new job's owner must have no higher usage, or be the same owner. [Held.Instead] names the job
+	// that goes. With Latest, Accept takes no job early.
+	Yielding []*Held
 	// Wait is the maximum time to wait for the first job. Negative: do not wait. Default: until the context ends.
 	Wait time.Duration
 }

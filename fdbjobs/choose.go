@@ -156,12 +156,9 @@ func highest(candidates []candidate, unit float64, match func(*candidate) bool) 
 	return found
 }
 
-// Yielding is a running job of this process that can make room for another.
-type Yielding struct{ ID, Owner string }
-
-// Yield returns the ids of up to n jobs that go first when there is less room. Each is a job of the owner with the
+// Yield returns the ids of up to n jobs that go first when a process is to hold fewer. Each is a job of the owner with the
 // highest usage per weight after the previous ones have gone. The jobs of one owner go in the given order.
-func (f *Fair) Yield(tx kv.ReadTransaction, jobs []Yielding, n int) ([]string, error) {
+func (f *Fair) Yield(tx kv.ReadTransaction, jobs []*Held, n int) ([]string, error) {
 	owners := yielders(jobs)
 	unit, err := f.loadUsage(tx, f.readRollup(tx), owners, true)
 	if err != nil {
@@ -183,9 +180,10 @@ func (f *Fair) Yield(tx kv.ReadTransaction, jobs []Yielding, n int) ([]string, e
 }
 
 // yielders returns the owners of jobs that can make room.
-func yielders(jobs []Yielding) (owners []*candidate) {
+func yielders(held []*Held) (owners []*candidate) {
 	byName := map[string]*candidate{}
-	for _, job := range jobs {
+	for _, h := range held {
+		job := h.job
 		p := byName[job.Owner]
 		if p == nil {
 			p = &candidate{owner: job.Owner}

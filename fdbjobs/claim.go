@@ -166,7 +166,7 @@ func (m *memory) delayedFrom(full bool) int64 {
 type wants struct {
 	latest     int64 // seconds since the epoch; 0 means due jobs only
 	noSchedule bool
-	yielding   *[]Yielding // what can go in exchange; nil if there is room
+	yielding   *[]*Held // what can go in exchange; nil if there is room
 }
 
 // allow reports whether a request may get a ready job.

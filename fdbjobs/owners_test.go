@@ -298,7 +298,7 @@ func TestPausedOwners(t *testing.T) {
 		b.weigh(t, "old", 0)
 		assert.Zero(t, b.owners(t)["old"].Weight)
 		for _, opts := range []fdbjobs.AcceptOptions{
-			{}, {Latest: time.Now().Add(2 * time.Hour)}, {NoSchedule: true}, {Yielding: []fdbjobs.Yielding{{ID: run.Job().ID, Owner: "old"}}},
+			{}, {Latest: time.Now().Add(2 * time.Hour)}, {NoSchedule: true}, {Yielding: []*fdbjobs.Held{run}},
 		} {
 			opts.Count, opts.Wait = 10, -1
 			assert.Empty(t, b.acceptBy(t, opts), "%+v", opts)

@@ -363,12 +363,12 @@ func (s *simulation) accept(ctx context.Context, p *simProcess, queue *fdbjobs.Q
 }
 
 // yielding are the jobs that a process holds, as it offers them.
-func (s *simulation) yielding(p *simProcess, queue *fdbjobs.Queue) []fdbjobs.Yielding {
-	offered := []fdbjobs.Yielding{}
+func (s *simulation) yielding(p *simProcess, queue *fdbjobs.Queue) []*fdbjobs.Held {
+	offered := []*fdbjobs.Held{}
 	for _, lock := range slices.Sorted(maps.Keys(s.ledger.holdings)) {
 		h := s.ledger.holdings[lock]
 		if h.by == p && s.ledger.book(queue.Name()).entries[h.entry.id] == h.entry && h.held.Context().Err() == nil {
-			offered = append(offered, fdbjobs.Yielding{ID: h.entry.id, Owner: h.held.Job().Owner})
+			offered = append(offered, h.held)
 		}
 	}
 	return offered
@@ -382,7 +382,7 @@ func (s *simulation) exchanged(held []*fdbjobs.Held, opts fdbjobs.AcceptOptions)
 	offered := slices.Clone(opts.Yielding)
 	for _, h := range held {
 		s.counts["exchanged"]++
-		i := slices.IndexFunc(offered, func(y fdbjobs.Yielding) bool { return y.ID == h.Instead() })
+		i := slices.IndexFunc(offered, func(y *fdbjobs.Held) bool { return y.Job().ID == h.Instead() })
 		if i < 0 {
 			s.fail("%q was taken in exchange for %q, which was not offered or is gone", h.Job().ID, h.Instead())
 			return

@@ -62,10 +62,10 @@ func (s *Runs) Accept(ctx context.Context, opts AcceptOptions) (runs []*Run, err
 	}
 }
 
-func yielding(runs []*Run) []fdbjobs.Yielding {
-	out := make([]fdbjobs.Yielding, len(runs))
+func yielding(runs []*Run) []*fdbjobs.Held {
+	out := make([]*fdbjobs.Held, len(runs))
 	for i, run := range runs {
-		out[i] = fdbjobs.Yielding{ID: run.job.ID, Owner: run.job.owner()}
+		out[i] = run.held
 	}
 	return out
 }

@@ -180,10 +180,10 @@ func (w *Watcher) settle(most int) int {
 }
 
 // yielding returns the watches that have had their turn, the oldest first.
-func (w *Watcher) yielding() []fdbjobs.Yielding {
-	var list []fdbjobs.Yielding
+func (w *Watcher) yielding() []*fdbjobs.Held {
+	var list []*fdbjobs.Held
 	for _, one := range w.oldest(turnTime) {
-		list = append(list, fdbjobs.Yielding{ID: one.server, Owner: one.server})
+		list = append(list, one.held)
 	}
 	return list
 }
