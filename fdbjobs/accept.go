@@ -41,7 +41,7 @@ type AcceptOptions struct {
 	NoSchedule bool
 	// Yielding, if not nil, are jobs that this process holds and that can make room. The jobs of one owner are in the
 	// order in which they go. Accept takes at most as many jobs, each in exchange for a job of the owner with the highest
-	// usage per weight. The new job's owner must have no higher usage, or be the same owner. [Held.Instead] names the job
+	// usage per weight. The new job's owner must have no higher usage, or be the same owner. [Job].Instead names the job
 	// that goes. With Latest, Accept takes no job early.
 	Yielding []*Held
 	// Wait is the maximum time to wait for the first job. Negative: do not wait. Default: until the context ends.

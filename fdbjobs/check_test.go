@@ -101,7 +101,8 @@ func TestCheckNamesFaults(t *testing.T) {
 			if held[0].Job().ID == "expires" {
 				held[0], held[1] = held[1], held[0]
 			}
-			require.NoError(t, held[1].FinishFor(context.Background(), time.Hour, nil, nil))
+			held[1].Expires = time.Now().Add(time.Hour)
+			require.NoError(t, held[1].Finish(context.Background(), nil, nil))
 			b.layer.Close() // which waits for what it writes after a claim
 			b.layer = fdbjobs.Open(db, prefix, fdbjobs.Options{})
 			b.jobs = b.layer.Queue("work")

@@ -69,7 +69,7 @@ func (o outcome) again() bool { return len(o.held) > 0 || o.due || o.more }
 
 // claimRun is the result of one run of a claim.
 type claimRun struct {
-	taken   []taken
+	taken   []*Job
 	timeout time.Duration
 	owners  []*candidate // whose usage was read
 	owner   string       // the last one served
@@ -107,8 +107,8 @@ func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) 
 	if len(found.taken) == 0 || !c.tidying() {
 		out.fold = c.memory.toFold(found, began)
 	}
-	for _, t := range found.taken {
-		out.held = append(out.held, newHeld(q, t, began, found.timeout))
+	for _, job := range found.taken {
+		out.held = append(out.held, newHeld(q, job, began, found.timeout))
 	}
 	if found.watch != nil {
 		out.idle = &idle{watch: found.watch}
@@ -185,19 +185,13 @@ type claim struct {
 	full           bool
 	wroteHeartbeat bool          // the latest run wrote a heartbeat
 	partition      partition     // that the latest run read; zero if it read none
-	taken          []taken       // by the latest run that took any
+	taken          []*Job        // by the latest run that took any
 	timeout        time.Duration // that the latest run read
 
 	// Of one run.
 	again  bool // an earlier run has taken jobs
 	random *rand.Rand
 	rolled kv.Future[rollup] // the last roll-up
-}
-
-// taken is a job that a run took, whether or not that was committed.
-type taken struct {
-	job     *Job
-	instead string // the id of the job that is given up in exchange
 }
 
 func (c *claim) run(tx kv.Transaction) (claimRun, error) {
@@ -242,7 +236,7 @@ func (c *claim) drawLocks() {
 func (c *claim) recover(tx kv.Transaction, out *claimRun) (bool, error) {
 	ids := make([]string, len(c.taken))
 	for i, earlier := range c.taken {
-		ids[i] = earlier.job.ID
+		ids[i] = earlier.ID
 	}
 	found, err := c.queue.readRows(tx.Snapshot(), ids)
 	if err != nil {
@@ -250,16 +244,16 @@ func (c *claim) recover(tx kv.Transaction, out *claimRun) (bool, error) {
 	}
 	for i, earlier := range c.taken {
 		row := found[i]
-		if row == nil || !row.heldBy(earlier.job.Lock) {
+		if row == nil || !row.heldBy(earlier.Lock) {
 			continue
 		}
-		job, err := c.queue.readJob(tx.Snapshot(), earlier.job.ID).job(row)
+		job, err := c.queue.readJob(tx.Snapshot(), earlier.ID).job(row)
 		if err != nil {
 			return false, err
 		}
 		// If it was added again meanwhile, its first update returns ErrHalt.
-		job.Generation = earlier.job.Generation
-		out.taken = append(out.taken, taken{job, earlier.instead})
+		job.Generation, job.Instead = earlier.Generation, earlier.Instead
+		out.taken = append(out.taken, job)
 	}
 	// Whether that run was committed is now known, so its jobs need not be read again. If it was, the jobs have been
 	// lost since, but their locks are used up.

@@ -109,39 +109,15 @@ func (q *Queue) add(batch *batch, spec Spec, old *row) error {
 	return batch.put(spec.ID, old, pending)
 }
 
-// MakeDue makes a pending job due, if it is delayed, and gives it a tag. Its args and state stay. It changes nothing for
-// a job that is due, runs or has ended. The error is ErrNotFound if the job does not exist. A transaction that adds or
-// resubmits jobs cannot make one due.
-func (q *Queue) MakeDue(tx kv.Transaction, id, tag string) error {
-	if err := checkTag(tag); err != nil {
-		return err
-	}
-	old, err := q.readRow(tx, id).Await()
-	switch {
-	case err != nil:
-		return err
-	case old == nil:
-		return fmt.Errorf("%w: %q", ErrNotFound, id)
-	case !old.waits():
-		return nil
-	}
-	return q.batch(tx).put(id, old, q.due(old, tag, 0))
-}
-
-// due returns the row of a delayed job that becomes due now.
-func (q *Queue) due(old *row, tag string, order uint16) *row {
-	now := q.layer.now().Unix()
-	next := queued(*old, min(old.scheduled, now), now, order)
-	next.tag = tag
-	return next
-}
-
-// MakeTaggedDue makes jobs due that are pending, delayed, and have the given tag, which they lose. It reports for each
-// id whether it did. Their args and states stay. The ids must differ. order is the number of the first of them among the
-// jobs that the transaction queues; the others have the numbers after it.
-func (q *Queue) MakeTaggedDue(tx kv.Transaction, ids []string, tag string, order uint16) ([]bool, error) {
+// MakeDue makes jobs due that are pending, delayed, and have the tag from. They get the tag to. It reports for each id
+// whether it did. Their args and states stay. The ids must differ. order is the number of the first of them among the jobs
+// that the transaction queues; the others have the numbers after it.
+func (q *Queue) MakeDue(tx kv.Transaction, ids []string, from, to string, order uint16) ([]bool, error) {
 	if len(ids) > math.MaxUint16 {
 		return nil, fmt.Errorf("%w: %d jobs in one call, at most %d", ErrTooLarge, len(ids), math.MaxUint16)
+	}
+	if err := checkTag(to); err != nil {
+		return nil, err
 	}
 	olds, err := q.readRows(tx, ids)
 	if err != nil {
@@ -149,15 +125,18 @@ func (q *Queue) MakeTaggedDue(tx kv.Transaction, ids []string, tag string, order
 	}
 	batch, made := q.batch(tx), make([]bool, len(ids))
 	for i, old := range olds {
-		if made[i] = old != nil && old.waits() && old.tag == tag; made[i] {
+		if made[i] = old != nil && old.waits() && old.tag == from; made[i] {
 			batch.wantOwner(old.owner)
 		}
 	}
+	now := q.layer.now().Unix()
 	for i, old := range olds {
 		if !made[i] {
 			continue
 		}
-		if err := batch.put(ids[i], old, q.due(old, "", order+uint16(i))); err != nil {
+		next := queued(*old, min(old.scheduled, now), now, order+uint16(i))
+		next.tag = to
+		if err := batch.put(ids[i], old, next); err != nil {
 			return nil, err
 		}
 	}

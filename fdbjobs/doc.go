@@ -35,7 +35,7 @@
 // the locks, which are drawn before the transaction, finish and resubmit by the lock that they leave in the row, add by
 // its token. The token goes when the job is removed: if the job of an earlier commit has been removed before add runs
 // again, add makes it a second time. To exclude that, let ended jobs stay for longer than an add may take
-// ([Held.FinishFor], and a deadline for the add).
+// ([Held].Expires, and a deadline for the add).
 //
 // A store's versions must not go back, as they do when a backup is copied into a younger cluster. New rows would come
 // before old ones, and before the places where processes have begun to read, where they do not look for jobs. Close all

@@ -1,6 +1,7 @@
 package fdbjobs_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -17,15 +18,22 @@ import (
 func TestMakeDue(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
-		due := func(id string) error {
-			return b.db.Transact(t.Context(), func(tx kv.Transaction) error { return b.jobs.MakeDue(tx, id, "tag") })
+		due := func(id, from string) (made bool) {
+			t.Helper()
+			b.transact(t, func(tx kv.Transaction) error {
+				all, err := b.jobs.MakeDue(tx, []string{id}, from, "tag", 0)
+				made = err == nil && all[0]
+				return err
+			})
+			return made
 		}
-		require.ErrorIs(t, due("none"), fdbjobs.ErrNotFound)
+		assert.False(t, due("none", ""))
 		later := time.Now().Add(time.Hour)
 		b.add(t, fdbjobs.Spec{ID: "a", Owner: "o", Scheduled: later, Tag: "waits", State: text(`{"s":1}`), Args: text(`{"a":1}`)},
 			fdbjobs.Spec{ID: "b", Owner: "o", Scheduled: later})
 		require.ErrorIs(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {
-			return b.jobs.MakeDue(tx, "a", strings.Repeat("x", 101))
+			_, err := b.jobs.MakeDue(tx, []string{"a"}, "waits", strings.Repeat("x", 101), 0)
+			return err
 		}), fdbjobs.ErrTooLarge)
 		accepted := make(chan []*fdbjobs.Held)
 		go func() {
@@ -33,27 +41,28 @@ func TestMakeDue(t *testing.T) {
 			assert.NoError(t, err)
 			accepted <- held
 		}()
-		require.NoError(t, due("a"))
+		assert.False(t, due("a", ""), "it has a tag")
+		assert.True(t, due("a", "waits"))
 		held := <-accepted
 		require.Len(t, held, 1)
 		job := held[0].Job()
 		assert.Equal(t, "a", job.ID)
 		assert.Equal(t, `{"s":1} {"a":1}`, string(job.State)+" "+string(job.Args))
-		require.NoError(t, due("a"), "it runs")
+		assert.False(t, due("a", ""), "it runs")
 		assert.Equal(t, fdbjobs.Running, b.get(t, "a").Status)
 		require.NoError(t, held[0].Finish(t.Context(), nil, nil))
-		require.NoError(t, due("a"), "it has ended")
+		assert.False(t, due("a", ""), "it has ended")
 		assert.Equal(t, fdbjobs.Finished, b.get(t, "a").Status)
 
-		require.NoError(t, due("b"))
+		assert.True(t, due("b", ""))
 		assert.Equal(t, "tag", b.get(t, "b").Tag)
-		require.NoError(t, due("b"), "it is due")
+		assert.False(t, due("b", "tag"), "it is due")
 		assert.Equal(t, "b", b.accept(t).Job().ID)
 		assert.Empty(t, b.take(t, 1))
 	})
 }
 
-// MakeTaggedDue makes due what has the tag and is delayed, in the order of the ids.
+// MakeDue makes due what has the tag and is delayed, in the order of the ids.
 func TestMakeTaggedDue(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
@@ -68,12 +77,12 @@ func TestMakeTaggedDue(t *testing.T) {
 		ids := []string{"d", "none", "due", "due too", "other", "b", "a"}
 		var made []bool
 		b.transact(t, func(tx kv.Transaction) (err error) {
-			made, err = b.jobs.MakeTaggedDue(tx, ids, "waits", 7)
+			made, err = b.jobs.MakeDue(tx, ids, "waits", "", 7)
 			return err
 		})
 		assert.Equal(t, []bool{true, false, false, false, false, true, true}, made)
 		b.transact(t, func(tx kv.Transaction) (err error) {
-			made, err = b.jobs.MakeTaggedDue(tx, ids, "waits", 0)
+			made, err = b.jobs.MakeDue(tx, ids, "waits", "", 0)
 			return err
 		})
 		assert.Equal(t, make([]bool, len(ids)), made, "again, as after an unknown result")
@@ -89,36 +98,44 @@ func TestMakeTaggedDue(t *testing.T) {
 	})
 }
 
-// ResubmitAsDecided queues the job as its function decides in the transaction, whatever was likely.
-func TestResubmitAsDecided(t *testing.T) {
+// A Resubmit whose function returns an error leaves the job as it was, and another one with another time and tag may follow.
+func TestResubmitOtherwise(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, enginetest.UnknownOnce(db))
 		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o"})
 		later := time.Now().Add(time.Hour)
-		for _, likely := range []time.Time{time.Now(), later} {
-			for _, at := range []time.Time{{}, later} {
-				h := b.accept(t)
-				require.ErrorIs(t, h.ResubmitAsDecided(t.Context(), likely, nil, func(kv.Transaction) (time.Time, string, error) {
-					return at, strings.Repeat("x", 101), nil
-				}), fdbjobs.ErrTooLarge)
-				require.NoError(t, h.ResubmitAsDecided(t.Context(), likely, text(`{"s":1}`), func(tx kv.Transaction) (time.Time, string, error) {
-					tx.Set([]byte("also"), nil)
-					return at, "tag", nil
-				}))
-				job := b.get(t, "j")
-				assert.Equal(t, "tag", job.Tag)
-				assert.Equal(t, `{"s":1}`, string(job.State))
-				if !at.IsZero() {
-					assert.Equal(t, at.Unix(), job.Scheduled.Unix())
-					assert.Empty(t, b.take(t, 1))
-					b.transact(t, func(tx kv.Transaction) error { return b.jobs.MakeDue(tx, "j", "") })
-				}
+		errWoken := errors.New("woken")
+		for _, at := range []time.Time{{}, later} {
+			h := b.accept(t)
+			h.Tag = "likely"
+			require.ErrorIs(t, h.Resubmit(t.Context(), later, text(`{"s":0}`), func(tx kv.Transaction) error {
+				tx.Set([]byte("also"), nil)
+				return errWoken
+			}), errWoken)
+			assert.Equal(t, fdbjobs.Running, b.get(t, "j").Status)
+			h.Tag = strings.Repeat("x", 101)
+			require.ErrorIs(t, h.Resubmit(t.Context(), at, nil, nil), fdbjobs.ErrTooLarge)
+			h.Tag = "tag"
+			require.NoError(t, h.Resubmit(t.Context(), at, text(`{"s":1}`), nil))
+			job := b.get(t, "j")
+			assert.Equal(t, "tag", job.Tag)
+			assert.Equal(t, `{"s":1}`, string(job.State))
+			b.transact(t, func(tx kv.Transaction) error {
+				value, err := tx.Get([]byte("also")).Await()
+				assert.Nil(t, value)
+				return err
+			})
+			if !at.IsZero() {
+				assert.Equal(t, at.Unix(), job.Scheduled.Unix())
+				assert.Empty(t, b.take(t, 1))
+				b.transact(t, func(tx kv.Transaction) error {
+					_, err := b.jobs.MakeDue(tx, []string{"j"}, "tag", "", 0)
+					return err
+				})
 			}
 		}
 		h := b.accept(t)
 		assert.True(t, b.remove(t, "j"))
-		require.ErrorIs(t, h.ResubmitAsDecided(t.Context(), later, nil, func(kv.Transaction) (time.Time, string, error) {
-			return later, "", nil
-		}), fdbjobs.ErrHalt)
+		require.ErrorIs(t, h.Resubmit(t.Context(), later, nil, nil), fdbjobs.ErrHalt)
 	})
 }

@@ -13,15 +13,19 @@ import (
 // Held is a job that this process holds. Its methods change the job only while it is held, and return ErrHalt
 // otherwise. Several goroutines may call them, but it is not defined which of two concurrent writes remains.
 type Held struct {
+	// Tag is the tag that the job gets when it is finished or resubmitted: see [Part]. It has at most a hundred bytes, which
+	// Finish and Resubmit check.
+	Tag string
+	// Expires, if it is not zero, is the time from which [Admin.RemoveExpired] removes the job after Finish, in whole
+	// seconds.
+	Expires time.Time
+
 	queue *Queue
 	job   *Job
 	lock  string
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-
-	tag     string // of the job after its end
-	instead string // the id of a job
 
 	mu    sync.Mutex // guards the fields below; never held during I/O
 	began time.Time  // start of the latest update that has renewed the hold
@@ -33,8 +37,8 @@ type Held struct {
 	updates          int // that have not returned
 }
 
-func newHeld(q *Queue, t taken, began time.Time, timeout time.Duration) *Held {
-	h := &Held{queue: q, job: t.job, lock: t.job.Lock, instead: t.instead}
+func newHeld(q *Queue, job *Job, began time.Time, timeout time.Duration) *Held {
+	h := &Held{queue: q, job: job, lock: job.Lock}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	h.began, h.timeout, h.until = began, timeout, began.Add(patience(timeout))
 	h.timer = q.layer.afterFunc(h.ctx, "expiry of "+h.lock, h.left(), h.expire)
@@ -135,16 +139,9 @@ func (h *Held) release(cause error) {
 	h.cancel(cause)
 }
 
-// SetTag sets the tag that the job gets when it is finished or resubmitted: see [Part]. Without a call the job has no
-// tag. The tag has at most a hundred bytes, which Finish and Resubmit check.
-func (h *Held) SetTag(tag string) { h.tag = tag }
-
 // Job returns the job as it was when it was taken. A caller that has read its args and state, which may be large, may set
 // them to nil. It must not change anything else.
 func (h *Held) Job() *Job { return h.job }
-
-// Instead returns the id of the job that makes room for this one: see [AcceptOptions].Yielding.
-func (h *Held) Instead() string { return h.instead }
 
 // Context ends when the holder must stop working on the job: after the job was finished or resubmitted (the cause is
 // context.Canceled), after a call returned ErrHalt, or if no update succeeded in time (the cause is ErrExpired).
@@ -160,9 +157,6 @@ func (h *Held) Context() context.Context { return h.ctx }
 // job has another holder or is gone when it is repeated. After any other error the job may still be held, until Context
 // ends.
 func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.Transaction) error) error {
-	if err := checkState(state); err != nil {
-		return err
-	}
 	began := h.queue.layer.now()
 	if h.isFresh(began) {
 		return h.write(ctx, &write{also: also, apply: func(s *sharing, _ *row) error {
@@ -204,64 +198,27 @@ func (h *Held) Lost(ctx context.Context) error {
 // Finish ends the job with its last state. also and the errors are as for Update, except that an also that was
 // committed does not run again.
 func (h *Held) Finish(ctx context.Context, state json.RawMessage, also func(kv.Transaction) error) error {
-	return h.finish(ctx, nil, state, also)
-}
-
-func (h *Held) finish(ctx context.Context, expires *int64, state json.RawMessage, also func(kv.Transaction) error) error {
-	if err := checkState(state); err != nil {
-		return err
-	}
 	return h.end(ctx, &write{also: also, apply: func(s *sharing, old *row) error {
 		next := *old
-		next.status, next.tag, next.sequence, next.expires = Finished, h.tag, nil, expires
+		next.status, next.tag, next.sequence, next.expires = Finished, h.Tag, nil, nil
+		if !h.Expires.IsZero() {
+			expires := h.Expires.Unix()
+			next.expires = &expires
+		}
 		h.setState(s.tx, state)
 		h.queue.put(s.tx, h.job.ID, old, &next)
 		return nil
 	}}, state)
 }
 
-// FinishFor is Finish, and allows [Admin.RemoveExpired] to remove the job after the time keep, in whole seconds.
-func (h *Held) FinishFor(ctx context.Context, keep time.Duration, state json.RawMessage, also func(kv.Transaction) error) error {
-	expires := h.queue.layer.now().Add(keep).Unix()
-	return h.finish(ctx, &expires, state, also)
-}
-
 // Resubmit queues the job again, to run at a time. A time in the past means now. also and the errors are as for Finish.
 func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage, also func(kv.Transaction) error) error {
-	return h.resubmit(ctx, &again{at, h.tag}, state, also)
-}
-
-// ResubmitAsDecided is Resubmit with a time and a tag that decide returns. decide is called in the transaction, in the
-// place of also, so that it can depend on what it reads there. likely is the time that it returns most often.
-func (h *Held) ResubmitAsDecided(
-	ctx context.Context, likely time.Time, state json.RawMessage, decide func(kv.Transaction) (at time.Time, tag string, err error),
-) error {
-	next := &again{at: likely}
-	return h.resubmit(ctx, next, state, func(tx kv.Transaction) (err error) {
-		if next.at, next.tag, err = decide(tx); err == nil {
-			err = checkTag(next.tag)
-		}
-		return err
-	})
-}
-
-// again says when a job runs again, and its tag until then.
-type again struct {
-	at  time.Time
-	tag string
-}
-
-// resubmit queues the job again. also may change next.
-func (h *Held) resubmit(ctx context.Context, next *again, state json.RawMessage, also func(kv.Transaction) error) error {
-	if err := checkState(state); err != nil {
-		return err
-	}
-	scheduled := next.at.Unix()
+	scheduled := at.Unix()
 	return h.end(ctx, &write{also: also, resubmits: &scheduled, apply: func(s *sharing, old *row) error {
+		next := queued(*old, scheduled, h.queue.layer.now().Unix(), s.order)
+		next.tag = h.Tag
 		h.setState(s.tx, state)
-		row := queued(*old, next.at.Unix(), h.queue.layer.now().Unix(), s.order)
-		row.tag = next.tag
-		return s.batch.put(h.job.ID, old, row)
+		return s.batch.put(h.job.ID, old, next)
 	}}, state)
 }
 
@@ -286,7 +243,7 @@ func (h *Held) isResubmitted(row *row) (bool, error) {
 
 // end is write for the end of a holding.
 func (h *Held) end(ctx context.Context, w *write, state json.RawMessage) error {
-	if err := checkTag(h.tag); err != nil {
+	if err := checkTag(h.Tag); err != nil {
 		return err
 	}
 	w.ends = true
@@ -299,6 +256,9 @@ func (h *Held) end(ctx context.Context, w *write, state json.RawMessage) error {
 
 // write runs a write of the job, in a transaction with others.
 func (h *Held) write(ctx context.Context, w *write, state json.RawMessage) error {
+	if err := checkState(state); err != nil {
+		return err
+	}
 	w.ctx, w.held = ctx, h
 	w.size = rowsSize + 12*(len(h.job.ID)+len(h.job.Owner)) + len(state)
 	err := h.queue.writer.do(w)

@@ -57,12 +57,9 @@ const (
 // Part selects jobs of a queue in lists and counts.
 type Part struct {
 	Status Status
-	// Label is from [Spec].Label, Tag from [Spec].Tag or [Held.SetTag].
+	// Label is from [Spec].Label, Tag from [Spec].Tag or [Held].Tag.
 	Label, Tag string
 }
-
-// In returns the part with a status, a label and a tag.
-func (s Status) In(label, tag string) Part { return Part{s, label, tag} }
 
 // Spec describes a job for [Queue.Add].
 type Spec struct {
@@ -143,6 +140,8 @@ type Job struct {
 	Generation int64
 	// Lock is the lock of a running job's holder, which no other holding has. It is empty unless the job is Running.
 	Lock string
+	// Instead is the id of the job that makes room for a job that was accepted: see [AcceptOptions].Yielding.
+	Instead string
 }
 
 // Format writes the job's status, id and owner for every verb. It leaves out the args, which may hold secrets.

@@ -497,7 +497,7 @@ func TestAddEnded(t *testing.T) {
 		held := b.acceptBy(t, fdbjobs.AcceptOptions{Wait: -1})
 		assert.Empty(t, held)
 		b.transact(t, func(tx kv.Transaction) error {
-			listed, err := b.jobs.Index().List(tx, fdbjobs.Position{}, 10, fdbjobs.Finished.In("", "done"))
+			listed, err := b.jobs.Index().List(tx, fdbjobs.Position{}, 10, fdbjobs.Part{Status: fdbjobs.Finished, Tag: "done"})
 			require.NoError(t, err)
 			require.Len(t, listed, 1)
 			assert.JSONEq(t, `{"s":1}`, string(listed[0].State))

@@ -48,7 +48,7 @@ func TestListOwners(t *testing.T) {
 		slices.SortFunc(all, func(x, y fdbjobs.Spec) int { return cmp.Or(cmp.Compare(x.Owner, y.Owner), cmp.Compare(x.ID, y.ID)) })
 		parts := []fdbjobs.Part{}
 		for _, label := range labels {
-			parts = append(parts, fdbjobs.Pending.In(label, ""), fdbjobs.Finished.In(label, ""), fdbjobs.Finished.In(label, "late"))
+			parts = append(parts, fdbjobs.Part{Status: fdbjobs.Pending, Label: label}, fdbjobs.Part{Status: fdbjobs.Finished, Label: label}, fdbjobs.Part{Status: fdbjobs.Finished, Label: label, Tag: "late"})
 		}
 		for range 150 {
 			var in []fdbjobs.Part
@@ -63,7 +63,7 @@ func TestListOwners(t *testing.T) {
 			case 0:
 				after = fdbjobs.Position{}
 			case 1:
-				after = fdbjobs.AfterOwner(at.Owner)
+				after = fdbjobs.Position{Owner: at.Owner + "\x00"}
 			}
 			without := []string{all[random.IntN(len(all))].Owner, "100"}[:random.IntN(3)]
 
@@ -71,9 +71,9 @@ func TestListOwners(t *testing.T) {
 			var end fdbjobs.Position
 			total := int64(0)
 			for _, spec := range all {
-				part := fdbjobs.Pending.In(spec.Label, "")
+				part := fdbjobs.Part{Status: fdbjobs.Pending, Label: spec.Label}
 				if spec.Ended {
-					part = fdbjobs.Finished.In(spec.Label, spec.Tag)
+					part = fdbjobs.Part{Status: fdbjobs.Finished, Label: spec.Label, Tag: spec.Tag}
 				}
 				if !slices.Contains(in, part) {
 					continue

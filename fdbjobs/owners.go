@@ -73,7 +73,7 @@ func (f *Fair) count(o *Owner, counters []kv.RangeResult) error {
 			}
 			*into[c.part.Status] += c.n
 			if c.part.Tag != "" {
-				o.Tagged[c.part.Status.In("", c.part.Tag)] += c.n
+				o.Tagged[Part{Status: c.part.Status, Tag: c.part.Tag}] += c.n
 			}
 		}
 	}

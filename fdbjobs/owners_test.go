@@ -341,7 +341,7 @@ func TestTaggedCounts(t *testing.T) {
 			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: "o"})
 		}
 		for i, h := range b.take(t, 5) {
-			h.SetTag([]string{"good", "bad"}[i%2])
+			h.Tag = []string{"good", "bad"}[i%2]
 			if i == 0 {
 				require.NoError(t, h.Resubmit(t.Context(), time.Now().Add(time.Hour), nil, nil))
 			} else {
@@ -349,7 +349,7 @@ func TestTaggedCounts(t *testing.T) {
 			}
 		}
 		assert.Equal(t, map[fdbjobs.Part]int64{
-			fdbjobs.Pending.In("", "good"): 1, fdbjobs.Finished.In("", "good"): 2, fdbjobs.Finished.In("", "bad"): 2,
+			{Status: fdbjobs.Pending, Tag: "good"}: 1, {Status: fdbjobs.Finished, Tag: "good"}: 2, {Status: fdbjobs.Finished, Tag: "bad"}: 2,
 		}, b.owners(t)["o"].Tagged)
 	})
 }
@@ -369,7 +369,8 @@ func TestOwnersLeave(t *testing.T) {
 		for taken < 100 {
 			held := b.acceptBy(t, fdbjobs.AcceptOptions{Count: 64})
 			for _, h := range held {
-				require.NoError(t, h.FinishFor(t.Context(), time.Minute, nil, func(tx kv.Transaction) error {
+				h.Expires = time.Now().Add(time.Minute)
+				require.NoError(t, h.Finish(t.Context(), nil, func(tx kv.Transaction) error {
 					b.jobs.Fair().Charge(tx, h.Job().Owner, 5)
 					return nil
 				}))
@@ -543,7 +544,8 @@ func TestExpiry(t *testing.T) {
 				if h.Job().ID == "7" {
 					keep = time.Hour
 				}
-				require.NoError(t, h.FinishFor(t.Context(), keep, text(`{"s":2}`), nil))
+				h.Expires = time.Now().Add(keep)
+				require.NoError(t, h.Finish(t.Context(), text(`{"s":2}`), nil))
 				taken++
 			}
 		}

@@ -28,7 +28,7 @@ func TestParts(t *testing.T) {
 				found = found[:0]
 				for _, job := range jobs {
 					found = append(found, job.ID)
-					assert.Contains(t, parts, job.Status.In(job.Label, job.Tag))
+					assert.Contains(t, parts, fdbjobs.Part{Status: job.Status, Label: job.Label, Tag: job.Tag})
 					assert.Nil(t, job.Args)
 				}
 				n, err := b.jobs.Index().Count(tx, parts...)
@@ -50,8 +50,8 @@ func TestParts(t *testing.T) {
 			fdbjobs.Spec{ID: "a", Owner: "o", Label: "red", Args: text(`{"n":1}`), Listed: text(`{"n":"a"}`)},
 			fdbjobs.Spec{ID: "b", Owner: "o", Label: "blue"}, fdbjobs.Spec{ID: "c", Owner: "o"},
 		)
-		assert.Equal(t, "a", ids(fdbjobs.Pending.In("red", "")))
-		assert.Equal(t, "b c", ids(fdbjobs.Pending.In("blue", ""), fdbjobs.Pending.In("", "")))
+		assert.Equal(t, "a", ids(fdbjobs.Part{Status: fdbjobs.Pending, Label: "red"}))
+		assert.Equal(t, "b c", ids(fdbjobs.Part{Status: fdbjobs.Pending, Label: "blue"}, fdbjobs.Part{Status: fdbjobs.Pending}))
 
 		held := map[string]*fdbjobs.Held{}
 		for _, h := range b.take(t, 3) {
@@ -59,26 +59,26 @@ func TestParts(t *testing.T) {
 		}
 		assert.Equal(t, "red", held["a"].Job().Label)
 		assert.JSONEq(t, `{"n":1}`, string(held["a"].Job().Args))
-		assert.Equal(t, "a", ids(fdbjobs.Running.In("red", "")))
-		held["a"].SetTag("late")
+		assert.Equal(t, "a", ids(fdbjobs.Part{Status: fdbjobs.Running, Label: "red"}))
+		held["a"].Tag = "late"
 		require.NoError(t, held["a"].Resubmit(t.Context(), time.Now(), nil, nil))
-		assert.Equal(t, "a", ids(fdbjobs.Pending.In("red", "late")))
-		assert.Empty(t, ids(fdbjobs.Pending.In("red", "")))
-		held["b"].SetTag("well")
+		assert.Equal(t, "a", ids(fdbjobs.Part{Status: fdbjobs.Pending, Label: "red", Tag: "late"}))
+		assert.Empty(t, ids(fdbjobs.Part{Status: fdbjobs.Pending, Label: "red"}))
+		held["b"].Tag = "well"
 		require.NoError(t, held["b"].Finish(t.Context(), nil, nil))
-		assert.Equal(t, "b", ids(fdbjobs.Finished.In("blue", "well")))
+		assert.Equal(t, "b", ids(fdbjobs.Part{Status: fdbjobs.Finished, Label: "blue", Tag: "well"}))
 
 		// A tag lasts until the job's next change, a label until it is added again.
 		a := b.accept(t)
-		assert.Equal(t, "a", ids(fdbjobs.Running.In("red", "")))
+		assert.Equal(t, "a", ids(fdbjobs.Part{Status: fdbjobs.Running, Label: "red"}))
 		require.NoError(t, a.Resubmit(t.Context(), time.Now(), nil, nil))
-		assert.Equal(t, "a", ids(fdbjobs.Pending.In("red", "")))
+		assert.Equal(t, "a", ids(fdbjobs.Part{Status: fdbjobs.Pending, Label: "red"}))
 		b.add(t, fdbjobs.Spec{ID: "b", Owner: "o", Label: "green"})
-		assert.Equal(t, "b", ids(fdbjobs.Pending.In("green", "")))
+		assert.Equal(t, "b", ids(fdbjobs.Part{Status: fdbjobs.Pending, Label: "green"}))
 
 		listed := func() (text string) {
 			b.transact(t, func(tx kv.Transaction) error {
-				jobs, err := b.jobs.Index().List(tx, fdbjobs.Position{}, 1, fdbjobs.Pending.In("red", ""))
+				jobs, err := b.jobs.Index().List(tx, fdbjobs.Position{}, 1, fdbjobs.Part{Status: fdbjobs.Pending, Label: "red"})
 				if err == nil && len(jobs) == 1 {
 					text = string(jobs[0].Listed)
 				}
@@ -91,7 +91,7 @@ func TestParts(t *testing.T) {
 		assert.Empty(t, listed())
 
 		c := held["c"]
-		c.SetTag(strings.Repeat("x", 101))
+		c.Tag = strings.Repeat("x", 101)
 		require.ErrorIs(t, c.Finish(context.Background(), nil, nil), fdbjobs.ErrTooLarge)
 		for _, spec := range []fdbjobs.Spec{
 			{ID: "d", Label: strings.Repeat("x", 101)},

@@ -38,7 +38,7 @@ func (a Admin) RemoveOwned(tx kv.Transaction, owner, before string, limit int, p
 	})
 }
 
-// RemoveExpired removes up to limit finished jobs that have expired ([Held.FinishFor]), and returns them as
+// RemoveExpired removes up to limit finished jobs that have expired ([Held].Expires), and returns them as
 // [Admin.RemoveOwned] does.
 func (a Admin) RemoveExpired(tx kv.Transaction, limit int) ([]*Job, error) {
 	q := a.queue

@@ -24,7 +24,8 @@ func TestRemoveOwned(t *testing.T) {
 		b.add(t, fdbjobs.Spec{ID: "later", Owner: "a", Scheduled: time.Now().Add(time.Hour), Token: "l"})
 		held := b.take(t, 3)
 		require.Len(t, held, 3)
-		require.NoError(t, held[0].FinishFor(t.Context(), time.Hour, nil, nil))
+		held[0].Expires = time.Now().Add(time.Hour)
+		require.NoError(t, held[0].Finish(t.Context(), nil, nil))
 		b.add(t, fdbjobs.Spec{ID: "05x", Owner: "b", Token: "x"})
 
 		remove := func(before string, limit int, statuses ...fdbjobs.Status) map[string]fdbjobs.Status {

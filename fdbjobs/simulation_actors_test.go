@@ -139,11 +139,10 @@ func (s *simulation) hastener(p *simProcess, queue *fdbjobs.Queue) {
 			}
 			by := &intent{does: hastens, ids: []string{id}, committed: map[string]bool{}}
 			err := p.db.Transact(by.in(ctx), func(tx kv.Transaction) error {
-				return queue.MakeDue(tx, by.ids[0], "")
+				_, err := queue.MakeDue(tx, by.ids, "", "", 0)
+				return err
 			})
-			if !errors.Is(err, fdbjobs.ErrNotFound) {
-				s.must(err, "make due")
-			}
+			s.must(err, "make due")
 		})
 	})
 }
@@ -382,9 +381,9 @@ func (s *simulation) exchanged(held []*fdbjobs.Held, opts fdbjobs.AcceptOptions)
 	offered := slices.Clone(opts.Yielding)
 	for _, h := range held {
 		s.counts["exchanged"]++
-		i := slices.IndexFunc(offered, func(y *fdbjobs.Held) bool { return y.Job().ID == h.Instead() })
+		i := slices.IndexFunc(offered, func(y *fdbjobs.Held) bool { return y.Job().ID == h.Job().Instead })
 		if i < 0 {
-			s.fail("%q was taken in exchange for %q, which was not offered or is gone", h.Job().ID, h.Instead())
+			s.fail("%q was taken in exchange for %q, which was not offered or is gone", h.Job().ID, h.Job().Instead)
 			return
 		}
 		offered = slices.Delete(offered, i, i+1)
@@ -433,9 +432,9 @@ func (s *simulation) hold(ctx context.Context, p *simProcess, queue *fdbjobs.Que
 	case s.draining || u > 4:
 		_ = s.write(ctx, h, args.N, true, h.Finish)
 	case u == 0:
-		keep := time.Duration(s.intN(10)) * time.Second
+		h.Expires = p.now().Add(time.Duration(s.intN(10)) * time.Second)
 		_ = s.write(ctx, h, args.N, true, func(ctx context.Context, state json.RawMessage, also func(kv.Transaction) error) error {
-			return h.FinishFor(ctx, keep, state, also)
+			return h.Finish(ctx, state, also)
 		})
 	case u < 3:
 		at := p.now().Add(time.Duration(s.intN(10+s.plan.later)-10) * time.Second)

@@ -371,8 +371,8 @@ func (c *claim) take(tx kv.Transaction, out *claimRun, job *Job, old *row, inste
 	c.queue.put(tx, job.ID, old, &next)
 	c.heartbeat(tx)
 	held := next.job(job.ID, job.State)
-	held.Args, held.ArgsErr = job.Args, job.ArgsErr
-	out.taken = append(out.taken, taken{held, instead})
+	held.Args, held.ArgsErr, held.Instead = job.Args, job.ArgsErr, instead
+	out.taken = append(out.taken, held)
 	c.taken = out.taken
 	out.size += len(job.Args) + len(job.State)
 	return nil

@@ -83,7 +83,7 @@ func TestUpkeepOfAnOlderVersion(t *testing.T) {
 				require.NoError(t, err)
 				assert.True(t, job.Scheduled.After(time.Now()), id)
 			}
-			all, err := queued.Index().Count(tx, fdbjobs.Pending.In("", ""), fdbjobs.Running.In("", ""), fdbjobs.Finished.In("", ""))
+			all, err := queued.Index().Count(tx, fdbjobs.Part{Status: fdbjobs.Pending}, fdbjobs.Part{Status: fdbjobs.Running}, fdbjobs.Part{Status: fdbjobs.Finished})
 			assert.Equal(t, int64(len(upkeepIDs)+2), all)
 			return err
 		}))

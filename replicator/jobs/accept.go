@@ -80,7 +80,7 @@ func (s *Runs) Yield(ctx context.Context, runs []*Run, n int) ([]string, error) 
 
 // Instead returns the id of the job to stop in exchange for this one, see
 // [AcceptOptions].Yielding.
-func (r *Run) Instead() string { return r.held.Instead() }
+func (r *Run) Instead() string { return r.held.Job().Instead }
 
 // take makes a run of a held job. It returns fdbjobs.ErrHalt if there is nothing to run.
 func (s *Runs) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
@@ -131,7 +131,7 @@ func (s *Runs) setAside(ctx context.Context, held *fdbjobs.Held, why error) erro
 	if err != nil {
 		return fmt.Errorf("writing the state of the replication job %q: %w", held.Job().ID, err)
 	}
-	held.SetTag(tagCrashing)
+	held.Tag = tagCrashing
 	return held.Resubmit(ctx, state.LastUpdated.Add(setAsideDelay), text, func(tx kv.Transaction) error {
 		return s.records.reindex(tx, held.Job().ID, recordOf(state), before)
 	})
@@ -147,7 +147,7 @@ func (s *Runs) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
 	if err != nil {
 		return fmt.Errorf("writing the state of a replication job: %w", err)
 	}
-	held.SetTag(tagFailed)
+	held.Tag = tagFailed
 	err = held.Finish(ctx, state, func(tx kv.Transaction) error {
 		return s.records.reindex(tx, held.Job().ID, record{}, recordOf(&was))
 	})

@@ -36,7 +36,7 @@ func (k checker) isParked(p *check.Page, key []byte, state *replicator.JobState,
 func (k checker) makeDue(p *check.Page, jobID string) func() error {
 	return func() error {
 		*k.due++
-		_, err := k.jobs.MakeTaggedDue(p, []string{jobID}, tagParked, *k.due)
+		_, err := k.jobs.MakeDue(p, []string{jobID}, tagParked, "", *k.due)
 		return err
 	}
 }

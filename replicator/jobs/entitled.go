@@ -69,15 +69,19 @@ func (s *Shares) owners(ctx context.Context) (all []fdbjobs.Owner, err error) {
 
 // demand returns how many of an owner's jobs would run if there were room.
 func demand(o fdbjobs.Owner) int64 {
-	return o.Running + o.Pending - crashing(o) - o.Tagged[fdbjobs.Pending.In("", tagWaiting)] - parked(o) -
-		o.Tagged[fdbjobs.Pending.In("", tagPaused)]
+	return o.Running + o.Pending - crashing(o) - o.Tagged[fdbjobs.Part{Status: fdbjobs.Pending, Tag: tagWaiting}] - parked(o) -
+		o.Tagged[fdbjobs.Part{Status: fdbjobs.Pending, Tag: tagPaused}]
 }
 
 // crashing returns how many of an owner's jobs wait after a failure.
-func crashing(o fdbjobs.Owner) int64 { return o.Tagged[fdbjobs.Pending.In("", tagCrashing)] }
+func crashing(o fdbjobs.Owner) int64 {
+	return o.Tagged[fdbjobs.Part{Status: fdbjobs.Pending, Tag: tagCrashing}]
+}
 
 // parked returns how many of an owner's jobs wait for a change of their source.
-func parked(o fdbjobs.Owner) int64 { return o.Tagged[fdbjobs.Pending.In("", tagParked)] }
+func parked(o fdbjobs.Owner) int64 {
+	return o.Tagged[fdbjobs.Part{Status: fdbjobs.Pending, Tag: tagParked}]
+}
 
 // entitlements divides the running jobs among their owners by weight. What an owner has no jobs
 // for is divided among the others (max-min fairness). A paused owner has no entitlement.

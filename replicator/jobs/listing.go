@@ -245,9 +245,9 @@ func (s *Lists) Counts(ctx context.Context) (Counts, error) {
 			}
 		}
 		for _, label := range labels {
-			counts.Parked += counted[fdbjobs.Pending.In(label, tagParked)]
-			counts.Paused += counted[fdbjobs.Pending.In(label, tagPaused)]
-			counts.Scheduled += counted[fdbjobs.Pending.In(label, tagWaiting)]
+			counts.Parked += counted[fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagParked}]
+			counts.Paused += counted[fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagPaused}]
+			counts.Scheduled += counted[fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagWaiting}]
 		}
 		return counts, nil
 	})

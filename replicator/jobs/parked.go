@@ -189,6 +189,9 @@ func checkParked(at replicator.Parked) error {
 	return nil
 }
 
+// errWoken: the source of a job has changed since [Run.Parking], or that was not called.
+var errWoken = errors.New("the job has been woken")
+
 // Park queues the job for about a day later, after [Run.Parking]. If the source has changed since Parking, or Parking was
 // not called, it queues the job at once, and woken is true. change, if not nil, sets the last progress.
 func (r *Run) Park(ctx context.Context, change func(*replicator.JobState)) (woken bool, err error) {
@@ -212,27 +215,33 @@ func (r *Run) Park(ctx context.Context, change func(*replicator.JobState)) (woke
 		}
 		r.event(state, now, replicator.EventStopped, "")
 	}), func(state *replicator.JobState, text json.RawMessage, c charge) error {
-		return r.held.ResubmitAsDecided(ctx, again.At, text, func(tx kv.Transaction) (time.Time, string, error) {
+		also := func(tx kv.Transaction) error {
 			if err := r.account(tx, c, state); err != nil {
-				return time.Time{}, "", err
+				return err
 			}
 			if err := r.recordEnd(tx, again.Outcome, state); err != nil {
-				return time.Time{}, "", err
+				return err
 			}
-			if err := writeDocument(tx, state); err != nil {
-				return time.Time{}, "", err
-			}
+			return writeDocument(tx, state)
+		}
+		r.held.Tag = tagParked
+		err := r.held.Resubmit(ctx, again.At, text, func(tx kv.Transaction) error {
 			// Wake writes the row in the transaction that makes the job due, if it is parked. So either that transaction
 			// sees a parked job, or this one sees that the row was woken.
 			waits, err := r.store.parking.waitsForChange(tx, state, r.job.ID)
+			if err == nil && !waits {
+				err = errWoken
+			}
 			if err != nil {
-				return time.Time{}, "", err
+				return err
 			}
-			if woken = !waits; woken {
-				return time.Now(), "", nil
-			}
-			return again.At, tagParked, nil
+			return also(tx)
 		})
+		if woken = errors.Is(err, errWoken); woken {
+			r.held.Tag = ""
+			err = r.held.Resubmit(ctx, time.Now(), text, also)
+		}
+		return err
 	}))
 	return woken, err
 }

@@ -454,7 +454,8 @@ var errNeeded = errors.New("jobs are parked")
 
 // unwatch ends a watch that is not needed.
 func (w *parkWorld) unwatch(store *jobs.Store, held *fdbjobs.Held) (ended bool, err error) {
-	err = held.FinishFor(w.Context(), 10*time.Second, nil, func(tx kv.Transaction) error {
+	held.Expires = time.Now().Add(10 * time.Second)
+	err = held.Finish(w.Context(), nil, func(tx kv.Transaction) error {
 		ended, err := store.Watches.Unwatch(tx, held.Job().ID)
 		if err == nil && !ended {
 			err = errNeeded

@@ -32,15 +32,15 @@ const (
 func part(label string, state replicator.State) fdbjobs.Part {
 	switch state {
 	case replicator.StateRunning:
-		return fdbjobs.Running.In(label, "")
+		return fdbjobs.Part{Status: fdbjobs.Running, Label: label}
 	case replicator.StateCrashing:
-		return fdbjobs.Pending.In(label, tagCrashing)
+		return fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagCrashing}
 	case replicator.StateCompleted:
-		return fdbjobs.Finished.In(label, tagCompleted)
+		return fdbjobs.Part{Status: fdbjobs.Finished, Label: label, Tag: tagCompleted}
 	case replicator.StateFailed:
-		return fdbjobs.Finished.In(label, tagFailed)
+		return fdbjobs.Part{Status: fdbjobs.Finished, Label: label, Tag: tagFailed}
 	}
-	return fdbjobs.Pending.In(label, "")
+	return fdbjobs.Part{Status: fdbjobs.Pending, Label: label}
 }
 
 // waitingTag returns the tag of a pending job of a periodic replication that runs at a time.
@@ -59,8 +59,8 @@ func parts(states []replicator.State, labels ...string) []fdbjobs.Part {
 			if p := part(label, state); !slices.Contains(out, p) {
 				out = append(out, p)
 				if state == replicator.StatePending {
-					out = append(out, fdbjobs.Pending.In(label, tagWaiting), fdbjobs.Pending.In(label, tagParked),
-						fdbjobs.Pending.In(label, tagPaused))
+					out = append(out, fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagWaiting}, fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagParked},
+						fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagPaused})
 				}
 			}
 		}

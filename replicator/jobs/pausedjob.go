@@ -28,7 +28,7 @@ func (j *Job) DocumentPaused() time.Time {
 // putAside queues a job again that is paused, and returns fdbjobs.ErrHalt. A paused job is taken only if its run
 // has died, or has stopped with an unknown result.
 func (s *Runs) putAside(ctx context.Context, held *fdbjobs.Held) error {
-	held.SetTag(tagPaused)
+	held.Tag = tagPaused
 	if err := held.Resubmit(ctx, time.Now().Add(pausedFor), nil, nil); err != nil {
 		return err
 	}

@@ -347,11 +347,11 @@ func unparked(change func(*replicator.JobState)) func(*replicator.JobState) {
 func (r *Run) finish(ctx context.Context, outcome replicator.Outcome, change func(*replicator.JobState)) error {
 	writeDocument := r.documentWriter()
 	return r.halted(ctx, r.write(r.counting(unparked(change)), func(state *replicator.JobState, text json.RawMessage, c charge) error {
-		r.held.SetTag(part("", state.State).Tag)
+		r.held.Tag = part("", state.State).Tag
 		if r.job.Transient() && r.job.Mirror() == "" {
 			// Requests that wait for the job read its end.
-			keep := max(r.store.settings().TransientMaxAge, leastMaxAge)
-			return r.held.FinishFor(ctx, keep, text, func(tx kv.Transaction) error {
+			r.held.Expires = time.Now().Add(max(r.store.settings().TransientMaxAge, leastMaxAge))
+			return r.held.Finish(ctx, text, func(tx kv.Transaction) error {
 				return r.settle(tx, c, outcome, state)
 			})
 		}
@@ -373,7 +373,7 @@ func (r *Run) resubmit(
 	}
 	writeDocument := r.liveStateWriter()
 	return r.halted(ctx, r.write(r.counting(unparked(change)), func(state *replicator.JobState, text json.RawMessage, c charge) error {
-		r.held.SetTag(tag)
+		r.held.Tag = tag
 		return r.held.Resubmit(ctx, at, text, func(tx kv.Transaction) error {
 			if err := r.account(tx, c, state); err != nil {
 				return err

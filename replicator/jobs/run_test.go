@@ -532,7 +532,7 @@ func TestRunNow(t *testing.T) {
 		b.put(repdb, "crashing", "", `"doc_ids": ["x"]`)
 		waiting := func() (n int64) {
 			n, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) (int64, error) {
-				return b.store.Jobs().Index().Count(tx, fdbjobs.Pending.In("document", "waiting"))
+				return b.store.Jobs().Index().Count(tx, fdbjobs.Part{Status: fdbjobs.Pending, Label: "document", Tag: "waiting"})
 			})
 			require.NoError(b, err)
 			return n

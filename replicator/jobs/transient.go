@@ -214,7 +214,8 @@ func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 				return nil, err
 			}
 		}
-		return before, s.jobs.MakeDue(tx, job.ID, tag)
+		_, err = s.jobs.MakeDue(tx, []string{job.ID}, job.tag, tag, 0)
+		return before, err
 	})
 }
 

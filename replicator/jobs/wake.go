@@ -116,7 +116,7 @@ func (w *waking) wake(tx kv.Transaction, places []wakePlace, each int, earlier m
 			*unread = append(*unread, place)
 		}
 	}
-	due, err := s.jobs.MakeTaggedDue(tx, ids, tagParked, 0)
+	due, err := s.jobs.MakeDue(tx, ids, tagParked, "", 0)
 	if err != nil {
 		return 0, err
 	}

@@ -283,7 +283,8 @@ func (w *watch) check(ctx context.Context) error {
 		return nil
 	}
 	errNeeded := errors.New("a job was parked")
-	err = w.held.FinishFor(ctx, 0, nil, func(tx kv.Transaction) error {
+	w.held.Expires = time.Now()
+	err = w.held.Finish(ctx, nil, func(tx kv.Transaction) error {
 		ended, err := w.watcher.opts.Jobs.Watches.Unwatch(tx, w.server)
 		if err == nil && !ended {
 			err = errNeeded

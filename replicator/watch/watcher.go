@@ -206,7 +206,7 @@ func (w *Watcher) oldest(age time.Duration) []*watch {
 func (w *Watcher) start(ctx, accepting context.Context, held *fdbjobs.Held) {
 	one := newWatch(w, held)
 	w.mu.Lock()
-	if other := w.watches[held.Instead()]; other != nil {
+	if other := w.watches[held.Job().Instead]; other != nil {
 		other.stop()
 	}
 	w.watches[one.server] = one

@@ -120,7 +120,7 @@ func (q *fdbjobsQueue) runNext(ctx context.Context) error {
 func (q *fdbjobsQueue) finished(ctx context.Context) (int, error) {
 	var n int64
 	err := q.db.Transact(ctx, func(tx kv.Transaction) (err error) {
-		n, err = q.jobs.Index().Count(tx, fdbjobs.Finished.In("", ""))
+		n, err = q.jobs.Index().Count(tx, fdbjobs.Part{Status: fdbjobs.Finished})
 		return err
 	})
 	return int(n), err
