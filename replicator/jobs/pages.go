@@ -153,13 +153,13 @@ func (s *pages) troubled(order Order) pageRead {
 	return func(tx kv.ReadTransaction, _ listing, after fdbjobs.Position, n int) (out page, err error) {
 		r := rows.Range(index)
 		if after != (fdbjobs.Position{}) {
-			at, err := strconv.ParseInt(after.Owner, 10, 64)
-			if err != nil {
-				return out, fmt.Errorf("listing replication jobs: the start key has no time: %w", err)
-			}
-			if key := index.Pack(at, after.ID); latestFirst {
+			key, err := timedKey(index, after)
+			switch {
+			case err != nil:
+				return out, err
+			case latestFirst:
 				r.End = key
-			} else {
+			default:
 				r.Begin = kv.KeyAfter(key)
 			}
 		}
@@ -174,25 +174,17 @@ func (s *pages) troubled(order Order) pageRead {
 				return out, fmt.Errorf("reading an index of replication jobs: %w", tuple.ErrMalformed)
 			}
 		}
-		found, err := s.jobs.Index().ListIDs(tx, ids...)
-		if err != nil {
-			return out, err
+		at := func(i int) fdbjobs.Position {
+			return fdbjobs.Position{Owner: strconv.FormatInt(times[i], 10), ID: ids[i]}
 		}
-		owners := map[string]ownership{}
-		for i, raw := range found {
-			out.after = fdbjobs.Position{Owner: strconv.FormatInt(times[i], 10), ID: ids[i]}
-			job, err := s.indexedJob(tx, raw, owners)
-			if err != nil {
-				return out, err
+		out, err = s.ofIndex(tx, ids, at, func(i int, job *Job) (*Job, error) {
+			if !job.indexed(order, times[i]) {
+				return nil, nil
 			}
-			if job == nil || !job.indexed(order, times[i]) {
-				out.passed++
-				continue
-			}
-			out.jobs, out.places = append(out.jobs, job), append(out.places, out.after)
-		}
+			return job, nil
+		})
 		out.more = len(pairs) == n
-		return out, nil
+		return out, err
 	}
 }
 
@@ -208,6 +200,43 @@ func (j *Job) indexed(order Order, at int64) bool {
 		return j.State.BehindSince.Unix() == at
 	}
 	return true
+}
+
+// timedKey returns the key of a position in an index by time: it has the time in place of an owner.
+func timedKey(index tuple.Subspace, at fdbjobs.Position) ([]byte, error) {
+	seconds, err := strconv.ParseInt(at.Owner, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("listing replication jobs: the start key has no time: %w", err)
+	}
+	return index.Pack(seconds, at.ID), nil
+}
+
+// ofIndex returns a page with the jobs of rows of an index: their ids and positions. show is called with each job that
+// exists, and returns what the page shows of it, or nil if the row is not true of the job.
+func (s *pages) ofIndex(
+	tx kv.ReadTransaction, ids []string, at func(i int) fdbjobs.Position, show func(i int, job *Job) (*Job, error),
+) (out page, err error) {
+	found, err := s.jobs.Index().ListIDs(tx, ids...)
+	if err != nil {
+		return out, err
+	}
+	owners := map[string]ownership{}
+	for i, raw := range found {
+		out.after = at(i)
+		job, err := s.indexedJob(tx, raw, owners)
+		if err == nil && job != nil {
+			job, err = show(i, job)
+		}
+		if err != nil {
+			return out, err
+		}
+		if job == nil {
+			out.passed++
+			continue
+		}
+		out.jobs, out.places = append(out.jobs, job), append(out.places, out.after)
+	}
+	return out, nil
 }
 
 // indexedJob parses a job of an index. It returns nil if the job or its database does not exist.
@@ -241,25 +270,13 @@ func (s *pages) mirrored(mirror string, order Order) pageRead {
 		for i, d := range found {
 			ids[i] = replicator.ChildJobID(mirror, d.database)
 		}
-		list, err := s.jobs.Index().ListIDs(tx, ids...)
-		if err != nil {
-			return out, err
+		at := func(i int) fdbjobs.Position {
+			return fdbjobs.Position{Owner: strconv.FormatInt(found[i].at, 10), ID: found[i].database}
 		}
-		owners := map[string]ownership{}
-		for i, raw := range list {
-			out.after = fdbjobs.Position{Owner: strconv.FormatInt(found[i].at, 10), ID: found[i].database}
-			job, err := s.indexedJob(tx, raw, owners)
-			if err != nil {
-				return out, err
-			}
-			if job == nil {
-				out.passed++ // the database waits, or is gone
-				continue
-			}
-			out.jobs, out.places = append(out.jobs, job), append(out.places, out.after)
-		}
+		// There is no job if the database waits, or is gone.
+		out, err = s.ofIndex(tx, ids, at, func(_ int, job *Job) (*Job, error) { return job, nil })
 		out.more = len(found) == n
-		return out, nil
+		return out, err
 	}
 }
 
@@ -277,11 +294,11 @@ func (s *pages) mirroredPlaces(
 	index := s.space.Sub("mirror_failing", mirror)
 	all := rows.Range(index)
 	if after != (fdbjobs.Position{}) {
-		at, err := strconv.ParseInt(after.Owner, 10, 64)
+		key, err := timedKey(index, after)
 		if err != nil {
-			return nil, fmt.Errorf("listing the jobs of a mirror: the start key has no time: %w", err)
+			return nil, err
 		}
-		all.Begin = kv.KeyAfter(index.Pack(at, after.ID))
+		all.Begin = kv.KeyAfter(key)
 	}
 	return s.mirrors.mirrorTimes("mirror_failing", mirror, tx.GetRange(all, kv.RangeOptions{Limit: n}))
 }

@@ -72,28 +72,15 @@ func (s *pages) named(lower string) pageRead {
 		for i, at := range found {
 			ids[i] = at.jobID
 		}
-		listed, err := s.jobs.Index().ListIDs(tx, ids...)
-		if err != nil {
-			return out, err
-		}
-		owners := map[string]ownership{}
-		for i, raw := range listed {
-			out.after = found[i].position(ids[i])
-			job, err := s.indexedJob(tx, raw, owners)
-			if err != nil {
-				return out, err
+		at := func(i int) fdbjobs.Position { return found[i].position(ids[i]) }
+		out, err = s.ofIndex(tx, ids, at, func(i int, job *Job) (*Job, error) {
+			if !l.has(job) || !found[i].finds(job, lower) {
+				return nil, nil
 			}
-			if job == nil || !l.has(job) || !found[i].finds(job, lower) {
-				out.passed++
-				continue
-			}
-			if job, err = s.summed(tx)(job, nil); err != nil {
-				return out, err
-			}
-			out.jobs, out.places = append(out.jobs, job), append(out.places, out.after)
-		}
+			return s.summed(tx)(job, nil)
+		})
 		out.more = len(found) == n
-		return out, nil
+		return out, err
 	}
 }
 
