@@ -62,8 +62,8 @@ func TestMakeDue(t *testing.T) {
 	})
 }
 
-// MakeDue makes due what has the tag and is delayed, in the order of the ids.
-func TestMakeTaggedDue(t *testing.T) {
+// MakeDue makes jobs due that have the tag and are delayed, in the order of the ids.
+func TestMakeDueInOrder(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		later := time.Now().Add(time.Hour)

@@ -6,7 +6,8 @@ import (
 	"path/filepath"
 )
 
-// ModuleRoot returns the directory of go.mod, at or above the working directory, which is that of the tested package.
+// ModuleRoot returns the nearest directory with a go.mod, beginning at the working directory. A test runs in the directory
+// of its package.
 func ModuleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

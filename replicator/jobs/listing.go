@@ -523,7 +523,7 @@ func (s *Lists) pageOfMirrors(ctx context.Context, all kv.KeyRange, limit int) (
 				return err
 			}
 			if job == nil || !job.IsMirror() || MirrorServer(job.Args.Replication) != server {
-				continue // whoever reads the mirrors of the server forgets the row
+				continue // Watches.Mirrors will clear the row
 			}
 			if job, err = s.pages.summed(now)(s.usage.withPause(now, job, nil)); err != nil {
 				return err

@@ -224,8 +224,8 @@ func TestSearchOverConversion(t *testing.T) {
 	assert.Nil(b, page.Next)
 }
 
-// Before the raise nobody writes rows of the index. After it each write of a job writes them, even if the conversion has
-// not come to that job.
+// Before the raise the write of a job adds no rows to the index. After it each write does, also while the conversion has not
+// come to the job.
 func TestNamesAndLevels(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := setupLevel(t, db, jobs.NamesLevel)

@@ -109,32 +109,46 @@ func (s *Upkeep) removeOwned(ctx context.Context, d deletedDatabase) error {
 
 // removeAll removes jobs and their reservations, some per transaction, until there are no more. Each
 // transaction starts after the last job of the one before, because reading a range of removed
-// keys is slow. If a transaction is too large or too slow, the next ones remove fewer jobs.
+// keys is slow.
 func (s *Upkeep) removeAll(
 	ctx context.Context, some func(tx kv.Transaction, last string, limit int) ([]*fdbjobs.Job, error),
 ) error {
 	limit := removeAtOnce
 	for last := ""; ; {
-		removed, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
-			var until time.Time
-			if limit > 1 {
-				until = time.Now().Add(removeTime)
+		var removed []*fdbjobs.Job
+		done, err := s.part(ctx, &limit, func(tx kv.Transaction) (err error) {
+			if removed, err = some(tx, last, limit); err != nil {
+				return err
 			}
-			removed, err := some(tx, last, limit)
-			if err == nil {
-				err = s.removeRest(tx, removed)
-			}
-			return removed, kv.InTime(until, err)
+			return s.removeRest(tx, removed)
 		})
-		if kv.TooMuch(err) && limit > 1 {
-			limit /= 2
-			continue
-		}
-		if err != nil || len(removed) < limit {
+		switch {
+		case err != nil:
 			return err
+		case !done:
+			continue
+		case len(removed) < limit:
+			return nil
 		}
 		last = removed[len(removed)-1].ID
 	}
+}
+
+// part runs one transaction of a task that removes up to limit of something in each. If that is too much for a transaction,
+// it halves the limit, and done is false.
+func (s *Upkeep) part(ctx context.Context, limit *int, run func(kv.Transaction) error) (done bool, err error) {
+	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
+		var until time.Time
+		if *limit > 1 {
+			until = time.Now().Add(removeTime)
+		}
+		return kv.InTime(until, run(tx))
+	})
+	if kv.TooMuch(err) && *limit > 1 {
+		*limit /= 2
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // removeRest removes what belongs to jobs that were removed.
@@ -207,29 +221,20 @@ func (s *Upkeep) dropMirrors(ctx context.Context) error {
 // dropMirror drops the databases of a mirror if it has ended, as upkeep does.
 func (s *Upkeep) dropMirror(ctx context.Context, mirror string) error {
 	limit := dropAtOnce
-	for done := false; !done; {
-		var err error
-		done, err = kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (bool, error) {
-			var until time.Time
-			if limit > 1 {
-				until = time.Now().Add(removeTime)
-			}
-			done, err := s.dropSome(tx, mirror, limit)
-			return done, kv.InTime(until, err)
+	for ended := false; ; {
+		done, err := s.part(ctx, &limit, func(tx kv.Transaction) (err error) {
+			ended, err = s.dropSome(tx, mirror, limit)
+			return err
 		})
-		if kv.TooMuch(err) && limit > 1 {
-			limit, done = limit/2, false
-			continue
-		}
-		if err != nil {
+		if err != nil || done && ended {
 			return err
 		}
 	}
-	return nil
 }
 
-// dropSome drops some databases of a mirror, and reports whether there are no more, or the mirror lives.
-func (s *Upkeep) dropSome(tx kv.Transaction, mirror string, limit int) (done bool, err error) {
+// dropSome drops up to limit databases of a mirror that has ended, and reports whether it has none any more. It drops none
+// of a mirror that lives, and reports true.
+func (s *Upkeep) dropSome(tx kv.Transaction, mirror string, limit int) (ended bool, err error) {
 	// A mirror that was added again brings the rows in line with its own definition.
 	live, err := s.mirrors.liveMirror(tx, mirror)
 	if err != nil {
