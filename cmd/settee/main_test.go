@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"settee/internal/servers"
 	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/kv/kvtest"
@@ -99,9 +100,8 @@ var build = sync.OnceValue(func() string {
 	}
 	builtIn = dir
 	path := filepath.Join(dir, "settee")
-	// What go run links is in Go's cache, and the tests of other packages use it, too.
-	if out, err := exec.Command("go", "run", "-tags", tags, "-exec", "cp", ".", path).CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("building the command: %v\n%s", err, out))
+	if err := servers.BuildSettee(context.Background(), "", tags, path); err != nil {
+		panic(err)
 	}
 	return path
 })

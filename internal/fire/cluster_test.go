@@ -119,16 +119,12 @@ func newCluster(t *testing.T, build func(c *cluster) string) *cluster {
 }
 
 // build builds the settee of this commit.
-func (c *cluster) build() string { return c.buildIn("", "fdb") }
+func (c *cluster) build() string { return c.buildIn("") }
 
-// buildIn builds the settee of a module in a directory with tags. Packages that two modules have in common are compiled
-// once, and each program is linked once.
-func (c *cluster) buildIn(module, tags string) string {
+// buildIn builds the settee of a module in a directory. Packages that two modules have in common are compiled once.
+func (c *cluster) buildIn(module string) string {
 	program := filepath.Join(c.TempDir(), "settee")
-	command := exec.CommandContext(c.Context(), "go", "run", "-trimpath", "-tags", tags, "-exec", "cp", "settee/cmd/settee", program)
-	command.Dir = module
-	printed, err := command.CombinedOutput()
-	require.NoError(c, err, "%s", printed)
+	require.NoError(c, servers.BuildSettee(c.Context(), module, "fdb", program))
 	return program
 }
 

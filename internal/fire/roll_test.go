@@ -37,7 +37,7 @@ func TestRolling(t *testing.T) {
 	var next string
 	var frozen time.Time
 	l := disturbed(t, func(c *cluster) string {
-		next = c.buildIn("", "fdb")
+		next = c.build()
 		return c.buildBase()
 	}, func(l *observer) {
 		r := &roll{observer: l, random: rand.New(rand.NewPCG(*seed, 40)), next: next, old: l.program}
@@ -87,7 +87,7 @@ func (c *cluster) buildBase() string {
 	require.NoError(c, err, "the history of this clone lacks the commit %s, which a shallow clone gets with git fetch --unshallow: %s", base, printed)
 	printed, err = exec.CommandContext(c.Context(), "tar", "-x", "-C", dir, "-f", filepath.Join(dir, "base.tar")).CombinedOutput()
 	require.NoError(c, err, "%s", printed)
-	return c.buildIn(dir, "fdb")
+	return c.buildIn(dir)
 }
 
 // restart stops a node and starts it with a settee.

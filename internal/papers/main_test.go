@@ -2,9 +2,9 @@ package papers
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"flag"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/servers"
 	"settee/internal/testkit"
 )
 
@@ -56,11 +57,7 @@ var build = sync.OnceValues(func() (string, error) {
 	}
 	builtIn = dir
 	path := filepath.Join(dir, "settee")
-	// What go run links is in Go's cache, and the tests of other packages use it, too.
-	if out, err := exec.Command("go", "run", "-exec", "cp", root+"/cmd/settee", path).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s%w", out, err)
-	}
-	return path, nil
+	return path, servers.BuildSettee(context.Background(), "", "", path)
 })
 
 // documents returns the paths of all documents, from the root.

@@ -60,12 +60,7 @@ func Build(ctx context.Context, program string) error {
 	if err != nil {
 		return fmt.Errorf("looking for settee's module: %w", err)
 	}
-	// What go run links is in Go's cache: several programs and tests use it.
-	command := exec.CommandContext(ctx, "go", "-C", strings.TrimSpace(string(root)), "run", "-exec", "cp", "./cmd/settee", program)
-	if output, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("building settee: %w: %s", err, output)
-	}
-	return nil
+	return servers.BuildSettee(ctx, strings.TrimSpace(string(root)), "", program)
 }
 
 // StartNode starts a node and returns when it answers.
