@@ -44,6 +44,10 @@ func main() {
 	os.Exit(status)
 }
 
+// niceness is by how much the command steps back behind the servers when processors are short. Else a server that all
+// tests share gets as much as one of them, and answers some after so long that they fail.
+const niceness = "10"
+
 // A kind is a kind of server.
 type kind struct {
 	name, usage string
@@ -212,6 +216,10 @@ func filesFolder(temporary string) (dir string, release func() error, err error)
 // run runs the command, and sends SIGINT to it when ctx ends.
 func run(ctx context.Context, environ, args []string) (int, error) {
 	command := exec.CommandContext(ctx, args[0], args[1:]...)
+	if nice, err := exec.LookPath("nice"); err == nil && command.Err == nil {
+		command.Args = append([]string{nice, "-n", niceness, command.Path}, args[1:]...)
+		command.Path = nice
+	}
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.Env = environ
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
