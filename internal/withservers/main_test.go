@@ -69,7 +69,7 @@ func TestCommand(t *testing.T) {
 		"unknown command": {nil, []string{"nosuchcommand"}, 1, "", "nosuchcommand"},
 		"no release":      {[]string{"COUCHDB_HOME=" + nowhere}, []string{"-couchdb", "echo", "ran"}, 1, "", nowhere + " has no CouchDB release"},
 		"named already":   {[]string{"COUCHDB_HOME=" + nowhere, "SETTEE_TEST_COUCHDB=http://a:b@c"}, []string{"-couchdb", "sh", "-c", "echo $SETTEE_TEST_COUCHDB"}, 0, "http://a:b@c\n", ""},
-		"steps back":    {nil, []string{"sh", "-c", "test $(nice) -gt 0 && echo yes"}, 0, "yes\n", ""},
+		"steps back":      {nil, []string{"sh", "-c", "test $(nice) -gt 0 && echo yes"}, 0, "yes\n", ""},
 		"unknown server required": {[]string{"COUCHDB_HOME=" + nowhere, "SETTEE_REQUIRE=mysql"}, []string{"-fdb", "-missing"}, 1, "",
 			`SETTEE_REQUIRE lists "mysql": it may list chromium, couchdb, fdb`},
 	} {
