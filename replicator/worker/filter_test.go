@@ -17,6 +17,9 @@ import (
 func feeds(s *stub) *[]string {
 	var asked []string
 	note := func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+		if isQuestion(r) {
+			return false
+		}
 		q := r.URL.Query()
 		q.Del("heartbeat")
 		asked = append(asked, r.Method+" "+q.Encode()+" "+string(body))

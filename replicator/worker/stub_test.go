@@ -90,6 +90,10 @@ func (s *stub) addSmall(n int) {
 	}
 }
 
+// isQuestion reports whether a request for changes asks how many are left. A run asks if it takes longer than a second, as
+// it may on a busy machine.
+func isQuestion(r *http.Request) bool { return r.URL.Query().Get("limit") == "1" }
+
 // on answers a request such as "POST /_bulk_docs" with f, unless f returns false. "PUT /_local/" stands for all local
 // documents.
 func (s *stub) on(request string, f func(w http.ResponseWriter, r *http.Request, body []byte) bool) {

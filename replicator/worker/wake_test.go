@@ -165,6 +165,7 @@ type wireCounter struct {
 	inner    http.RoundTripper
 	mu       sync.Mutex
 	requests []string
+	looks    map[string]int // where in requests the latest look at the changes of a source is
 	dialled  map[string]int // connections by host
 }
 
@@ -172,7 +173,7 @@ type wireCounter struct {
 func counting(t *testing.T) (*wireCounter, worker.Config) {
 	pool := outbound.NewPool(outbound.PoolOptions{})
 	t.Cleanup(pool.Close)
-	c := &wireCounter{dialled: map[string]int{}}
+	c := &wireCounter{looks: map[string]int{}, dialled: map[string]int{}}
 	cfg := testConfig()
 	cfg.Transport = func(e replicator.Endpoint, options *sockopt.Options) http.RoundTripper {
 		transport, err := pool.Transport(outbound.TransportOptions{Proxy: e.Proxy, Sockets: options})
@@ -186,6 +187,12 @@ func counting(t *testing.T) (*wireCounter, worker.Config) {
 // RoundTrip implements http.RoundTripper.
 func (c *wireCounter) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.mu.Lock()
+	if isQuestion(r) { // the last one is the look before the run parks
+		if before, ok := c.looks[r.URL.Path]; ok {
+			c.requests[before] = ""
+		}
+		c.looks[r.URL.Path] = len(c.requests)
+	}
 	c.requests = append(c.requests, r.Method+" "+r.URL.Path+" "+r.URL.Query().Get("feed"))
 	inner := c.inner
 	c.mu.Unlock()
@@ -202,13 +209,15 @@ func (c *wireCounter) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.requests = nil
+	clear(c.looks)
 	clear(c.dialled)
 }
 
+// all returns the requests since the latest reset, without questions.
 func (c *wireCounter) all() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.requests)
+	return slices.DeleteFunc(slices.Clone(c.requests), func(request string) bool { return request == "" })
 }
 
 // parkable is a run of a job that parks as soon as it is idle. It says when.
