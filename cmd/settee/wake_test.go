@@ -18,7 +18,8 @@ import (
 	"settee/replicator/worker"
 )
 
-// tapped notes the requests through a transport.
+// tapped notes the requests through a transport, without those for one change: the look before a run parks, and the
+// question how many changes are left, which a run asks if it takes longer than a second.
 type tapped struct {
 	inner http.RoundTripper
 	mu    sync.Mutex
@@ -27,9 +28,11 @@ type tapped struct {
 
 // RoundTrip implements http.RoundTripper.
 func (c *tapped) RoundTrip(r *http.Request) (*http.Response, error) {
-	c.mu.Lock()
-	c.all = append(c.all, r.Method+" "+r.URL.Path)
-	c.mu.Unlock()
+	if r.URL.Query().Get("limit") != "1" {
+		c.mu.Lock()
+		c.all = append(c.all, r.Method+" "+r.URL.Path)
+		c.mu.Unlock()
+	}
 	return c.inner.RoundTrip(r)
 }
 
@@ -82,7 +85,7 @@ func TestAWakeCostsTenRequests(t *testing.T) {
 		result.CopyTo(&state)
 		assert.EqualValues(t, n+1, state.Stats.DocsWritten)
 		if list := strings.Join(requests.all, "\n"); n > 0 {
-			assert.LessOrEqual(t, len(requests.all), 10, list)
+			assert.LessOrEqual(t, len(requests.all), 9, list)
 			assert.NotContains(t, list, "_session")
 		}
 	}
