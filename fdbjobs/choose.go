@@ -22,8 +22,7 @@ type candidate struct {
 	rows      [][]byte // keys in ready, in the order in which to take them
 	others    [][]byte // keys that are in other partitions
 	unread    bool     // rows have not been read
-	looked    bool     // they have
-	empty     bool     // the owner had no ready rows then
+	empty     bool     // the owner had no ready rows when they were read
 
 	yields []string // ids of its jobs that can make room, in the order in which they go
 }

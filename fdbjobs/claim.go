@@ -43,7 +43,6 @@ type memory struct {
 	owner     string               // the one served last
 	rank      float64              // its rank
 	empty     map[string]time.Time // since when owners have no ready rows
-	anyFrom   string               // the owner with which the next claim of any jobs begins
 	folding   time.Time            // when charges were last folded
 	delayed   int64                // lower bound of delayed, without clock skew
 	full      time.Time            // when delayed was last read from its start
@@ -67,20 +66,6 @@ type outcome struct {
 // again reports whether another claim may find something at once.
 func (o outcome) again() bool { return len(o.held) > 0 || o.due || o.more }
 
-// claimRun is the result of one run of a claim.
-type claimRun struct {
-	taken   []*Job
-	timeout time.Duration
-	owners  []*candidate // whose usage was read
-	owner   string       // the last one served
-	rank    float64      // its rank
-	anyFrom string       // see memory; set by a claim of any jobs
-	through bool         // whether next is set
-	next    int64        // the earliest scheduled time, or 0
-	watch   kv.Watch
-	size    int // of the jobs' args and states
-}
-
 // claim makes a claim for a group of requests with the same wants.
 func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) {
 	q := c.queue
@@ -88,22 +73,24 @@ func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) 
 	for _, r := range group {
 		n += r.count
 	}
-	tx := claim{queue: q, claimer: c.id, memory: &c.memory, n: min(n, maxClaim), wants: group[0].wants}
+	began := q.layer.now()
+	tx := &claim{
+		queue: q, claimer: c.id, memory: &c.memory, wants: group[0].wants, n: min(n, maxClaim),
+		began: began, full: began.Sub(c.memory.full) >= fullRead,
+	}
 	tx.drawLocks()
 	seed := q.layer.draw()
 	tx.seeds = [2]uint64{seed.Uint64(), seed.Uint64()}
-	began := q.layer.now()
-	tx.began, tx.full = began, began.Sub(c.memory.full) >= fullRead
-	found, err := kv.TransactValue(ctx, q.layer.db, tx.run)
+	found, err := kv.TransactValue(ctx, q.layer.db, tx.attempt)
 	if err != nil {
 		return outcome{}, err
 	}
 	c.count(len(found.taken))
-	c.learn(tx, found, began)
+	c.learn(found)
 
 	out := outcome{due: found.next != 0 && found.next <= q.layer.now().Unix()}
 	out.empty = c.leaving(found, began)
-	out.more = len(found.owners) >= maxOwners && len(out.empty) > 0
+	out.more = len(found.loaded) >= maxOwners && len(out.empty) > 0
 	if len(found.taken) == 0 || !c.tidying() {
 		out.fold = c.memory.toFold(found, began)
 	}
@@ -124,24 +111,22 @@ func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) 
 	return out, nil
 }
 
-// learn keeps what the next claim begins with, from a claim that began at a time.
-func (c *claimer) learn(tx claim, found claimRun, began time.Time) {
+// learn keeps what the next claim begins with.
+func (c *claimer) learn(found *attempt) {
+	began := found.began
 	if found.owner != "" {
 		c.memory.owner, c.memory.rank = found.owner, found.rank
 	}
-	if found.anyFrom != "" {
-		c.memory.anyFrom = found.anyFrom
-	}
-	if tx.wroteHeartbeat {
+	if found.wroteHeartbeat {
 		c.memory.heartbeat = began
 	}
-	if tx.partition.claimers != 0 {
-		c.memory.partition, c.memory.partitionRead = tx.partition, began
+	if found.partition.claimers != 0 {
+		c.memory.partition, c.memory.partitionRead = found.partition, began
 	}
 	if !found.through {
 		return
 	}
-	if tx.full {
+	if found.full {
 		c.memory.full = began
 	}
 	// The next job may be due much later, but a job scheduled from now on can lie anywhere after now.
@@ -149,7 +134,7 @@ func (c *claimer) learn(tx claim, found claimRun, began time.Time) {
 	if found.next != 0 {
 		bound = min(bound, found.next)
 	}
-	if tx.full || bound > c.memory.delayed {
+	if found.full || bound > c.memory.delayed {
 		c.memory.delayed = bound
 	}
 }
@@ -174,56 +159,78 @@ func (w wants) allow(r *row) bool { return w.latest == 0 || r.scheduled <= w.lat
 
 // claim is a claimer's transaction, which takes jobs for requests with the same wants.
 type claim struct {
-	queue          *Queue
-	claimer        string
-	memory         *memory // read only
-	began          time.Time
-	n              int
-	wants          wants
-	locks          []string
-	seeds          [2]uint64
-	full           bool
-	wroteHeartbeat bool          // the latest run wrote a heartbeat
-	partition      partition     // that the latest run read; zero if it read none
-	taken          []*Job        // by the latest run that took any
-	timeout        time.Duration // that the latest run read
+	queue   *Queue
+	claimer string
+	memory  *memory // read only
+	wants   wants
+	n       int // the maximum number of jobs to take
+	began   time.Time
+	full    bool // delayed is read from its start
+	locks   []string
+	seeds   [2]uint64
+	earlier *attempt // the latest one that took jobs, unless it is known that it was not committed
+}
 
-	// Of one run.
-	again  bool // an earlier run has taken jobs
+// attempt is one run of a claim's function. It reads, chooses from what it has read, and writes the choice.
+type attempt struct {
+	*claim
+	tx     kv.Transaction
+	again  bool // an earlier attempt has taken jobs
 	random *rand.Rand
 	rolled kv.Future[rollup] // the last roll-up
+
+	// What it has read. These only grow, except that rows of jobs that cannot be taken leave their owners.
+	version   kv.Future[int64]
+	unit      float64                       // what a running job counts
+	yields    []*candidate                  // owners of jobs that can make room, and that are not in owners
+	owners    []*candidate                  // to choose from
+	allParts  bool                          // rows in other partitions count
+	jobs      map[string]*seen              // by key in ready
+	weights   map[string]kv.Future[float64] // of owners of jobs, read with conflicts
+	loaded    []*candidate                  // whose usage was read
+	partition partition                     // of the claimer; zero if it was not read
+	through   bool                          // whether next is set
+	next      int64                         // the earliest scheduled time, or 0
+
+	// What it has written.
+	taken          []*Job
+	size           int // of their args and states
+	timeout        time.Duration
+	owner          string  // the last one served
+	rank           float64 // its rank
+	wroteHeartbeat bool
+	watch          kv.Watch
 }
 
-func (c *claim) run(tx kv.Transaction) (claimRun, error) {
-	var out claimRun
-	c.wroteHeartbeat, c.again = false, len(c.taken) > 0
-	c.random = rand.New(rand.NewPCG(c.seeds[0], c.seeds[1]))
+// exchange reports whether there is no room: jobs that can make room go for those that are taken.
+func (c *claim) exchange() bool { return c.wants.yielding != nil }
+
+// attempt is the function of the transaction.
+func (c *claim) attempt(tx kv.Transaction) (*attempt, error) {
+	a := &attempt{
+		claim: c, tx: tx, again: c.earlier != nil, random: rand.New(rand.NewPCG(c.seeds[0], c.seeds[1])),
+		rolled: c.queue.share.readRollup(tx.Snapshot()), jobs: map[string]*seen{}, weights: map[string]kv.Future[float64]{},
+	}
 	timeout := c.queue.readTimeout(tx.Snapshot())
-	c.rolled = c.queue.share.readRollup(tx.Snapshot())
+	if done, err := a.recover(); done || err != nil {
+		return a, err
+	}
 	var err error
-	if done, err := c.recover(tx, &out); done || err != nil {
-		out.timeout = c.timeout // which that run wrote with the jobs
-		return out, err
+	if a.timeout, err = timeout.Await(); err != nil {
+		return a, err
 	}
-	if out.timeout, err = timeout.Await(); err != nil {
-		return out, err
-	}
-	c.timeout = out.timeout
 	if c.wants.noSchedule {
-		err = c.takeAny(tx, &out)
+		err = a.takeAny()
 	} else {
-		err = c.takeInOrder(tx, &out)
+		err = a.takeInOrder()
 	}
-	if err != nil {
-		return out, err
+	if err == nil && len(a.taken) == 0 {
+		a.watch = tx.Watch(c.queue.keys.watchReady)
 	}
-	if len(out.taken) == 0 {
-		out.watch = tx.Watch(c.queue.keys.watchReady)
-	}
-	return out, nil
+	return a, err
 }
 
-// drawLocks draws a lock for each job that a run may take. Each lock is used once.
+// drawLocks draws a lock for each job that an attempt may take. Each lock is used once.
 func (c *claim) drawLocks() {
 	c.locks = make([]string, c.n)
 	for i := range c.locks {
@@ -231,41 +238,46 @@ func (c *claim) drawLocks() {
 	}
 }
 
-// recover finds the jobs that an earlier run of this transaction took, if that run was committed. It reads without
-// conflicts, so that later writes of the jobs' holders do not make the claim fail.
-func (c *claim) recover(tx kv.Transaction, out *claimRun) (bool, error) {
-	ids := make([]string, len(c.taken))
-	for i, earlier := range c.taken {
+// recover finds the jobs that an earlier attempt took, if that attempt was committed. It reads without conflicts, so that
+// later writes of the jobs' holders do not make the claim fail.
+func (a *attempt) recover() (bool, error) {
+	if a.earlier == nil {
+		return false, nil
+	}
+	ids := make([]string, len(a.earlier.taken))
+	for i, earlier := range a.earlier.taken {
 		ids[i] = earlier.ID
 	}
-	found, err := c.queue.readRows(tx.Snapshot(), ids)
+	found, err := a.queue.readRows(a.tx.Snapshot(), ids)
 	if err != nil {
 		return false, err
 	}
-	for i, earlier := range c.taken {
+	for i, earlier := range a.earlier.taken {
 		row := found[i]
 		if row == nil || !row.heldBy(earlier.Lock) {
 			continue
 		}
-		job, err := c.queue.readJob(tx.Snapshot(), earlier.ID).job(row)
+		job, err := a.queue.readJob(a.tx.Snapshot(), earlier.ID).job(row)
 		if err != nil {
 			return false, err
 		}
 		// If it was added again meanwhile, its first update returns ErrHalt.
 		job.Generation, job.Instead = earlier.Generation, earlier.Instead
-		out.taken = append(out.taken, job)
+		a.taken = append(a.taken, job)
 	}
-	// Whether that run was committed is now known, so its jobs need not be read again. If it was, the jobs have been
+	if len(a.taken) > 0 {
+		a.timeout = a.earlier.timeout // which that attempt wrote with the jobs
+		return true, nil
+	}
+	// Whether that attempt was committed is now known, so its jobs need not be read again. If it was, the jobs have been
 	// lost since, but their locks are used up.
-	if len(c.taken) > 0 && len(out.taken) == 0 {
-		c.taken = nil
-		c.drawLocks()
-	}
-	return len(out.taken) > 0, nil
+	a.claim.earlier = nil
+	a.drawLocks()
+	return false, nil
 }
 
-// enough reports whether a run has taken all that it may.
-func (c *claim) enough(out *claimRun) bool { return len(out.taken) >= c.n || out.size >= enoughBytes }
+// enough reports whether the attempt has taken all that it may.
+func (a *attempt) enough() bool { return len(a.taken) >= a.n || a.size >= enoughBytes }
 
 // parseDelayed returns the time and the job id of a key in delayed.
 func (q *Queue) parseDelayed(key []byte) (scheduled int64, id string, err error) {

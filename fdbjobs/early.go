@@ -7,20 +7,23 @@ import (
 	"settee/pkg/kv"
 )
 
-// takeAny takes pending jobs of any owner and time ([AcceptOptions].NoSchedule). Owners take turns. The jobs of an owner are
-// taken in the order of their ids, beginning at a random id.
-func (c *claim) takeAny(tx kv.Transaction, out *claimRun) error {
-	begin := c.memory.anyFrom
+// takeAny takes pending jobs of any owner and time ([AcceptOptions].NoSchedule). Owners take turns, beginning after the one
+// that was served last. The jobs of an owner are taken in the order of their ids, beginning at a random id.
+func (a *attempt) takeAny() error {
+	begin := a.memory.owner
+	if begin != "" {
+		begin = AfterOwner(begin).Owner
+	}
 	for _, from := range []string{begin, ""} {
-		for t, err := range c.queue.tallies(tx.Snapshot(), from, []Status{Pending}) {
+		for t, err := range a.queue.tallies(a.tx.Snapshot(), from, []Status{Pending}) {
 			if err != nil {
 				return err
 			}
-			if c.enough(out) || from == "" && begin != "" && t.owner >= begin {
+			if a.enough() || from == "" && begin != "" && t.owner >= begin {
 				break
 			}
-			out.anyFrom = AfterOwner(t.owner).Owner
-			if err := c.takeAnyOf(tx, out, t); err != nil {
+			a.owner = t.owner
+			if err := a.takeAnyOf(t); err != nil {
 				return err
 			}
 		}
@@ -32,17 +35,20 @@ func (c *claim) takeAny(tx kv.Transaction, out *claimRun) error {
 }
 
 // takeAnyOf is takeAny for one owner.
-func (c *claim) takeAnyOf(tx kv.Transaction, out *claimRun, t tally) error {
-	middle := fmt.Sprintf("%016x", c.random.Uint64())
+func (a *attempt) takeAnyOf(t tally) error {
+	middle := fmt.Sprintf("%016x", a.random.Uint64())
 	for _, after := range []string{middle, ""} {
-		ids, err := c.queue.readIDs(tx.Snapshot(), t.owner, after, false, c.n-len(out.taken), t.parts).Await()
+		ids, err := a.queue.readIDs(a.tx.Snapshot(), t.owner, after, false, a.n-len(a.taken), t.parts).Await()
 		if err != nil {
 			return err
 		}
-		if after == "" {
-			ids = slices.DeleteFunc(ids, func(id string) bool { return id > middle })
+		var found []*seen
+		for _, id := range ids {
+			if after != "" || id <= middle {
+				found = append(found, &seen{id: id, owner: t.owner})
+			}
 		}
-		if err := c.takePending(tx, out, ids); err != nil {
+		if err := a.takePending(found); err != nil {
 			return err
 		}
 	}
@@ -50,72 +56,43 @@ func (c *claim) takeAnyOf(tx kv.Transaction, out *claimRun, t tally) error {
 }
 
 // takeEarly takes jobs that are scheduled after now, but not after latest ([AcceptOptions].Latest).
-func (c *claim) takeEarly(tx kv.Transaction, out *claimRun, now int64) error {
-	if c.enough(out) {
+func (a *attempt) takeEarly(now int64) error {
+	if a.enough() {
 		return nil
 	}
-	delayed := c.queue.keys.delayed
-	soon := kv.KeyRange{Begin: delayed.Pack(now + 1), End: delayed.Pack(c.wants.latest + 1)}
+	delayed := a.queue.keys.delayed
+	soon := kv.KeyRange{Begin: delayed.Pack(now + 1), End: delayed.Pack(a.wants.latest + 1)}
 	// Some may be jobs of paused owners.
-	pairs, err := tx.Snapshot().GetRange(soon, kv.RangeOptions{Limit: max(c.n-len(out.taken), window)}).Slice()
+	pairs, err := a.tx.Snapshot().GetRange(soon, kv.RangeOptions{Limit: max(a.n-len(a.taken), window)}).Slice()
 	if err != nil {
 		return err
 	}
-	ids := make([]string, len(pairs))
+	found := make([]*seen, len(pairs))
 	for i, pair := range pairs {
-		if _, ids[i], err = c.queue.parseDelayed(pair.Key); err != nil {
+		found[i] = &seen{owner: string(pair.Value), key: pair.Key}
+		if _, found[i].id, err = a.queue.parseDelayed(pair.Key); err != nil {
 			return err
 		}
 	}
-	return c.takePending(tx, out, ids)
+	return a.takePending(found)
 }
 
-// takePending takes the pending ones of some jobs.
-func (c *claim) takePending(tx kv.Transaction, out *claimRun, ids []string) error {
-	for some := range slices.Chunk(ids, readAtOnce) {
-		if c.enough(out) {
-			break
+// takePending takes the jobs that can be taken, in their order.
+func (a *attempt) takePending(found []*seen) error {
+	for some := range slices.Chunk(found, readAtOnce) {
+		if a.enough() {
+			return nil
 		}
-		if err := c.takeSome(tx, out, some); err != nil {
+		if err := a.readJobs(some); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (c *claim) takeSome(tx kv.Transaction, out *claimRun, ids []string) error {
-	reads, rows := make([]jobRead, len(ids)), make([]kv.Future[*row], len(ids))
-	for i, id := range ids {
-		reads[i] = c.queue.readJob(tx, id)
-		rows[i] = reads[i].row
-	}
-	found, err := kv.All(rows)
-	if err != nil {
-		return err
-	}
-	weights := map[string]kv.Future[float64]{}
-	for _, row := range found {
-		if row != nil && row.status == Pending {
-			c.readWeight(tx, weights, row.owner)
-		}
-	}
-	for i, row := range found {
-		if row == nil || row.status != Pending || c.enough(out) {
-			continue
-		}
-		weight, err := weights[row.owner].Await()
-		if err != nil {
-			return err
-		}
-		if weight == 0 {
-			continue
-		}
-		job, err := reads[i].job(row)
-		if err != nil {
-			return err
-		}
-		if err := c.take(tx, out, job, row, ""); err != nil {
-			return err
+		for _, s := range some {
+			if s.job == nil || a.enough() {
+				continue
+			}
+			if err := a.take(s, ""); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

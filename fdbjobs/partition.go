@@ -78,23 +78,22 @@ func (p partition) among(n int, owner string, at time.Time) partition {
 func (p partition) prefers() bool { return p.index < p.shared }
 
 // readPartition starts reading the heartbeats of the other claimers, if the claimer does not know its partition.
-func (c *claim) readPartition(tx kv.Transaction) kv.Future[partition] {
-	if known := c.memory.partition; !c.again && c.began.Sub(c.memory.partitionRead) < partitionFor {
+func (a *attempt) readPartition() kv.Future[partition] {
+	if known := a.memory.partition; !a.again && a.began.Sub(a.memory.partitionRead) < partitionFor {
 		return kv.Known(known)
 	}
-	claimers := tx.Snapshot().GetRange(rows.Range(c.queue.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
-	c.partition = partition{}
+	claimers := a.tx.Snapshot().GetRange(rows.Range(a.queue.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
 	return kv.Func[partition](func() (partition, error) {
-		if c.partition.claimers != 0 {
-			return c.partition, nil
+		if a.partition.claimers != 0 {
+			return a.partition, nil
 		}
-		now := c.queue.layer.now()
-		there := []string{c.claimer}
+		now := a.queue.layer.now()
+		there := []string{a.claimer}
 		for pair, err := range claimers.All() {
 			if err != nil {
 				return partition{}, err
 			}
-			id, err := rows.LastString(c.queue.keys.claimers, pair.Key)
+			id, err := rows.LastString(a.queue.keys.claimers, pair.Key)
 			if err != nil {
 				return partition{}, err
 			}
@@ -102,22 +101,22 @@ func (c *claim) readPartition(tx kv.Transaction) kv.Future[partition] {
 			if err != nil {
 				return partition{}, err
 			}
-			if id != c.claimer && now.Sub(at).Abs() < thereFor {
+			if id != a.claimer && now.Sub(at).Abs() < thereFor {
 				there = append(there, id)
 			}
 		}
 		slices.Sort(there)
-		c.partition = partitionOf(slices.Index(there, c.claimer), len(there))
-		return c.partition, nil
+		a.partition = partitionOf(slices.Index(there, a.claimer), len(there))
+		return a.partition, nil
 	})
 }
 
 // heartbeat writes a heartbeat, if it is time. Only a claim that takes jobs writes one, so a claimer without jobs hinders
 // no other.
-func (c *claim) heartbeat(tx kv.Transaction) {
-	if now := c.queue.layer.now(); now.Sub(c.memory.heartbeat) >= heartbeatEvery {
-		tx.Set(c.queue.keys.claimers.Pack(c.claimer), tuple.Tuple{now.Unix()}.Pack())
-		c.wroteHeartbeat = true
+func (a *attempt) heartbeat() {
+	if now := a.queue.layer.now(); now.Sub(a.memory.heartbeat) >= heartbeatEvery {
+		a.tx.Set(a.queue.keys.claimers.Pack(a.claimer), tuple.Tuple{now.Unix()}.Pack())
+		a.wroteHeartbeat = true
 	}
 }
 

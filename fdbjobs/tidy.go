@@ -97,11 +97,11 @@ func (q *Queue) delist(ctx context.Context, owners []string) error {
 
 // toFold returns the owners that this claimer tidies and whose usage has changed since their rank was written, if it is
 // time to write ranks.
-func (m *memory) toFold(found claimRun, now time.Time) (owners []string) {
+func (m *memory) toFold(found *attempt, now time.Time) (owners []string) {
 	if now.Sub(m.folding) < min(foldEvery, time.Duration(m.partition.claimers)*foldAlone) {
 		return nil
 	}
-	for _, o := range found.owners {
+	for _, o := range found.loaded {
 		if o.partition.tidies && o.used != o.rank {
 			owners = append(owners, o.owner)
 		}
@@ -114,12 +114,12 @@ func (m *memory) toFold(found claimRun, now time.Time) (owners []string) {
 
 // leaving returns the owners without ready rows in a claim that leave the line: the owners that this claimer tidies, if
 // they have had no such rows for long enough or there are many of them, or all if they may hide others.
-func (c *claimer) leaving(found claimRun, now time.Time) []string {
+func (c *claimer) leaving(found *attempt, now time.Time) []string {
 	m := &c.memory
 	var all, mine, due []string
-	for _, o := range found.owners {
+	for _, o := range found.loaded {
 		switch {
-		case !o.looked:
+		case o.unread:
 			continue
 		case !o.empty:
 			delete(m.empty, o.owner)
