@@ -460,39 +460,6 @@ func (c *checker) watched(k keyed) (func() error, error) {
 	return nil, nil
 }
 
-// Peek starts reading a job without its args, for a check of what belongs to it. Its result is nil if the job does not
-// exist. It does not fail if the job's rows are faulty: the job then has no Status, or no State.
-func (a Admin) Peek(tx kv.ReadTransaction, id string) kv.Future[*Job] {
-	read, state := a.queue.readRow(tx, id), tx.Get(a.queue.keys.state.Pack(id))
-	return kv.Func[*Job](func() (*Job, error) {
-		r, err := read.Await()
-		faulty := errors.Is(err, tuple.ErrMalformed)
-		if err != nil && !faulty || err == nil && r == nil {
-			return nil, err
-		}
-		text, err := state.Await()
-		if faulty {
-			return &Job{ID: id, State: text}, err
-		}
-		return r.job(id, text), err
-	})
-}
-
-// States returns the range of the states of all jobs, and a function that returns the id of the job that a key in it
-// belongs to.
-func (a Admin) States() (states kv.KeyRange, idOf func(key []byte) (string, error)) {
-	s := a.queue.keys.state
-	return rows.Range(s), func(key []byte) (string, error) { return rows.LastString(s, key) }
-}
-
-// Listed returns the range of [Spec].Listed of all jobs that have it, and a function that returns the id of the job that a
-// key in it belongs to. It is for indexes of what jobs list.
-func (a Admin) Listed() (listed kv.KeyRange, idOf func(key []byte) (string, error)) {
-	s := a.queue.keys.listed
-	return rows.Range(s), func(key []byte) (string, error) { return rows.LastString(s, key) }
-}
-
-// PeekListed starts reading [Spec].Listed of a job, nil if it has none.
-func (a Admin) PeekListed(tx kv.ReadTransaction, id string) kv.Future[[]byte] {
-	return tx.Get(a.queue.keys.listed.Pack(id))
-}
+// Rows returns where the queue keeps the states of all jobs, and [Spec].Listed of those that have it, by job id. It is for
+// checks of the states, and for indexes of what jobs list.
+func (a Admin) Rows() (states, listed tuple.Subspace) { return a.queue.keys.state, a.queue.keys.listed }

@@ -39,7 +39,7 @@ func TestCorrupt(t *testing.T) {
 		},
 		"owners": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Fair().Owners(tx, "", 1); return err },
 		"rollup": func(b *bundle, _ kv.Transaction) error {
-			_, err := b.jobs.Fair().RollUp(context.Background(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5})
+			_, err := b.jobs.Fair().RollUp(context.Background(), time.Minute, 0.5, 0)
 			return err
 		},
 		"expired": func(b *bundle, _ kv.Transaction) error {

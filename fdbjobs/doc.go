@@ -126,10 +126,10 @@
 // met it before reads its weight with a conflict, so none of its jobs are taken after it was paused. Its other weight
 // wakes all claimers.
 //
-// With [Usage].Running, an owner's running jobs count at once, before anything is charged for them. The rank then
-// contains the running jobs at the time when it was written, so it is not a bound: a claim reads the usage and the
-// running jobs of each owner that it looks at. Jobs are whole and shares are not, so a part of a job that changes with
-// time is added for each owner. Each gets its share on average.
+// If running jobs count ([Fair.RollUp]), they do so at once, before anything is charged for them. The rank then contains
+// the running jobs at the time when it was written, so it is not a bound: a claim reads the usage and the running jobs of
+// each owner that it looks at. Jobs are whole and shares are not, so a part of a job that changes with time is added for
+// each owner. Each gets its share on average.
 //
 // A holder without room can take jobs in exchange for some that it holds ([AcceptOptions].Yielding), in the transaction
 // that takes the new ones. The owner with the highest usage gives up a job, as long as the owner that is served has a

@@ -18,7 +18,7 @@ type rollup struct {
 	generation int64 // number of roll-ups so far
 	at         int64 // time of the last one by the clock of its process, seconds since the epoch
 	coeff      float64
-	running    int64 // Usage.Running
+	running    int64 // what a running job counts
 }
 
 // readRollup starts reading the last roll-up. It is the zero value if there was none.
@@ -29,17 +29,6 @@ func (f *Fair) readRollup(tx kv.ReadTransaction) kv.Future[rollup] {
 func parseRollup(value []byte) (r rollup, err error) {
 	err = scan("the last roll-up", value, &r.generation, &r.at, &r.coeff, &r.running)
 	return r, err
-}
-
-// Usage says how the usage of owners is counted.
-type Usage struct {
-	// Charges are multiplied by Coeff, from 0 to 1, once per Interval.
-	Interval time.Duration
-	Coeff    float64
-	// Running is what each running job of an owner counts in addition to its charges. It counts at once, so that an
-	// owner with little usage does not get all free slots. A good value is what a job is charged in the time in which
-	// usage decays.
-	Running int64
 }
 
 // latestRollup is the latest roll-up that this process has seen. The interval until the next one is measured from there,
@@ -70,15 +59,19 @@ func (s *latestRollup) made(generation int64, at time.Time) {
 	s.generation, s.at = generation, at
 }
 
-// RollUp decays the usage of all owners, if this process has seen no roll-up of any process for an interval, and
-// reports whether it did. Each process that takes jobs calls it at least once per interval. An error leaves some owners
-// for the next roll-up, which makes up for it. Before the first roll-up nothing decays, and running jobs do not count.
-func (f *Fair) RollUp(ctx context.Context, u Usage) (bool, error) {
-	if !(u.Coeff >= 0 && u.Coeff <= 1) {
-		return false, fmt.Errorf("%w: the coefficient %v is not from 0 to 1", ErrInvalid, u.Coeff)
+// RollUp multiplies the usage of all owners by coeff, from 0 to 1, if this process has seen no roll-up of any process for
+// an interval, and reports whether it did. Each process that takes jobs calls it at least once per interval. An error
+// leaves some owners for the next roll-up, which makes up for it. Before the first roll-up nothing decays, and running
+// jobs do not count.
+//
+// From then on each running job of an owner counts running in addition to the charges. It counts at once, so that an owner
+// with little usage does not get all free slots. A good value is what a job is charged in the time in which usage decays.
+func (f *Fair) RollUp(ctx context.Context, interval time.Duration, coeff float64, running int64) (bool, error) {
+	if !(coeff >= 0 && coeff <= 1) {
+		return false, fmt.Errorf("%w: the coefficient %v is not from 0 to 1", ErrInvalid, coeff)
 	}
-	if u.Running < 0 {
-		return false, fmt.Errorf("%w: a running job counts %d, which is negative", ErrInvalid, u.Running)
+	if running < 0 {
+		return false, fmt.Errorf("%w: a running job counts %d, which is negative", ErrInvalid, running)
 	}
 	began, at := time.Now(), f.queue.layer.now().Unix()
 	var mine int64 // the generation that an earlier run of the function wrote
@@ -90,11 +83,11 @@ func (f *Fair) RollUp(ctx context.Context, u Usage) (bool, error) {
 		if mine != 0 && r.generation == mine && r.at == at {
 			return true, nil
 		}
-		if !f.seen.due(r.generation, began, u.Interval) {
+		if !f.seen.due(r.generation, began, interval) {
 			return false, nil
 		}
 		mine = r.generation + 1
-		tx.Set(f.rollup, tuple.Tuple{mine, at, u.Coeff, u.Running}.Pack())
+		tx.Set(f.rollup, tuple.Tuple{mine, at, coeff, running}.Pack())
 		return true, nil
 	})
 	if err != nil || !due {

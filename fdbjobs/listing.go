@@ -90,11 +90,11 @@ func (r jobRead) storedArgs(chunks int64) ([]byte, error) {
 	return bytes.Join(found, nil), err
 }
 
-// Position is a place in a list of jobs by owner and id: after this job, which need not exist.
+// Position is a place in a list of jobs by owner and id: after this job, which need not exist. Owner+"\x00" without an ID is
+// the place after all jobs of Owner.
 type Position struct{ Owner, ID string }
 
-// AfterOwner returns the place after all jobs of an owner.
-func AfterOwner(owner string) Position { return Position{Owner: owner + "\x00"} }
+func afterOwner(owner string) Position { return Position{Owner: owner + "\x00"} }
 
 // Index lists and counts the jobs of a queue, or of one of its owners: see [Index.Of].
 type Index struct {
@@ -155,19 +155,16 @@ func (q *Queue) list(tx kv.ReadTransaction, limit int, reads ...kv.Future[[]stri
 	return jobs, nil
 }
 
-// ListIDs reads the jobs with some ids as List does, nil for an id that no job has.
-func (x Index) ListIDs(tx kv.ReadTransaction, ids ...string) ([]*Job, error) {
-	reads, jobs := make([]jobRead, len(ids)), make([]*Job, len(ids))
-	for i, id := range ids {
-		reads[i] = x.queue.readListed(tx, id)
-	}
-	for i, read := range reads {
-		var err error
-		if jobs[i], err = read.Await(); err != nil && !errors.Is(err, ErrNotFound) {
-			return nil, err
+// Read starts reading a job as List does. Its result is nil if the job does not exist.
+func (x Index) Read(tx kv.ReadTransaction, id string) kv.Future[*Job] {
+	read := x.queue.readListed(tx, id)
+	return kv.Func[*Job](func() (*Job, error) {
+		job, err := read.Await()
+		if errors.Is(err, ErrNotFound) {
+			return nil, nil
 		}
-	}
-	return jobs, nil
+		return job, err
+	})
 }
 
 // Skip returns the position of the nth job, from 1, of those that List would list after a position and whose owners are
@@ -197,7 +194,7 @@ func (x Index) Skip(tx kv.ReadTransaction, after Position, n int, without []stri
 			continue
 		}
 		if t.owner != after.Owner && t.n <= int64(n) {
-			after = AfterOwner(t.owner)
+			after = afterOwner(t.owner)
 			n -= int(t.n)
 		} else {
 			if t.owner != after.Owner {

@@ -63,7 +63,7 @@ func TestListOwners(t *testing.T) {
 			case 0:
 				after = fdbjobs.Position{}
 			case 1:
-				after = fdbjobs.AfterOwner(at.Owner)
+				after = fdbjobs.Position{Owner: at.Owner + "\x00"}
 			}
 			without := []string{all[random.IntN(len(all))].Owner, "100"}[:random.IntN(3)]
 

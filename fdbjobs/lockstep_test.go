@@ -189,7 +189,7 @@ func TestClaimersInLockstep(t *testing.T) {
 				l := newLockstep(t, claimers)
 				l.backlog(t, jobs, c.owners)
 				if c.running > 0 {
-					_, err := l.jobs.Fair().RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5, Running: c.running})
+					_, err := l.jobs.Fair().RollUp(t.Context(), time.Minute, 0.5, c.running)
 					require.NoError(t, err)
 				}
 				if c.differ {
@@ -228,7 +228,7 @@ func TestSharesOfManyClaimers(t *testing.T) {
 					l.weigh(t, fmt.Sprint("owner ", i), weight(i))
 				}
 				if c.running > 0 {
-					_, err := l.jobs.Fair().RollUp(t.Context(), fdbjobs.Usage{Interval: time.Hour, Coeff: 0.5, Running: c.running})
+					_, err := l.jobs.Fair().RollUp(t.Context(), time.Hour, 0.5, c.running)
 					require.NoError(t, err)
 				}
 				var mu sync.Mutex

@@ -99,7 +99,7 @@ func TestRunningCounts(t *testing.T) {
 		for _, owner := range []string{"one", "two"} {
 			b.addMany(t, owner, 100)
 		}
-		_, err := b.jobs.Fair().RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5, Running: 100})
+		_, err := b.jobs.Fair().RollUp(t.Context(), time.Minute, 0.5, 100)
 		require.NoError(t, err)
 		running := map[string]int{}
 		for range 60 { // no time passes
@@ -143,7 +143,7 @@ func TestRollUp(t *testing.T) {
 			b.transact(t, func(tx kv.Transaction) error { b.jobs.Fair().Charge(tx, "o", n); return nil })
 		}
 		rollUp := func(b *bundle) bool {
-			rolled, err := b.jobs.Fair().RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5})
+			rolled, err := b.jobs.Fair().RollUp(t.Context(), time.Minute, 0.5, 0)
 			require.NoError(t, err)
 			return rolled
 		}
@@ -162,9 +162,9 @@ func TestRollUp(t *testing.T) {
 			assert.True(t, rollUp(b))
 		}
 		assert.InDelta(t, 75, usage(), 0)
-		_, err := b.jobs.Fair().RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 1.5})
+		_, err := b.jobs.Fair().RollUp(t.Context(), time.Minute, 1.5, 0)
 		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
-		_, err = b.jobs.Fair().RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: math.NaN()})
+		_, err = b.jobs.Fair().RollUp(t.Context(), time.Minute, math.NaN(), 0)
 		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
 	})
 }
@@ -185,7 +185,7 @@ func TestRollUpWithDifferentClocks(t *testing.T) {
 					for range n * int(time.Minute/interval) {
 						for _, b := range nodes {
 							after(interval / time.Duration(len(nodes)))
-							did, err := b.jobs.Fair().RollUp(t.Context(), fdbjobs.Usage{Interval: interval, Coeff: 0.5})
+							did, err := b.jobs.Fair().RollUp(t.Context(), interval, 0.5, 0)
 							require.NoError(t, err)
 							if did {
 								rolled++
@@ -238,7 +238,7 @@ func TestRollUpOfUnknownResult(t *testing.T) {
 		plain := newBundle(t, db)
 		plain.transact(t, func(tx kv.Transaction) error { plain.jobs.Fair().Charge(tx, "o", 1000); return nil })
 		for i := range 3 {
-			rolled, err := b.jobs.Fair().RollUp(t.Context(), fdbjobs.Usage{Interval: time.Minute, Coeff: 0.5})
+			rolled, err := b.jobs.Fair().RollUp(t.Context(), time.Minute, 0.5, 0)
 			require.NoError(t, err)
 			assert.True(t, rolled)
 			assert.InDelta(t, 1000*math.Pow(0.5, float64(i)), b.owners(t)["o"].Usage, 0)

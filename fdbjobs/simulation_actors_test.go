@@ -276,9 +276,7 @@ func (s *simulation) governor(p *simProcess, queue *fdbjobs.Queue) {
 				return queue.SetTimeout(tx, timeout)
 			}), "set the timeout")
 			s.counts["timeouts set"]++
-			_, err := queue.Fair().RollUp(ctx, fdbjobs.Usage{
-				Interval: 10 * time.Second, Coeff: 0.5, Running: int64(10 * s.intN(3)),
-			})
+			_, err := queue.Fair().RollUp(ctx, 10*time.Second, 0.5, int64(10*s.intN(3)))
 			s.must(err, "roll up")
 		})
 	})

@@ -112,7 +112,11 @@ func (r *runner) run(ctx context.Context, h *fdbjobs.Held) error {
 // addMissing adds the jobs of tasks that have none, or whose jobs have ended.
 func (r *runner) addMissing(ctx context.Context) error {
 	return r.db.Transact(ctx, func(tx kv.Transaction) error {
-		jobs, err := r.queue.Index().ListIDs(tx.Snapshot(), r.names...) // Add reads them with conflicts
+		reads := make([]kv.Future[*fdbjobs.Job], len(r.names))
+		for i, name := range r.names {
+			reads[i] = r.queue.Index().Read(tx.Snapshot(), name) // Add reads them with conflicts
+		}
+		jobs, err := kv.All(reads)
 		if err != nil {
 			return err
 		}

@@ -27,16 +27,11 @@ func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer, guard *l
 		}, guard),
 		due: new(uint16),
 	}
-	states, idOf := k.jobs.Admin().States()
-	if err := c.Walk(ctx, states, func(p *check.Page, pair kv.KeyValue) (func() error, error) {
-		return k.state(p, pair, idOf)
-	}); err != nil {
+	states, listed := k.jobs.Admin().Rows()
+	if err := c.Walk(ctx, rows.Range(states), k.state); err != nil {
 		return err
 	}
-	listed, idOf := k.jobs.Admin().Listed()
-	if err := c.Walk(ctx, listed, func(p *check.Page, pair kv.KeyValue) (func() error, error) {
-		return k.listed(p, pair, idOf)
-	}); err != nil {
+	if err := c.Walk(ctx, rows.Range(listed), k.listed); err != nil {
 		return err
 	}
 	return c.Walk(ctx, kv.PrefixRange(k.space.Bytes()), k.row)
@@ -117,8 +112,9 @@ func (k checker) row(p *check.Page, pair kv.KeyValue) (func() error, error) {
 }
 
 // state checks that a job that crashes, is stuck or is behind is in the index of such jobs, and that a parked job can be woken.
-func (k checker) state(p *check.Page, pair kv.KeyValue, idOf func([]byte) (string, error)) (func() error, error) {
-	id, err := idOf(pair.Key)
+func (k checker) state(p *check.Page, pair kv.KeyValue) (func() error, error) {
+	states, _ := k.jobs.Admin().Rows()
+	id, err := rows.LastString(states, pair.Key)
 	var state replicator.JobState
 	if err != nil || json.Unmarshal(pair.Value, &state) != nil {
 		return nil, nil // a job of another form is a fault of the job layer
@@ -161,9 +157,22 @@ func (k checker) reservation(e entry) (func() error, error) {
 	return k.ofJob(e, string(e.Value), true, "a replication id")
 }
 
+// peek starts reading a job that another row belongs to. Its result is nil if the job does not exist. A job whose row cannot
+// be read, which is a fault of the job layer, has no Status and no State.
+func peek(tx kv.ReadTransaction, queue *fdbjobs.Queue, jobID string) kv.Future[*fdbjobs.Job] {
+	read := queue.Index().Read(tx, jobID)
+	return kv.Func[*fdbjobs.Job](func() (*fdbjobs.Job, error) {
+		job, err := read.Await()
+		if errors.Is(err, tuple.ErrMalformed) {
+			return &fdbjobs.Job{ID: jobID}, nil
+		}
+		return job, err
+	})
+}
+
 // ofJob checks that a job exists. If the row is derived, it goes otherwise.
 func (k checker) ofJob(e entry, jobID string, derived bool, what string) (func() error, error) {
-	job := k.jobs.Admin().Peek(e, jobID)
+	job := peek(e, k.jobs, jobID)
 	return func() error {
 		there, err := job.Await()
 		switch {
@@ -246,11 +255,11 @@ func (k checker) troubled(e entry, otherwise string, of func(*replicator.JobStat
 	if !rows.As(e.key[0], &since) || !rows.As(e.key[1], &jobID) {
 		return e.unknown()
 	}
-	job := k.jobs.Admin().Peek(e, jobID)
+	job := peek(e, k.jobs, jobID)
 	return func() error {
 		there, err := job.Await()
 		var state replicator.JobState
-		if err != nil || there != nil && there.State != nil && json.Unmarshal(there.State, &state) != nil {
+		if err != nil || there != nil && (there.Status == "" || there.State != nil && json.Unmarshal(there.State, &state) != nil) {
 			return err
 		}
 		if at := of(&state); at.IsZero() || at.Unix() != since {

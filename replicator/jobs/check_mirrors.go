@@ -24,7 +24,7 @@ func (k checker) mirrored(e entry) (func() error, error) {
 	for i, key := range keys {
 		there[i] = e.Get(key)
 	}
-	job := k.jobs.Admin().Peek(e, replicator.ChildJobID(mirror, database))
+	job := peek(e, k.jobs, replicator.ChildJobID(mirror, database))
 	earlier := rows.Range(k.space.Sub("mirrored", mirror))
 	earlier.End = e.Key
 	before := e.GetRange(earlier, kv.RangeOptions{Limit: 1})

@@ -5,11 +5,13 @@ import (
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/check"
+	"settee/pkg/kv/rows"
 )
 
 // listed checks that a job is in the index with its names, once all jobs are.
-func (k checker) listed(p *check.Page, pair kv.KeyValue, idOf func([]byte) (string, error)) (func() error, error) {
-	jobID, err := idOf(pair.Key)
+func (k checker) listed(p *check.Page, pair kv.KeyValue) (func() error, error) {
+	_, listed := k.jobs.Admin().Rows()
+	jobID, err := rows.LastString(listed, pair.Key)
 	if err != nil {
 		return nil, nil //nolint:nilerr // a fault of the job layer
 	}
@@ -46,9 +48,10 @@ func (k checker) named(e entry) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	listed := k.jobs.Admin().PeekListed(e, jobID)
+	_, listed := k.jobs.Admin().Rows()
+	read := e.Get(listed.Pack(jobID))
 	return func() error {
-		value, err := listed.Await()
+		value, err := read.Await()
 		switch {
 		case err != nil:
 			return err

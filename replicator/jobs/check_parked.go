@@ -15,7 +15,7 @@ func (k checker) isParked(p *check.Page, key []byte, state *replicator.JobState,
 	if state.Parked == nil {
 		return func() error { return nil }
 	}
-	row, job := k.parking.readParked(p, sourceOf(state.Parked), jobID), k.jobs.Admin().Peek(p, jobID)
+	row, job := k.parking.readParked(p, sourceOf(state.Parked), jobID), peek(p, k.jobs, jobID)
 	return func() error {
 		is, err := job.Await()
 		if err != nil || is == nil || is.Status != fdbjobs.Pending || is.Tag != tagParked {
@@ -50,7 +50,7 @@ func (k checker) parked(e entry) (func() error, error) {
 	if err != nil {
 		return e.unreadable("a parked job")
 	}
-	job, watched := k.jobs.Admin().Peek(e, row.JobID), e.Get(k.parking.watchedKey(row.Server))
+	job, watched := peek(e, k.jobs, row.JobID), e.Get(k.parking.watchedKey(row.Server))
 	var asked kv.Future[[]byte]
 	if row.ask() != 0 {
 		asked = e.Get(k.parking.askKey(row.Server, row.ask(), row.JobID))
@@ -61,7 +61,7 @@ func (k checker) parked(e entry) (func() error, error) {
 			return err
 		}
 		var state replicator.JobState
-		if there != nil && there.State != nil && json.Unmarshal(there.State, &state) != nil {
+		if there != nil && (there.Status == "" || there.State != nil && json.Unmarshal(there.State, &state) != nil) {
 			return nil //nolint:nilerr // a fault of the job layer
 		}
 		if there == nil || sourceOf(state.Parked) != row.source() {
@@ -113,7 +113,7 @@ func (k checker) watched(e entry) (func() error, error) {
 	if !rows.As(e.key[0], &server) {
 		return e.unknown()
 	}
-	watch := k.watches.Admin().Peek(e, server)
+	watch := peek(e, k.watches, server)
 	return func() error {
 		is, err := watch.Await()
 		if err == nil && (is == nil || is.Status == fdbjobs.Finished) {

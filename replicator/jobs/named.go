@@ -152,12 +152,13 @@ func (s *nameIndex) naming(tx kv.Transaction, jobID string, exists bool) func(ne
 	if err != nil || !keeps {
 		return func(*replicator.Replication) error { return err }
 	}
-	listed := kv.Known[[]byte](nil)
+	before := kv.Known[[]byte](nil)
 	if exists {
-		listed = s.jobs.Admin().PeekListed(tx.Snapshot(), jobID)
+		_, listed := s.jobs.Admin().Rows()
+		before = tx.Snapshot().Get(listed.Pack(jobID))
 	}
 	return func(next *replicator.Replication) error {
-		value, err := listed.Await()
+		value, err := before.Await()
 		if err == nil {
 			s.rename(tx, jobID, namesListed(value), namesOf(next))
 		}
@@ -192,17 +193,14 @@ func (s *nameIndex) unname(tx kv.Transaction, removed []*fdbjobs.Job) error {
 }
 
 func (s *nameIndex) indexNames(tx kv.Transaction, from []byte, limit int) (next []byte, err error) {
-	listed, idOf := s.jobs.Admin().Listed()
-	if from != nil {
-		listed.Begin = from
-	}
+	_, listed := s.jobs.Admin().Rows()
 	// The conflict with writes of these jobs is what keeps their rows true.
-	pairs, err := tx.GetRange(listed, kv.RangeOptions{Limit: limit}).Slice()
+	pairs, err := tx.GetRange(rows.From(listed, from), kv.RangeOptions{Limit: limit}).Slice()
 	if err != nil {
 		return nil, err
 	}
 	for _, pair := range pairs {
-		jobID, err := idOf(pair.Key)
+		jobID, err := rows.LastString(listed, pair.Key)
 		if err != nil {
 			return nil, fmt.Errorf("indexing replication jobs by name: %w", err)
 		}

@@ -59,7 +59,7 @@ func (s *pages) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n
 			return page{}, docstore.ErrDatabaseNotFound
 		}
 		if !of.exists {
-			out.after, out.more = fdbjobs.AfterOwner(raw.Owner), true
+			out.after, out.more = fdbjobs.Position{Owner: raw.Owner + "\x00"}, true // after all its jobs
 			return out, nil
 		}
 		job, err := s.summed(tx)(s.parseListed(raw, of))
@@ -216,7 +216,11 @@ func timedKey(index tuple.Subspace, at fdbjobs.Position) ([]byte, error) {
 func (s *pages) ofIndex(
 	tx kv.ReadTransaction, ids []string, at func(i int) fdbjobs.Position, show func(i int, job *Job) (*Job, error),
 ) (out page, err error) {
-	found, err := s.jobs.Index().ListIDs(tx, ids...)
+	reads := make([]kv.Future[*fdbjobs.Job], len(ids))
+	for i, id := range ids {
+		reads[i] = s.jobs.Index().Read(tx, id)
+	}
+	found, err := kv.All(reads)
 	if err != nil {
 		return out, err
 	}

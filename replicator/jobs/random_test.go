@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -466,7 +464,11 @@ func (w *world) compare() {
 func (w *world) compareTroubles(all map[string]*jobs.Job) {
 	crashing, stuck, behind := map[string]int64{}, map[string]int64{}, map[string]int64{}
 	raw, err := kv.TransactValue(w.Context(), w.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
-		return w.store.Jobs().Index().ListIDs(tx.Snapshot(), slices.Collect(maps.Keys(all))...)
+		var reads []kv.Future[*fdbjobs.Job]
+		for id := range all {
+			reads = append(reads, w.store.Jobs().Index().Read(tx.Snapshot(), id))
+		}
+		return kv.All(reads)
 	})
 	require.NoError(w, err)
 	for _, job := range raw {

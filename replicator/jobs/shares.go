@@ -74,9 +74,7 @@ func (d Decay) running() time.Duration {
 // RollUp decays usage if no node has done so for an interval. Then it also sets the weights of databases, by name.
 // Databases that weights does not have get fdbjobs.DefaultWeight. Each node calls RollUp each interval.
 func (s *Shares) RollUp(ctx context.Context, decay Decay, weights map[string]float64) error {
-	due, err := s.jobs.Fair().RollUp(ctx, fdbjobs.Usage{
-		Interval: decay.Interval, Coeff: decay.Coeff, Running: decay.running().Milliseconds(),
-	})
+	due, err := s.jobs.Fair().RollUp(ctx, decay.Interval, decay.Coeff, decay.running().Milliseconds())
 	if err != nil || !due {
 		return err
 	}
