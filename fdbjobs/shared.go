@@ -141,6 +141,7 @@ func (s *sharedWriter) startWriter() {
 // work is a writer: it makes transactions until no write waits, or until one was repeated, which another writer does
 // not wait for.
 func (s *sharedWriter) work(ctx context.Context) {
+	s.queue.layer.pass(ctx) // a goroutine of a killed process ends here, and starts no other
 	var taken []*write
 	counted := true
 	retire := func() {
@@ -160,7 +161,6 @@ func (s *sharedWriter) work(ctx context.Context) {
 		}
 		retire()
 	}()
-	s.queue.layer.pass(ctx)
 	for counted {
 		if taken = s.take(); len(taken) == 0 {
 			return
