@@ -22,8 +22,8 @@ import (
 //
 // The writes of a transaction stand alone. Each reads its own row, so a job that is no longer held is an ErrHalt for
 // its caller and changes nothing for the others. After an unknown result each recognises its own earlier commit. If a
-// transaction fails, it is taken apart: the write that returned an error runs alone, and the others run again. If no
-// write did, each half runs alone. New calls do not wait for a transaction that must be repeated.
+// transaction fails, it is taken apart: each write runs alone. New calls do not wait for a transaction that must be
+// repeated.
 
 const (
 	// sharedAtOnce is the number of transactions that are under way before a call waits. With one, a transaction whose
@@ -219,44 +219,28 @@ func (w *write) place() int {
 
 // run runs a transaction with some writes, and ends them. repeats is called at the latest when it has run once.
 func (s *sharedWriter) run(writes []*write, repeats func()) {
-	failed, err := s.transact(writes, repeats)
+	err := s.transact(writes, repeats)
 	repeats()
-	if err == nil || len(writes) == 1 {
-		for _, w := range writes {
-			if err == nil && w.halted {
-				w.end(ErrHalt)
+	for _, w := range writes {
+		switch {
+		case err == nil && w.halted:
+			w.end(ErrHalt)
+		case err == nil || len(writes) == 1:
+			w.end(err)
+		default:
+			// A transaction that was repeated until it was taken apart does not say what became of its earlier runs.
+			w.unknown = errors.Is(err, kv.ErrCommitUnknown) || errors.Is(err, errApart)
+			if w.ctx.Err() != nil {
+				w.end(context.Cause(w.ctx))
 			} else {
-				w.end(err)
+				s.run([]*write{w}, repeats)
 			}
 		}
-		return
-	}
-	var rest []*write
-	for _, w := range writes {
-		// One that was repeated until it was taken apart does not say what became of its earlier runs.
-		w.unknown = w.unknown || errors.Is(err, kv.ErrCommitUnknown) || errors.Is(err, errApart)
-		switch {
-		case w.ctx.Err() != nil:
-			w.end(context.Cause(w.ctx))
-		case w != failed:
-			rest = append(rest, w)
-		default:
-			s.run([]*write{w}, repeats)
-		}
-	}
-	if len(rest) == len(writes) {
-		half := len(rest) / 2
-		s.run(rest[:half], repeats)
-		rest = rest[half:]
-	}
-	if len(rest) > 0 {
-		s.run(rest, repeats)
 	}
 }
 
-// transact runs a transaction with some writes. If one of them failed, it returns that one too. repeats is called when
-// the transaction runs again.
-func (s *sharedWriter) transact(writes []*write, repeats func()) (failed *write, err error) {
+// transact runs a transaction with some writes. repeats is called when the transaction runs again.
+func (s *sharedWriter) transact(writes []*write, repeats func()) error {
 	ctx := writes[0].ctx
 	if len(writes) > 1 {
 		// It ends with the first of the contexts: the caller's function must not run after its call has returned.
@@ -269,23 +253,19 @@ func (s *sharedWriter) transact(writes []*write, repeats func()) (failed *write,
 		ctx = shared
 	}
 	runs := 0
-	err = s.queue.layer.db.Transact(ctx, func(tx kv.Transaction) error {
+	return s.queue.layer.db.Transact(ctx, func(tx kv.Transaction) error {
 		if runs++; runs > 1 {
 			repeats()
 			if runs > sharedRuns && len(writes) > 1 {
-				failed = nil
 				return errApart
 			}
 		}
-		var err error
-		failed, err = s.apply(tx, writes)
-		return err
+		return s.apply(tx, writes)
 	})
-	return failed, err
 }
 
-// apply makes some writes. If one of them fails, it returns that one too.
-func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) (*write, error) {
+// apply makes some writes.
+func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) error {
 	sharing := &sharing{tx: tx, batch: s.queue.batch(tx)}
 	rows := make([]kv.Future[*row], len(writes))
 	for i, w := range writes {
@@ -304,11 +284,11 @@ func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) (*write, error)
 		}
 		sharing.order = uint16(i)
 		if err := w.run(sharing, rows[i]); err != nil {
-			return w, err
+			return err
 		}
 		stale = stale || w.also != nil
 	}
-	return nil, nil
+	return nil
 }
 
 // run makes a write in a transaction, if the job is held.
