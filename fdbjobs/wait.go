@@ -15,138 +15,64 @@ import (
 // the holder renews its hold: the call reads the row again then, and nothing else. A row counts how often its job has
 // entered each status, so a waiter learns of a status that has passed before it could read it.
 
-// rowsAtOnce is the number of rows that one transaction reads.
-const rowsAtOnce = 1_000
-
 // Wait waits until one of some jobs has one of the statuses, Finished if none is given, and returns that job. A job that
 // already has one is returned at once. A job that has had one since is returned even if it has changed again before it
 // is read, unless it was removed and added again: its Status is the current one. To wait for all jobs, call Wait again
-// without the job that was returned. It watches each job. With more than the store allows (kv.DefaultMaxWatches) it reads
-// the others every second. The errors are ErrNotFound if a job does not exist or was removed, ctx's, ErrClosed, and the
-// store's.
-func (q *Queue) Wait(ctx context.Context, ids []string, statuses ...Status) (*Job, error) {
+// without the job that was returned. It reads and watches each job by itself. With more than the store allows
+// (kv.DefaultMaxWatches) it reads the others every second. The errors are ErrNotFound if a job does not exist or was
+// removed, ctx's, ErrClosed, and the store's.
+func (q *Queue) Wait(ctx context.Context, ids []string, statuses ...Status) (job *Job, err error) {
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("%w: there is nothing to wait for", ErrInvalid)
 	}
 	if len(statuses) == 0 {
 		statuses = []Status{Finished}
 	}
-	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	var job *Job
-	err := q.layer.waiting(ctx, func(ctx context.Context) (err error) {
-		w := waiter{queue: q, statuses: statuses, entered: map[string]int64{}, changed: make(chan string, len(ids))}
-		job, err = w.wait(ctx, ids)
-		return err
+	waits, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var waiting sync.WaitGroup
+	var first sync.Once
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
+		one := q.layer.named(waits, "waiting for "+id)
+		waiting.Go(func() {
+			q.layer.pass(one)
+			found, failed := q.wait(one, id, statuses)
+			first.Do(func() {
+				job, err = found, failed
+				cancel()
+			})
+		})
+	}
+	waiting.Wait()
+	q.layer.pass(ctx)
+	return job, err
+}
+
+// wait is Wait for one job.
+func (q *Queue) wait(ctx context.Context, id string, statuses []Status) (job *Job, err error) {
+	looked, before := false, int64(0) // how often the job had entered one of statuses at the latest look
+	err = q.followRow(ctx, id, func(tx kv.Transaction, r *row) (then func() (bool, error), err error) {
+		if r == nil {
+			return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
+		}
+		entered := int64(0)
+		for _, status := range statuses {
+			entered += *r.entered.of(status)
+		}
+		job = nil
+		// A job that was removed and added again counts from zero, so one of its statuses can be missed.
+		if slices.Contains(statuses, r.status) || looked && entered > 0 && entered != before {
+			job, err = q.Get(tx.Snapshot(), id)
+		}
+		return func() (bool, error) {
+			looked, before = true, entered
+			return job != nil, nil
+		}, err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return job, nil
-}
-
-// waiter is a call of Wait.
-type waiter struct {
-	queue    *Queue
-	statuses []Status
-	entered  map[string]int64 // how often each job had entered one of statuses at the first look
-	watching sync.WaitGroup
-	changed  chan string // ids whose rows may have changed; has room for all
-}
-
-func (w *waiter) wait(ctx context.Context, ids []string) (*Job, error) {
-	watched, cancel := context.WithCancel(ctx)
-	defer func() {
-		cancel()
-		w.watching.Wait()
-		w.queue.layer.pass(ctx)
-	}()
-	for {
-		for some := range slices.Chunk(ids, rowsAtOnce) {
-			if job, err := w.look(watched, some); job != nil || err != nil {
-				return job, err
-			}
-		}
-		var err error
-		if ids, err = w.next(ctx); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// next waits until rows may have changed, and returns the ids.
-func (w *waiter) next(ctx context.Context) ([]string, error) {
-	var ids []string
-	select {
-	case id := <-w.changed:
-		ids = append(ids, id)
-	case <-ctx.Done():
-	}
-	w.queue.layer.pass(ctx)
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	for len(w.changed) > 0 {
-		ids = append(ids, <-w.changed)
-	}
-	slices.Sort(ids)
-	return ids, nil
-}
-
-// look returns the first of some jobs that has, or has had, one of the statuses, or else watches them.
-func (w *waiter) look(ctx context.Context, ids []string) (found *Job, err error) {
-	q := w.queue
-	var rows []*row
-	var watches []kv.Watch
-	err = q.layer.db.Transact(ctx, func(tx kv.Transaction) (err error) {
-		found, watches = nil, nil
-		if rows, err = q.readRows(tx.Snapshot(), ids); err != nil {
-			return err
-		}
-		for i, id := range ids {
-			switch {
-			case rows[i] == nil:
-				return fmt.Errorf("%w: %q", ErrNotFound, id)
-			case w.meets(id, rows[i]):
-				found, err = q.Get(tx.Snapshot(), id)
-				return err
-			}
-		}
-		for _, id := range ids {
-			watches = append(watches, tx.Watch(q.keys.data.Pack(id)))
-		}
-		return nil
-	})
-	if err != nil || found != nil {
-		return found, err
-	}
-	for i, id := range ids {
-		w.entered[id] = w.count(rows[i])
-		ctx := q.layer.named(ctx, "watch of "+id)
-		w.watching.Go(func() {
-			q.layer.pass(ctx)
-			q.layer.await(ctx, watches[i], time.Time{}, nil)
-			w.changed <- id
-		})
-	}
-	return nil, nil
-}
-
-// meets reports whether a job has one of the statuses, or has entered one since the first look.
-func (w *waiter) meets(id string, r *row) bool {
-	if slices.Contains(w.statuses, r.status) {
-		return true
-	}
-	before, looked := w.entered[id]
-	// A job that was removed and added again counts from zero, so one of its statuses can be missed.
-	return looked && w.count(r) > 0 && w.count(r) != before
-}
-
-// count returns how often a job has entered one of the statuses.
-func (w *waiter) count(r *row) (n int64) {
-	for _, status := range w.statuses {
-		n += *r.entered.of(status)
-	}
-	return n
 }
 
 // Follow calls fn with a job, and again after each change of its status or its generation, until fn returns true or an
