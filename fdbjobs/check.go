@@ -18,7 +18,10 @@ import (
 //
 // The layer's Sealer opens the args. A value whose key is not known is not a fault.
 func (l *Layer) Check(ctx context.Context, c *check.Checker) error {
-	k := checker{layer: l, exclusive: kv.Exclusive(c.DB)}
+	k := checker{layer: l}
+	if kv.Exclusive(c.DB) {
+		k.later = func(q *Queue, counted counter) error { return k.countLater(ctx, c, q, counted) }
+	}
 	// What follows from data is compared with the rest after data, and counters after the index that they count.
 	r := kv.PrefixRange(l.space.Bytes())
 	for _, end := range [][]byte{l.space.Pack(tagState), l.space.Pack(tagCounts), r.End} {
@@ -27,22 +30,15 @@ func (l *Layer) Check(ctx context.Context, c *check.Checker) error {
 		}
 		r.Begin = end
 	}
-	return k.countLater(ctx, c)
+	return nil
 }
 
 // checker checks the rows of a layer.
 type checker struct {
 	layer *Layer
 	queue *Queue // of the row before
-	// exclusive says that nothing changes while the store is checked. Then later has the counters that take more than one
-	// transaction to count.
-	exclusive bool
-	later     []bigCounter
-}
-
-type bigCounter struct {
-	queue *Queue
-	counter
+	// later compares a counter that takes more than one transaction to count. It is nil if the store may change meanwhile.
+	later func(*Queue, counter) error
 }
 
 // keyed is a row with the elements of its key after tag and queue.
@@ -369,12 +365,8 @@ func (c *checker) counts(k keyed) (func() error, error) {
 			return err
 		case last == nil:
 			c.compare(k.Page, k.Key, counted, n)
-		case c.exclusive:
-			queue := k.queue
-			k.After(func() error {
-				c.later = append(c.later, bigCounter{queue, counted})
-				return nil
-			})
+		case c.later != nil:
+			k.After(func() error { return c.later(k.queue, counted) })
 		default:
 			k.Unsettled()
 		}
@@ -414,33 +406,26 @@ func countKeys(tx kv.ReadTransaction, r kv.KeyRange, late func() bool) (n int64,
 	}
 }
 
-// countLater compares the counters that take several transactions to count.
-func (c *checker) countLater(ctx context.Context, to *check.Checker) error {
-	for _, big := range c.later {
-		r, n := rows.Range(big.queue.keys.ownedBy(big.owner, big.part)), int64(0)
-		for r.Begin != nil {
-			var some int64
-			var last []byte
-			if err := to.DB.Transact(ctx, func(tx kv.Transaction) (err error) {
-				some, last, err = countKeys(tx, r, func() bool { return true })
-				return err
-			}); err != nil {
-				return err
-			}
-			if n += some; last != nil {
-				last = kv.KeyAfter(last)
-			}
-			r.Begin = last
-		}
-		key := big.queue.keys.counterOf(big.owner, big.part)
-		if err := to.Do(ctx, func(p *check.Page) error {
-			c.compare(p, key, big.counter, n)
-			return nil
+// countLater compares a counter that takes several transactions to count.
+func (c *checker) countLater(ctx context.Context, to *check.Checker, q *Queue, counted counter) error {
+	r, n := rows.Range(q.keys.ownedBy(counted.owner, counted.part)), int64(0)
+	for r.Begin != nil {
+		some, last := int64(0), []byte(nil)
+		if err := to.DB.Transact(ctx, func(tx kv.Transaction) (err error) {
+			some, last, err = countKeys(tx, r, func() bool { return true })
+			return err
 		}); err != nil {
 			return err
 		}
+		n += some
+		if r.Begin = nil; last != nil {
+			r.Begin = kv.KeyAfter(last)
+		}
 	}
-	return nil
+	return to.Do(ctx, func(p *check.Page) error {
+		c.compare(p, q.keys.counterOf(counted.owner, counted.part), counted, n)
+		return nil
+	})
 }
 
 // value checks a value that no other row depends on.

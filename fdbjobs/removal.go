@@ -59,35 +59,29 @@ func (a Admin) RemoveExpired(tx kv.Transaction, limit int) ([]*Job, error) {
 
 // removeMany removes the jobs that match. They come from an index, so the invariants say that all match.
 func (q *Queue) removeMany(tx kv.Transaction, ids []string, match func(i int, r *row) bool) ([]*Job, error) {
-	states, lists := make([]kv.Future[[]byte], len(ids)), make([]kv.Future[[]byte], len(ids))
+	reads, now := make([]jobRead, len(ids)), tx.Snapshot()
 	for i, id := range ids {
-		states[i] = tx.Snapshot().Get(q.keys.state.Pack(id)) // a write of it conflicts with a read of the row
-		lists[i] = tx.Snapshot().Get(q.keys.listed.Pack(id)) // as well
-	}
-	olds, err := q.readRows(tx, ids)
-	if err != nil {
-		return nil, err
+		// A write of the state or of Listed conflicts with a read of the row as well.
+		reads[i] = jobRead{
+			id: id, row: q.readRow(tx, id), state: now.Get(q.keys.state.Pack(id)), listed: now.Get(q.keys.listed.Pack(id)),
+		}
 	}
 	var removed []*Job
 	var owners []string
-	for i, id := range ids {
-		old := olds[i]
+	for i, read := range reads {
+		old, err := read.row.Await()
+		if err != nil {
+			return nil, err
+		}
 		if old == nil || !match(i, old) {
 			continue
 		}
-		state, err := states[i].Await()
+		job, err := read.job(old)
 		if err != nil {
 			return nil, err
 		}
-		listed, err := lists[i].Await()
-		if err != nil {
-			return nil, err
-		}
-		q.drop(tx, id, old)
-		owners = append(owners, old.owner)
-		job := old.job(id, state)
-		job.Listed = listed
-		removed = append(removed, job)
+		q.drop(tx, read.id, old)
+		removed, owners = append(removed, job), append(owners, old.owner)
 	}
 	slices.Sort(owners)
 	return removed, q.settle(tx, slices.Compact(owners))
