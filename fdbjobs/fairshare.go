@@ -266,22 +266,17 @@ func (f *Fair) forget(tx kv.Transaction, owner string) (known bool, err error) {
 	return true, nil
 }
 
-// owners returns the names and stored standings of at most limit owners, from the first name that is greater than
-// after.
-func (f *Fair) owners(tx kv.ReadTransaction, after string, limit int) (names []string, standings [][]byte, err error) {
+// owners returns the names of at most limit owners with a standing, from the first name that is greater than after.
+func (f *Fair) owners(tx kv.ReadTransaction, after string, limit int) ([]string, error) {
 	r := rows.Range(f.standings)
 	if after != "" {
 		r.Begin = kv.KeyAfter(f.standings.Pack(after))
 	}
 	pairs, err := tx.GetRange(r, kv.RangeOptions{Limit: limit}).Slice()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	for _, pair := range pairs {
-		standings = append(standings, pair.Value)
-	}
-	names, err = lastStrings(f.standings, pairs)
-	return names, standings, err
+	return lastStrings(f.standings, pairs)
 }
 
 // fold moves the charges of owners into their usage, and updates their ranks. It does not conflict with charges: it

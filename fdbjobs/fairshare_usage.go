@@ -102,7 +102,7 @@ func (f *Fair) foldAll(ctx context.Context) error {
 	after := ""
 	for {
 		last, err := kv.TransactValue(ctx, f.queue.layer.db, func(tx kv.Transaction) (string, error) {
-			owners, _, err := f.owners(tx.Snapshot(), after, ownersAtATime)
+			owners, err := f.owners(tx.Snapshot(), after, ownersAtATime)
 			if err != nil {
 				return "", err
 			}
@@ -179,11 +179,8 @@ type ownerUsage struct {
 // readUsage starts reading an owner's usage. It reads the standing and weight, which change together with the rank,
 // through own, and the rest through rest.
 func (f *Fair) readUsage(own, rest kv.ReadTransaction, owner string) kv.Future[ownerUsage] {
-	return joinUsage(
-		f.readStanding(own, owner), f.readWeight(own, owner), f.readCharges(rest, owner), f.queue.readOwnerCount(rest, owner, Running))
-}
-
-func joinUsage(standings kv.Future[standing], weights kv.Future[float64], charges, running kv.Future[int64]) kv.Future[ownerUsage] {
+	standings, weights := f.readStanding(own, owner), f.readWeight(own, owner)
+	charges, running := f.readCharges(rest, owner), f.queue.readOwnerCount(rest, owner, Running)
 	return kv.Func[ownerUsage](func() (u ownerUsage, err error) {
 		if u.standing, err = standings.Await(); err != nil {
 			return u, err

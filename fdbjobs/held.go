@@ -56,17 +56,11 @@ func (h *Held) left() time.Duration {
 // after the whole timeout.
 func patience(timeout time.Duration) time.Duration { return timeout / 4 * 3 }
 
-// fresh is how long after it was renewed a hold is not renewed again.
-func fresh(timeout time.Duration) time.Duration { return timeout / 6 }
-
-// heartbeat is the time between two updates of a job with that timeout.
-func heartbeat(timeout time.Duration) time.Duration { return timeout / 3 }
-
 // Heartbeat returns the longest time between two updates: a third of the timeout that this process last read.
 func (h *Held) Heartbeat() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return heartbeat(h.timeout)
+	return h.timeout / 3
 }
 
 func (h *Held) expire() {
@@ -114,11 +108,11 @@ func (h *Held) protect(read time.Duration) time.Duration {
 	return max(h.offered, h.timeout)
 }
 
-// isFresh reports whether an update that begins now need not renew the hold.
+// isFresh reports whether an update that begins now need not renew the hold: for a sixth of the timeout after a renewal.
 func (h *Held) isFresh(now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return now.Sub(h.began) < fresh(h.timeout)
+	return now.Sub(h.began) < h.timeout/6
 }
 
 // renew restarts the patience at the start of a successful update, unless a later one has succeeded.

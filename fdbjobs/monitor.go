@@ -121,7 +121,7 @@ func (m *monitor) runOnce(ctx context.Context) (timeout time.Duration, requeued 
 func (m *monitor) sweep(ctx context.Context) error {
 	last, err := kv.TransactValue(ctx, m.queue.layer.db, func(tx kv.Transaction) (string, error) {
 		claimers := tx.Snapshot().GetRange(rows.Range(m.queue.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
-		owners, _, err := m.queue.share.owners(tx.Snapshot(), m.swept, sweepBatch)
+		owners, err := m.queue.share.owners(tx.Snapshot(), m.swept, sweepBatch)
 		if err != nil {
 			return "", err
 		}
@@ -216,27 +216,23 @@ func (m *monitor) notEmpty(ctx context.Context, ranges []kv.KeyRange) ([]bool, e
 
 // requeuePart queues the overdue jobs of a part of active.
 func (m *monitor) requeuePart(ctx context.Context, part *activePart, overdue kv.KeyRange, now time.Time) (moved []string, err error) {
-	var all requeued
-	err = inBatches(ctx, m.queue.layer.db, overdue, func(tx kv.Transaction, pairs []kv.KeyValue) (requeued, error) {
-		due, out, err := m.overdue(pairs, now)
-		if err == nil {
-			out.moved, err = m.queue.requeueActive(tx, due)
+	found, err := m.queue.requeueRange(ctx, overdue, func(stamp tuple.Versionstamp, value []byte) (time.Duration, error) {
+		timeout, err := parseTimeout(value)
+		if err != nil || timeout <= m.timeout {
+			return 0, err
 		}
-		return out, err
-	}, func(batch requeued) {
-		all.moved = append(all.moved, batch.moved...)
-		if all.left == nil {
-			all.left = batch.left
+		if version, ok := m.versionAt(now.Add(-timeout)); ok && stampVersion(stamp) <= version {
+			return 0, nil
 		}
-		all.longest = max(all.longest, batch.longest)
+		return timeout, nil
 	})
 	if err != nil {
-		return all.moved, err
+		return found.moved, err
 	}
-	if part.head, part.longest = all.left, all.longest; part.head == nil {
+	if part.head, part.longest = found.left, found.longest; part.head == nil {
 		part.head = overdue.End
 	}
-	return all.moved, nil
+	return found.moved, nil
 }
 
 // requeued is what became of some rows of active.
@@ -246,66 +242,61 @@ type requeued struct {
 	longest time.Duration // timeout of the rows that stay
 }
 
-// overdue returns the rows of active whose jobs are overdue, and what the monitor notes of the other rows.
-func (m *monitor) overdue(pairs []kv.KeyValue, now time.Time) (overdue []kv.KeyValue, out requeued, err error) {
-	for _, pair := range pairs {
-		stamp, _, err := stampAndID(m.queue.keys.active, pair.Key)
-		if err != nil {
-			return nil, out, err
-		}
-		timeout, err := parseTimeout(pair.Value)
-		if err != nil {
-			return nil, out, err
-		}
-		if version, ok := m.versionAt(now.Add(-timeout)); timeout > m.timeout && (!ok || stampVersion(stamp) > version) {
-			out.longest = max(out.longest, timeout)
-			if out.left == nil {
-				out.left = pair.Key
-			}
-			continue
-		}
-		overdue = append(overdue, pair)
-	}
-	return overdue, out, nil
-}
-
-// inBatches calls fn with the rows of a range, requeueBatch of them in each transaction, and done with what fn returned
-// in a transaction that was committed.
-func inBatches[T any](
-	ctx context.Context, db kv.Database, r kv.KeyRange, fn func(kv.Transaction, []kv.KeyValue) (T, error), done func(T),
-) error {
+// requeueRange queues the jobs of a range of active, requeueBatch of them in each transaction. A job stays whose timeout
+// stays returns for its row. It returns 0 for the others.
+func (q *Queue) requeueRange(
+	ctx context.Context, r kv.KeyRange, stays func(stamp tuple.Versionstamp, value []byte) (time.Duration, error),
+) (all requeued, err error) {
 	for r.Begin != nil {
 		var next []byte
-		out, err := kv.TransactValue(ctx, db, func(tx kv.Transaction) (out T, err error) {
+		some, err := kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) (requeued, error) {
 			pairs, err := tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: requeueBatch}).Slice()
 			if err != nil {
-				return out, err
+				return requeued{}, err
 			}
 			if next = nil; len(pairs) == requeueBatch {
 				next = kv.KeyAfter(pairs[len(pairs)-1].Key)
 			}
-			return fn(tx, pairs)
+			return q.requeueRows(tx, pairs, stays)
 		})
 		if err != nil {
-			return err
+			return all, err
 		}
-		done(out)
+		all.moved, all.longest = append(all.moved, some.moved...), max(all.longest, some.longest)
+		if all.left == nil {
+			all.left = some.left
+		}
 		r.Begin = next
 	}
-	return nil
+	return all, nil
 }
 
-// requeueActive queues the jobs of rows in active, and returns their ids. Jobs whose row has moved meanwhile stay.
-func (q *Queue) requeueActive(tx kv.Transaction, pairs []kv.KeyValue) (moved []string, err error) {
-	stamps, ids := make([]tuple.Versionstamp, len(pairs)), make([]string, len(pairs))
-	for i, pair := range pairs {
-		if stamps[i], ids[i], err = stampAndID(q.keys.active, pair.Key); err != nil {
-			return nil, err
+// requeueRows is requeueRange for some rows. A job whose row has moved meanwhile stays.
+func (q *Queue) requeueRows(
+	tx kv.Transaction, pairs []kv.KeyValue, stays func(stamp tuple.Versionstamp, value []byte) (time.Duration, error),
+) (out requeued, err error) {
+	var stamps []tuple.Versionstamp
+	var ids []string
+	for _, pair := range pairs {
+		stamp, id, err := stampAndID(q.keys.active, pair.Key)
+		if err != nil {
+			return out, err
+		}
+		timeout, err := stays(stamp, pair.Value)
+		if err != nil {
+			return out, err
+		}
+		if timeout == 0 {
+			stamps, ids = append(stamps, stamp), append(ids, id)
+			continue
+		}
+		if out.longest = max(out.longest, timeout); out.left == nil {
+			out.left = pair.Key
 		}
 	}
 	rows, err := q.readRows(tx, ids)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	there := func(i int) bool { return rows[i] != nil && rows[i].status == Running && *rows[i].sequence == stamps[i] }
 	batch := q.batch(tx)
@@ -319,11 +310,11 @@ func (q *Queue) requeueActive(tx kv.Transaction, pairs []kv.KeyValue) (moved []s
 			continue
 		}
 		if err := q.requeue(batch, ids[i], row, uint16(i)); err != nil {
-			return nil, err
+			return out, err
 		}
-		moved = append(moved, ids[i])
+		out.moved = append(out.moved, ids[i])
 	}
-	return moved, nil
+	return out, nil
 }
 
 // RequeueAll takes all running jobs from their holders and queues them again. It is for a process that has just opened
@@ -331,6 +322,6 @@ func (q *Queue) requeueActive(tx kv.Transaction, pairs []kv.KeyValue) (moved []s
 // called before the process accepts jobs. It returns the number of jobs.
 func (a Admin) RequeueAll(ctx context.Context) (n int, err error) {
 	active := rows.Range(a.queue.keys.active)
-	err = inBatches(ctx, a.queue.layer.db, active, a.queue.requeueActive, func(moved []string) { n += len(moved) })
-	return n, err
+	all, err := a.queue.requeueRange(ctx, active, func(tuple.Versionstamp, []byte) (time.Duration, error) { return 0, nil })
+	return len(all.moved), err
 }

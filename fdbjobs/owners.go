@@ -28,15 +28,14 @@ func (f *Fair) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, 
 		return nil, nil
 	}
 	rolled := f.readRollup(tx)
-	names, standings, err := f.owners(tx, after, limit)
+	names, err := f.owners(tx, after, limit)
 	if err != nil {
 		return nil, err
 	}
 	reads, counts := make([]kv.Future[ownerUsage], len(names)), make([][]kv.RangeResult, len(names))
 	for i, name := range names {
-		known := kv.Map(kv.Known(standings[i]), parseStanding)
-		reads[i] = joinUsage(known, f.readWeight(tx, name), f.readCharges(tx, name), kv.Known[int64](0))
-		for _, status := range []Status{Pending, Running, Finished} {
+		reads[i] = f.readUsage(tx, tx, name)
+		for _, status := range []Status{Pending, Finished} {
 			counts[i] = append(counts[i], tx.GetRange(rows.Range(f.queue.keys.counts.Sub(string(status), name)), kv.RangeOptions{}))
 		}
 	}
@@ -50,7 +49,7 @@ func (f *Fair) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, 
 	}
 	owners := make([]Owner, len(names))
 	for i, u := range usages {
-		owners[i] = Owner{Name: names[i], Weight: u.weight, Usage: u.usage(r)}
+		owners[i] = Owner{Name: names[i], Weight: u.weight, Usage: u.usage(r), Running: u.running} // running jobs have no tag
 		if err := f.count(&owners[i], counts[i]); err != nil {
 			return nil, err
 		}
@@ -58,10 +57,10 @@ func (f *Fair) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, 
 	return owners, nil
 }
 
-// count sets the counts of o from its counters.
+// count adds the counters of jobs that do not run to the counts of o.
 func (f *Fair) count(o *Owner, counters []kv.RangeResult) error {
 	o.Tagged = map[Part]int64{}
-	into := map[Status]*int64{Pending: &o.Pending, Running: &o.Running, Finished: &o.Finished}
+	into := map[Status]*int64{Pending: &o.Pending, Finished: &o.Finished}
 	for _, read := range counters {
 		for pair, err := range read.All() {
 			if err != nil {
