@@ -156,7 +156,7 @@ TAGGED = git grep -lE '^//go:build .*\b('$$(echo '$(TAGS)' | tr ' ' '|')')\b' --
 FOLDERS = xargs -n 1 dirname | sort -u | sed 's|^|./|'
 
 # The tests that run all their cases only here.
-ROUNDS = git grep -l 'seeds\.Rounds(' -- '*_test.go'
+ROUNDS = git grep -lE 'seeds\.Rounds\(|enginetest\.Each\(' -- '*_test.go'
 
 nightly: node $(INSTALLED) ## run for hours what .ci/run leaves out; SEED, by default the day, decides what the seeds are
 	@printf 'to repeat: make nightly SEED=%s\n' '$(NIGHT)'

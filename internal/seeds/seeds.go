@@ -138,12 +138,32 @@ func Rounds(t testing.TB, n int) int {
 }
 
 func readRounds(n int) (int, error) {
-	switch text := os.Getenv(RoundsVariable); text {
-	case "":
-		return underRace((n + 4) / 5), nil
-	case "all":
+	switch all, err := readAll(); {
+	case err != nil:
+		return 0, err
+	case all:
 		return n, nil
 	default:
-		return 0, fmt.Errorf(`%s=%s is not "all"`, RoundsVariable, text)
+		return underRace((n + 4) / 5), nil
+	}
+}
+
+// All reports whether the environment asks for all rounds. It is for tests of which a part has nothing that the others do
+// not have.
+func All(t testing.TB) bool {
+	t.Helper()
+	all, err := readAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func readAll() (bool, error) {
+	switch text := os.Getenv(RoundsVariable); text {
+	case "", "all":
+		return text == "all", nil
+	default:
+		return false, fmt.Errorf(`%s=%s is not "all"`, RoundsVariable, text)
 	}
 }

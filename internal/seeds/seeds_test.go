@@ -80,8 +80,10 @@ func TestRounds(t *testing.T) {
 		assert.Equal(t, 20, Rounds(t, 100))
 	}
 	assert.Equal(t, 1, Rounds(t, 3))
+	assert.False(t, All(t))
 	t.Setenv(RoundsVariable, "all")
 	assert.Equal(t, 100, Rounds(t, 100))
+	assert.True(t, All(t))
 	t.Setenv(RoundsVariable, "few")
 	_, err := readRounds(100)
 	require.ErrorContains(t, err, `SETTEE_ROUNDS=few is not "all"`)

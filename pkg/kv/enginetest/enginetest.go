@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/testkit"
+	"settee/internal/seeds"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
@@ -18,12 +18,13 @@ import (
 	"settee/pkg/kv/pebblekv"
 )
 
-// Each runs a parallel test on every engine, as a subtest with the engine's name. Under the race detector it leaves out
-// memkv: the race detector sees the layers do the same on pebblekv.
+// Each runs a parallel test on pebblekv, and on FoundationDB if there is a cluster, as a subtest with the engine's name. If
+// all rounds run (see package seeds), it also runs it on memkv, which passes the same suite as pebblekv (package kvtest) and
+// has the same transactions (package optimistic).
 func Each(t *testing.T, test func(t *testing.T, db kv.Database)) {
 	t.Helper()
 	t.Parallel()
-	if !testkit.Race {
+	if seeds.All(t) {
 		t.Run("memkv", func(t *testing.T) {
 			t.Parallel()
 			test(t, Memory(t))
