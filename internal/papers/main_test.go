@@ -93,7 +93,8 @@ func compare(t *testing.T, path, want string) {
 // startNode starts a node with its store in dir, and returns its address.
 func startNode(t *testing.T, dir string, env []string) (address string) {
 	t.Helper()
-	cmd := exec.Command(built(t), "serve", "--store", "pebble:"+dir, "--set", "chttpd/port=0", "--set", "log/level=info")
+	cmd := exec.Command(built(t), "serve", "--store", "pebble:"+dir, "--set", "chttpd/port=0",
+		"--set", "chttpd_auth/iterations=10", "--set", "log/level=info")
 	cmd.Env = slices.Concat(env, []string{"COUCHDB_USER=admin", "COUCHDB_PASSWORD=relax"})
 	pipe, err := cmd.StderrPipe()
 	require.NoError(t, err)
