@@ -242,11 +242,23 @@ func TestCouchDBCreatesTargets(t *testing.T) {
 	assert.Equal(t, 1, result.History[0].DocWriteFailures)
 }
 
-// TestCouchDBSessionsExpire has sessions that last a few seconds. The run logs in again and continues.
-func TestCouchDBSessionsExpire(t *testing.T) {
+// sessionTimeout is the time of sessions that expire. A fresh cookie must not expire before a busy machine has used it.
+const sessionTimeout = 5 * time.Second
+
+// TestOwnCouchDB has a CouchDB of its own, with other settings. The last test kills it.
+func TestOwnCouchDB(t *testing.T) {
 	t.Parallel()
-	const sessionTimeout = 5 * time.Second // a fresh cookie must not expire before a busy machine has used it
-	server := couchtest.StartCouchDB(t, map[string]map[string]string{"chttpd_auth": {"timeout": fmt.Sprint(sessionTimeout.Seconds())}})
+	server := couchtest.StartCouchDB(t, map[string]map[string]string{
+		"chttpd_auth":         {"timeout": fmt.Sprint(sessionTimeout.Seconds())},
+		"chttpd_auth_lockout": {"mode": "enforce", "threshold": "3", "max_lifetime": "3000"},
+	})
+	t.Run("sessions expire", func(t *testing.T) { sessionsExpire(t, server) })
+	t.Run("accounts are locked", func(t *testing.T) { accountsAreLocked(t, server) })
+	t.Run("is killed", func(t *testing.T) { serverIsKilled(t, server) })
+}
+
+// Sessions last a few seconds. The run logs in again and continues.
+func sessionsExpire(t *testing.T, server *couchtest.CouchDB) {
 	node := serveNode(t, aStore(t))
 	source, target := server.DB(t, "session-source"), server.DB(t, "session-target")
 	answer := node.ask(http.StatusAccepted, http.MethodPost, "_replicate", fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true}`, source, target))
@@ -273,19 +285,16 @@ func TestCouchDBSessionsExpire(t *testing.T) {
 	assert.NotContains(t, answer, "crashed")
 }
 
-// TestCouchDBLocksAccounts sends wrong passwords until CouchDB locks the account.
-func TestCouchDBLocksAccounts(t *testing.T) {
-	t.Parallel()
-	server := couchtest.StartCouchDB(t, map[string]map[string]string{
-		"chttpd_auth_lockout": {"mode": "enforce", "threshold": "3", "max_lifetime": "3000"},
-	})
+// Wrong passwords are sent until CouchDB locks the account.
+func accountsAreLocked(t *testing.T, server *couchtest.CouchDB) {
+	const user, right, wrong = "locked", "r1ght-word", "wr0ng-word"
+	server.Do(t, http.MethodPut, "/_node/_local/_config/admins/"+user, []byte(`"`+right+`"`), http.StatusOK)
 	node := serveNode(t, aStore(t), "log/level=debug", "replicator/retries_per_request=0", "replicator/session_min_update_interval=0")
 	source, target := server.DB(t, "lock-source"), server.DB(t, "lock-target")
 	request(t, http.MethodPut, source+"/doc", `{}`)
-	const wrong = "wr0ng-word"
 	replicate := func(password string) (int, string) {
-		ends := strings.NewReplacer(server.Password, password)
-		return node.request(http.MethodPost, "_replicate", fmt.Sprintf(`{"source":%q,"target":%q}`, ends.Replace(source), ends.Replace(target)))
+		return node.request(http.MethodPost, "_replicate",
+			fmt.Sprintf(`{"source":%q,"target":%q}`, couchtest.As(source, user, password), couchtest.As(target, user, password)))
 	}
 	var failure struct{ Error, Reason string }
 	for range 4 {
@@ -298,26 +307,25 @@ func TestCouchDBLocksAccounts(t *testing.T) {
 	assert.NotContains(t, node.logged(), wrong)
 	// The right password is accepted again after the lock.
 	require.Eventually(t, func() bool {
-		status, _ := replicate(server.Password)
+		status, _ := replicate(right)
 		return status == http.StatusOK
 	}, limit, 500*time.Millisecond)
 	couchtest.SameTrees(t, source, target)
-	assert.NotContains(t, node.logged(), server.Password)
+	assert.NotContains(t, node.logged(), right)
 }
 
-// TestCouchDBIsKilled kills both endpoints in the middle of a replication and starts them again.
-func TestCouchDBIsKilled(t *testing.T) {
-	t.Parallel()
-	server := couchtest.StartCouchDB(t, nil)
+// Both endpoints are killed in the middle of a replication and started again.
+func serverIsKilled(t *testing.T, server *couchtest.CouchDB) {
+	kills := seeds.Rounds(t, 5)
 	node := serveNode(t, aStore(t), "replicator/min_backoff_penalty_sec=1", "replicator/checkpoint_interval=500",
 		"replicator/max_backoff_penalty_sec=1", "replicator/retries_per_request=1", "replicator/worker_batch_size=50")
 	source, target := server.DB(t, "killed-source"), server.DB(t, "killed-target")
 	couchtest.Populate(t, source, couchtest.Population{
-		Seed: 41, Docs: 2000, Conflicted: 50, Deleted: 50, Attachments: couchtest.Sizes(41, 40, 1<<20),
+		Seed: 41, Docs: 400 * kills, Conflicted: 10 * kills, Deleted: 10 * kills, Attachments: couchtest.Sizes(41, 8*kills, 1<<20),
 	})
 	node.ask(http.StatusCreated, http.MethodPut, "_replicator/killed", fmt.Sprintf(`{"source":%q,"target":%q}`, source, target))
 	copied := func() int { return docCount(t, ask(t, http.StatusOK, http.MethodGet, target, "")) }
-	for range seeds.Rounds(t, 5) {
+	for range kills {
 		had := copied()
 		require.Eventually(t, func() bool { return copied() > had || node.hasEnded("killed") }, limit, 5*time.Millisecond)
 		server.Process.Kill()

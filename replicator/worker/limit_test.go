@@ -157,52 +157,55 @@ func TestTargetsThatHangUpOnLargeRequests(t *testing.T) {
 	require.Empty(t, target2.Checkpoints())
 }
 
-// TestServersOwnLimits uses targets that refuse documents of more than 200 kB.
+// TestServersOwnLimits has targets that refuse documents of more than 200 kB.
 func TestServersOwnLimits(t *testing.T) {
-	testkit.SkipShort(t)
-	for name, start := range map[string]func(t *testing.T) couchtest.Peer{
-		"PouchDB Server": func(t *testing.T) couchtest.Peer {
-			server := couchtest.Start(t)
-			setting := server.URL + "/_config/couchdb/max_document_size"
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, setting, strings.NewReader(`"200kb"`))
-			require.NoError(t, err)
-			request.Header.Set("Content-Type", "application/json")
-			answer, err := http.DefaultClient.Do(request)
-			require.NoError(t, err)
-			answer.Body.Close()
-			require.Equal(t, http.StatusOK, answer.StatusCode)
-			return server
-		},
-		"CouchDB": func(t *testing.T) couchtest.Peer {
-			return couchtest.StartCouchDB(t, map[string]map[string]string{"couchdb": {"max_document_size": "200000"}})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			target := start(t).DB(t, "target")
-			source := couchtest.NewHostile(1)
-			for i := range 400 {
-				source.Add(fmt.Sprintf("d%03d", i), 2_000)
-			}
-			source.Add("large", 500_000)
-			source.Add("huge", 5_000_000)
-			served := httptest.NewServer(source)
-			t.Cleanup(served.Close)
-			var r refusals
-			result := run(t, replication(t, served.URL+"/db", target), r.collect)
-			require.EqualValues(t, 400, result.Stats.DocsWritten)
-			require.ElementsMatch(t, []string{"large", "huge"}, tooLarge(t, &r))
+	t.Parallel()
+	t.Run("PouchDB Server", func(t *testing.T) {
+		t.Parallel()
+		server := couchtest.Start(t)
+		setting := server.URL + "/_config/couchdb/max_document_size"
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, setting, strings.NewReader(`"200kb"`))
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		answer, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		answer.Body.Close()
+		require.Equal(t, http.StatusOK, answer.StatusCode)
+		refusesLargeDocuments(t, server)
+	})
+	t.Run("CouchDB", func(t *testing.T) {
+		t.Parallel()
+		// The tests run one after the other, because the last one changes a setting.
+		server := couchtest.StartCouchDB(t, map[string]map[string]string{
+			"couchdb": {"max_document_size": "200000"}, "chttpd": {"max_http_request_size": "6000000"},
 		})
+		t.Run("documents", func(t *testing.T) { refusesLargeDocuments(t, server) })
+		t.Run("attachments", func(t *testing.T) { refusesLargeAttachments(t, server) })
+		t.Run("verify", func(t *testing.T) { verifyComparesDecodedAttachments(t, server) })
+	})
+}
+
+func refusesLargeDocuments(t *testing.T, peer couchtest.Peer) {
+	target := peer.DB(t, "target")
+	source := couchtest.NewHostile(1)
+	for i := range 400 {
+		source.Add(fmt.Sprintf("d%03d", i), 2_000)
 	}
+	source.Add("large", 500_000)
+	source.Add("huge", 5_000_000)
+	served := httptest.NewServer(source)
+	t.Cleanup(served.Close)
+	var r refusals
+	result := run(t, replication(t, served.URL+"/db", target), r.collect)
+	require.EqualValues(t, 400, result.Stats.DocsWritten)
+	require.ElementsMatch(t, []string{"large", "huge"}, tooLarge(t, &r))
 }
 
 // CouchDB refuses a request by its length before it reads the body, and closes the connection. The document is listed
 // although the answer comes while the attachment is sent.
-func TestCouchDBRefusesLargeAttachments(t *testing.T) {
+func refusesLargeAttachments(t *testing.T, peer couchtest.Peer) {
 	testkit.SkipRace(t)
-	t.Parallel()
-	server := couchtest.StartCouchDB(t, map[string]map[string]string{"chttpd": {"max_http_request_size": "2000000"}})
-	target := server.DB(t, "target")
+	target := peer.DB(t, "target")
 	source := couchtest.NewHostile(1)
 	for i := range 40 {
 		source.Add(fmt.Sprintf("d%03d", i), 100, 10_000)
