@@ -108,7 +108,7 @@ quick: ## run the tests that are quick and start no other program
 	$(TEST_ENV) go test -short -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
 
 test: node $(INSTALLED) ## run the tests, with a CouchDB if it is installed
-	$(TEST_ENV) go tool withservers -couchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -skip '$(IN_BROWSER)' -timeout $(TEST_TIMEOUT) $(if $(filter ./...,$(PKGS)),$(LONGEST)) $(PKGS)
+	$(TEST_ENV) go tool withservers -couchdb -pouchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -skip '$(IN_BROWSER)' -timeout $(TEST_TIMEOUT) $(if $(filter ./...,$(PKGS)),$(LONGEST)) $(PKGS)
 
 # The packages whose tests take longest. They begin first, so that no processor is idle at the end.
 LONGEST = ./cmd/settee ./frontend ./fdbjobs ./replicator/worker ./pkg/docstore ./replicator/scheduler
@@ -138,11 +138,11 @@ rolling: ## upgrade a cluster node by node, back and forward, under the load of 
 test-fdb fire rolling race: CGO = 1
 
 race: node $(INSTALLED) ## run the tests under the race detector
-	$(TEST_ENV) go tool withservers -couchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -race -timeout $(RACE_TIMEOUT) $(PKGS)
+	$(TEST_ENV) go tool withservers -couchdb -pouchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -race -timeout $(RACE_TIMEOUT) $(PKGS)
 
 stress: node $(INSTALLED) ## run each test many times with few processors, until one fails (PKGS=./fdbjobs STRESS_FLAGS="-n 20")
 	go -C scripts build -o '$(CURDIR)/bin/' ./stress
-	go tool withservers $(if $(filter fdb,$(TAGS)),-fdb) -couchdb -chromium bin/stress -tags '$(TAGS)' $(STRESS_FLAGS) $(PKGS)
+	go tool withservers $(if $(filter fdb,$(TAGS)),-fdb) -couchdb -pouchdb -chromium bin/stress -tags '$(TAGS)' $(STRESS_FLAGS) $(PKGS)
 
 fuzz: ## run every fuzz test for FUZZTIME
 	FUZZTIME=$(FUZZTIME) scripts/fuzz
@@ -165,7 +165,7 @@ nightly: node $(INSTALLED) ## run for hours what .ci/run leaves out; SEED, by de
 	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK=TestRandom SOAK_PKGS=./pkg/docstore
 	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=30m SOAK='(TestRandom|TestRandomMirrors|TestParkingSimulation)' SOAK_PKGS=./replicator/jobs
 	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK=TestCheckpointsClaimNothingThatIsNotThere SOAK_PKGS=./replicator/worker
-	SETTEE_ROUNDS=all $(TEST_ENV) go tool withservers -couchdb -chromium go test -tags '$(TAGS)' -count=1 $(TEST_FLAGS) -timeout $(BENCH_TIMEOUT) $$($(ROUNDS) | $(FOLDERS))
+	SETTEE_ROUNDS=all $(TEST_ENV) go tool withservers -couchdb -pouchdb -chromium go test -tags '$(TAGS)' -count=1 $(TEST_FLAGS) -timeout $(BENCH_TIMEOUT) $$($(ROUNDS) | $(FOLDERS))
 	SETTEE_ROUNDS=all $(MAKE) test-packages
 	$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)'
 	@left=$$(go tool withservers -fdb -couchdb -missing 2>&1); if [ -n "$$left" ]; then printf '%s\n' "$$left"; else \

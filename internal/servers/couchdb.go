@@ -203,15 +203,12 @@ func (c *CouchDB) start(ctx context.Context) error {
 
 // answers reports whether the server is ready. It returns errPortTaken if another server answers.
 func (c *CouchDB) answers(ctx context.Context) (bool, error) {
-	var root struct {
-		UUID string `json:"uuid"`
-	}
-	status, body, known := c.get(ctx, "/")
-	if known && (status != http.StatusOK || json.Unmarshal(body, &root) != nil || root.UUID != c.uuid) {
-		return false, errPortTaken
+	status, body, known := get(ctx, c.URL+"/", c.Username, c.Password)
+	if ok, err := ready(status, body, known, c.uuid); !ok || err != nil {
+		return false, err
 	}
 	for _, path := range []string{"/_up", "/_users", "/_replicator"} {
-		status, _, known = c.get(ctx, path)
+		status, _, known = get(ctx, c.URL+path, c.Username, c.Password)
 		if !known || status != http.StatusOK {
 			return false, nil
 		}
@@ -219,13 +216,26 @@ func (c *CouchDB) answers(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// get makes one request on a connection of its own. known is false if there is no response.
-func (c *CouchDB) get(ctx context.Context, path string) (status int, body []byte, known bool) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+path, nil)
+// ready reports whether a server has answered a request for its root. It returns errPortTaken if another server has.
+func ready(status int, body []byte, known bool, uuid string) (bool, error) {
+	var root struct {
+		UUID string `json:"uuid"`
+	}
+	if known && (status != http.StatusOK || json.Unmarshal(body, &root) != nil || root.UUID != uuid) {
+		return false, errPortTaken
+	}
+	return known, nil
+}
+
+// get makes one request on a connection of its own, as a user if there is a name. known is false if there is no response.
+func get(ctx context.Context, url, username, password string) (status int, body []byte, known bool) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, nil, false
 	}
-	request.SetBasicAuth(c.Username, c.Password)
+	if username != "" {
+		request.SetBasicAuth(username, password)
+	}
 	request.Close = true
 	response, err := http.DefaultTransport.RoundTrip(request)
 	if err != nil {
@@ -237,12 +247,14 @@ func (c *CouchDB) get(ctx context.Context, path string) (status int, body []byte
 }
 
 // Admin returns the server's root with the administrator's name and password in it.
-func (c *CouchDB) Admin() string {
-	u, err := url.Parse(c.URL)
+func (c *CouchDB) Admin() string { return withCredentials(c.URL, c.Username, c.Password) }
+
+func withCredentials(root, username, password string) string {
+	u, err := url.Parse(root)
 	if err != nil {
 		panic(err) // listen made a valid URL
 	}
-	u.User = url.UserPassword(c.Username, c.Password)
+	u.User = url.UserPassword(username, password)
 	return u.String()
 }
 

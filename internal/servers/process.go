@@ -181,7 +181,7 @@ func (p *Process) exitError() error {
 	if err != nil {
 		return err
 	}
-	for _, words := range []string{"eaddrinuse", "address in use"} { // in CouchDB's and FoundationDB's output
+	for _, words := range []string{"eaddrinuse", "address in use", "already in use"} { // CouchDB's, FoundationDB's and PouchDB Server's
 		if bytes.Contains(bytes.ToLower(text), []byte(words)) {
 			return errPortTaken
 		}

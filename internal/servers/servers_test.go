@@ -122,6 +122,42 @@ func TestChromiumThatExits(t *testing.T) {
 	require.ErrorContains(t, err, "it exited; the end of its log: no fonts")
 }
 
+// pouchDB makes a module with a PouchDB Server and a PATH whose node is a shell script.
+func pouchDB(t *testing.T, script string) {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": "module x\n", "pkg/couch/couchtest/node_modules/pouchdb-server/bin/pouchdb-server": "", "tools/node": "#!/bin/sh\n" + script + "\n",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o700))
+	}
+	t.Chdir(root)
+	t.Setenv("PATH", filepath.Join(root, "tools")+":"+os.Getenv("PATH"))
+}
+
+func TestPouchDBThatExits(t *testing.T) {
+	pouchDB(t, "echo no memory; exit 1")
+	_, err := servers.StartPouchDB(t.Context(), servers.PouchDBOptions{Dir: t.TempDir()})
+	require.ErrorContains(t, err, "it exited; the end of its output: no memory")
+}
+
+func TestPouchDBPortTaken(t *testing.T) {
+	pouchDB(t, "echo Error: Port 1 is already in use.; exit 1")
+	_, err := servers.StartPouchDB(t.Context(), servers.PouchDBOptions{Dir: t.TempDir()})
+	require.ErrorContains(t, err, "another process uses its port")
+}
+
+func TestPouchDBNotInstalled(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(root, "go.mod"), []byte("module x\n"), 0o600))
+	t.Chdir(root)
+	_, err := servers.StartPouchDB(t.Context(), servers.PouchDBOptions{Dir: t.TempDir()})
+	require.NotErrorIs(t, err, servers.ErrNotInstalled, "it is never left out")
+	require.ErrorContains(t, err, "make test")
+	require.ErrorContains(t, err, "npm ci")
+}
+
 func TestRequired(t *testing.T) {
 	t.Setenv(servers.RequireVariable, "fdb, couchdb chromium")
 	for _, name := range []string{servers.NameCouchDB, servers.NameFoundationDB, servers.NameChromium} {

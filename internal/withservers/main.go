@@ -1,19 +1,21 @@
 // Withservers runs a command with real servers of its own, which end with it:
 //
-//	go tool withservers [-fdb] [-couchdb] [-chromium] command [argument ...]
-//	go tool withservers [-fdb] [-couchdb] [-chromium] -missing
+//	go tool withservers [-fdb] [-couchdb] [-pouchdb] [-chromium] command [argument ...]
+//	go tool withservers [-fdb] [-couchdb] [-pouchdb] [-chromium] -missing
 //
 // Environment variables tell the command's tests about the servers: SETTEE_TEST_FDB has the path
 // of the cluster file, SETTEE_TEST_COUCHDB the path of a file with the URL of the CouchDB, which has
-// its administrator's credentials. If a variable is set already, no server of that kind is started.
-// A Chromium is only looked for: each process that needs one starts its own.
+// its administrator's credentials, and SETTEE_TEST_POUCHDB the path of a file with the URLs of two
+// PouchDB Servers, the second of which has an administrator. If a variable is set already, no server
+// of that kind is started. A Chromium is only looked for: each process that needs one starts its own.
 //
 // The paths are the same for each run in a working directory, so that Go takes the results of tests
 // that nothing has changed for from its cache. Of two runs at once, the second has paths of its own.
 //
 // If a server is not installed, withservers prints one line on standard error before the command
 // and one after it, or fails if the environment variable SETTEE_REQUIRE lists the server (fdb,
-// couchdb, chromium). With -missing it prints these lines and runs nothing.
+// couchdb, chromium). With -missing it prints these lines and runs nothing. PouchDB Server, which
+// make test installs, must always be there.
 //
 // The exit status is the command's, 1 if a required server is missing or a server did not start,
 // or 2 for wrong arguments.
@@ -29,6 +31,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
+	"sync"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -62,6 +66,7 @@ type kind struct {
 var kinds = []kind{
 	{servers.NameFoundationDB, "start a FoundationDB of one fdbserver", "SETTEE_TEST_FDB", "fdb.cluster", findFoundationDB, startFoundationDB},
 	{servers.NameCouchDB, "start a CouchDB", "SETTEE_TEST_COUCHDB", "couchdb.url", findCouchDB, startCouchDB},
+	{"pouchdb", "start two PouchDB Servers, one with an administrator", "SETTEE_TEST_POUCHDB", "pouchdb.urls", findPouchDB, startPouchDB},
 	{servers.NameChromium, "say if there is no Chromium", "", "", findChromium, nil},
 }
 
@@ -74,6 +79,11 @@ func findFoundationDB() error {
 
 func findCouchDB() error {
 	_, err := servers.FindCouchDB()
+	return err
+}
+
+func findPouchDB() error {
+	_, err := servers.FindPouchDB()
 	return err
 }
 
@@ -111,6 +121,44 @@ func startCouchDB(ctx context.Context, dir string) ([]byte, func(), error) {
 		return nil, nil, err
 	}
 	return []byte(server.Admin()), server.Kill, nil
+}
+
+// startPouchDB starts both servers at the same time, for each takes one processor for some seconds.
+func startPouchDB(ctx context.Context, dir string) ([]byte, func(), error) {
+	started := make([]*servers.PouchDB, 2)
+	stop := func() {
+		for _, server := range started {
+			if server != nil {
+				server.Kill()
+			}
+		}
+	}
+	err := together(len(started), func(i int) error {
+		options := servers.PouchDBOptions{Dir: filepath.Join(dir, strconv.Itoa(i))}
+		if i == 1 {
+			options.Username, options.Password = "someone", "s3cret-word"
+		}
+		err := os.Mkdir(options.Dir, 0o700)
+		if err == nil {
+			started[i], err = servers.StartPouchDB(ctx, options)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, stop, err
+	}
+	return []byte(started[0].Admin() + "\n" + started[1].Admin() + "\n"), stop, nil
+}
+
+// together calls do with each number below n at the same time, and returns the errors.
+func together(n int, do func(i int) error) error {
+	errs := make([]error, n)
+	var doing sync.WaitGroup
+	for i := range n {
+		doing.Go(func() { errs[i] = do(i) })
+	}
+	doing.Wait()
+	return errors.Join(errs...)
 }
 
 func withServers(args []string) (status int, err error) {
@@ -170,23 +218,31 @@ func withKinds(chosen []kind, args []string) (status int, err error) {
 	}
 	defer func() { err = errors.Join(err, release()) }()
 	environ := os.Environ()
+	ends := make([]func(), len(chosen))
+	defer func() {
+		for _, end := range ends {
+			if end != nil {
+				end()
+			}
+		}
+	}()
 	for _, kind := range chosen {
-		own := filepath.Join(dir, kind.name)
+		environ = append(environ, kind.variable+"="+filepath.Join(named, kind.file))
+	}
+	err = together(len(chosen), func(i int) error {
+		own := filepath.Join(dir, chosen[i].name)
 		if err := os.Mkdir(own, 0o700); err != nil {
-			return 1, err
+			return err
 		}
-		contents, end, err := kind.start(ctx, own)
-		if end != nil {
-			defer end()
-		}
+		contents, end, err := chosen[i].start(ctx, own)
+		ends[i] = end
 		if err != nil {
-			return 1, err
+			return err
 		}
-		file := filepath.Join(named, kind.file)
-		if err := os.WriteFile(file, contents, 0o600); err != nil {
-			return 1, err
-		}
-		environ = append(environ, kind.variable+"="+file)
+		return os.WriteFile(filepath.Join(named, chosen[i].file), contents, 0o600)
+	})
+	if err != nil {
+		return 1, err
 	}
 	return run(ctx, environ, args)
 }

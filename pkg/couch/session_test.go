@@ -1,7 +1,9 @@
 package couch_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -635,11 +637,30 @@ func TestWireSessions(t *testing.T) {
 	}
 }
 
+// addAdmin makes an administrator of a PouchDB Server, and returns the name.
+func addAdmin(t *testing.T, server *couchtest.Server, password string) (name string) {
+	t.Helper()
+	name = "adm-" + rand.Text()
+	text, err := json.Marshal(password)
+	require.NoError(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, server.URL+"/_config/admins/"+name, bytes.NewReader(text))
+	require.NoError(t, err)
+	request.SetBasicAuth(server.Username, server.Password)
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	return name
+}
+
 // The cookies of PouchDB Server have no lifetime.
 func TestLiveSessions(t *testing.T) {
 	t.Parallel()
-	server := couchtest.StartWithAdmin(t, "adm", "s3cret/ü")
+	server := couchtest.SharedWithAdmin(t)
 	url, _, _ := couchtest.Credentials(server.DB(t, "sessions"))
+	const password = "s3cret/ü"
+	name := addAdmin(t, server, password)
 	var mu sync.Mutex
 	shown := map[string]int{}
 	forward := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -666,7 +687,7 @@ func TestLiveSessions(t *testing.T) {
 	t.Cleanup(forward.Close)
 	var sessions couch.Sessions
 	db := open(t, forward.URL+strings.TrimPrefix(url, server.URL), func(cfg *couch.Config) {
-		cfg.Username, cfg.Password, cfg.Sessions = server.Username, server.Password, &sessions
+		cfg.Username, cfg.Password, cfg.Sessions = name, password, &sessions
 		cfg.Transport = &http.Transport{DisableKeepAlives: true}
 	})
 	info(t, db)
@@ -677,9 +698,11 @@ func TestLiveSessions(t *testing.T) {
 	rev, err := db.PutLocal(t.Context(), "x", raw(`{"a":1}`))
 	require.NoError(t, err)
 	require.NotEmpty(t, rev)
-	require.NoError(t, open(t, server.URL+"/made-in-a-session", func(cfg *couch.Config) {
-		cfg.Username, cfg.Password, cfg.Sessions = server.Username, server.Password, &sessions
+	made := url + "-made"
+	require.NoError(t, open(t, made, func(cfg *couch.Config) {
+		cfg.Username, cfg.Password, cfg.Sessions = name, password, &sessions
 	}).Create(t.Context(), nil))
+	t.Cleanup(func() { server.Remove(t, couchtest.As(made, server.Username, server.Password)) })
 	mu.Lock()
 	defer mu.Unlock()
 	require.Equal(t, map[string]int{
@@ -688,7 +711,7 @@ func TestLiveSessions(t *testing.T) {
 	}, shown)
 
 	_, err = open(t, url, noRetries, func(cfg *couch.Config) {
-		cfg.Username, cfg.Password, cfg.Sessions = server.Username, "wrong", &sessions
+		cfg.Username, cfg.Password, cfg.Sessions = name, "wrong", &sessions
 	}).Info(t.Context())
 	require.ErrorIs(t, err, couch.ErrUnauthorized)
 	require.ErrorContains(t, err, "POST "+server.URL+"/_session: 401 unauthorized: Name or password is incorrect.")

@@ -426,9 +426,8 @@ func TestFilterThatChanges(t *testing.T) {
 func TestFailures(t *testing.T) {
 	server := couchtest.Shared(t)
 	target := server.DB(t, "failuretarget")
-	const password = "s3cr3t-word"
-	withPassword := func(u string) string { return strings.Replace(u, "http://", "http://someone:"+password+"@", 1) }
-	guarded := couchtest.StartWithAdmin(t, "someone", password)
+	guarded := couchtest.SharedWithAdmin(t)
+	withPassword := func(u string) string { return couchtest.As(u, guarded.Username, guarded.Password) }
 	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "3600")
 		w.WriteHeader(http.StatusTooManyRequests)
@@ -464,7 +463,7 @@ func TestFailures(t *testing.T) {
 		assert.Equal(t, replicator.StateFailed, job.State.State)
 		assert.Contains(t, job.State.Error, "source")
 	})
-	assert.NotContains(t, c.log.String(), password)
+	assert.NotContains(t, c.log.String(), guarded.Password)
 }
 
 func TestSlots(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -50,7 +49,7 @@ func Each(t *testing.T, test func(t *testing.T, peer Peer)) {
 // EachWithAdmin is Each with peers that have an administrator and refuse wrong passwords. The URLs of their databases
 // contain the administrator's name and password.
 func EachWithAdmin(t *testing.T, test func(t *testing.T, peer Peer)) {
-	t.Run("PouchDB Server", func(t *testing.T) { test(t, StartWithAdmin(t, "someone", "s3cret-word")) })
+	t.Run("PouchDB Server", func(t *testing.T) { test(t, SharedWithAdmin(t)) })
 	t.Run("CouchDB", func(t *testing.T) { test(t, SharedCouchDB(t)) })
 }
 
@@ -70,7 +69,11 @@ func SharedCouchDB(t testing.TB) *CouchDB {
 }
 
 func openCouchDB() (*CouchDB, error) {
-	if named := os.Getenv(CouchDBVariable); named != "" {
+	named, err := environment(CouchDBVariable)
+	if err != nil {
+		return nil, err
+	}
+	if named != "" {
 		return namedCouchDB(named)
 	}
 	dir, err := os.MkdirTemp("", "couchdb-")
@@ -104,13 +107,6 @@ func ofProcess(server *servers.CouchDB) *CouchDB {
 
 // namedCouchDB parses the URL of a CouchDB and checks that the server answers.
 func namedCouchDB(named string) (*CouchDB, error) {
-	if filepath.IsAbs(named) {
-		contents, err := os.ReadFile(named)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", CouchDBVariable, err)
-		}
-		named = string(contents)
-	}
 	u, err := url.Parse(named)
 	if err != nil || u.User == nil || u.Host == "" {
 		return nil, fmt.Errorf("%s is not a URL with a name and a password", CouchDBVariable)

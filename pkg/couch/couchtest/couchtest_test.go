@@ -26,27 +26,28 @@ func TestStart(t *testing.T) {
 	t.Parallel()
 	var url string
 	t.Run("runs", func(t *testing.T) {
-		first, second := Start(t), Start(t)
-		require.NotEqual(t, first.URL, second.URL)
-		url = first.URL
-		db := first.DB(t, "Name")
-		require.NotEqual(t, db, first.DB(t, "Name"))
+		own, other := Start(t), Shared(t)
+		require.NotEqual(t, own.URL, other.URL)
+		url = own.URL
+		db := own.DB(t, "Name")
+		require.NotEqual(t, db, own.DB(t, "Name"))
 		status, body := get(t, db)
 		require.Equal(t, http.StatusOK, status)
 		require.Contains(t, body, `"doc_count":0`)
-		status, _ = get(t, strings.Replace(db, first.URL, second.URL, 1))
+		status, _ = get(t, strings.Replace(db, own.URL, other.URL, 1))
 		require.Equal(t, http.StatusNotFound, status)
 	})
 	_, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 	require.Error(t, err)
 }
 
-func TestStartWithAdmin(t *testing.T) {
+func TestSharedWithAdmin(t *testing.T) {
 	t.Parallel()
-	server := StartWithAdmin(t, "admin", "p@ss:word")
+	server := SharedWithAdmin(t)
+	require.NotEmpty(t, server.Password)
 	db := server.DB(t, "x")
-	for password, want := range map[string]int{"p@ss:word": http.StatusOK, "wrong": http.StatusUnauthorized} {
-		status, _ := get(t, As(db, "admin", password))
+	for password, want := range map[string]int{server.Password: http.StatusOK, "wrong": http.StatusUnauthorized} {
+		status, _ := get(t, As(db, server.Username, password))
 		require.Equal(t, want, status)
 	}
 }
@@ -54,30 +55,36 @@ func TestStartWithAdmin(t *testing.T) {
 func TestShared(t *testing.T) {
 	t.Parallel()
 	require.Same(t, Shared(t), Shared(t))
-	status, _ := get(t, Shared(t).URL)
-	require.Equal(t, http.StatusOK, status)
+	var db string
+	t.Run("makes a database", func(t *testing.T) {
+		db = Shared(t).DB(t, "x")
+		status, _ := get(t, db)
+		require.Equal(t, http.StatusOK, status)
+	})
+	status, _ := get(t, db)
+	require.Equal(t, http.StatusNotFound, status, "it ends with its test")
 }
 
-// TestPortTaken puts another server on the port, which must not be mistaken for the server.
-func TestPortTaken(t *testing.T) {
-	t.Parallel()
-	stranger := ReplayBytes(t, []byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"))
-	server := &Server{URL: stranger.URL}
-	require.ErrorIs(t, server.await("identity"), errPortTaken)
-
-	output := filepath.Join(t.TempDir(), "output.txt")
-	require.NoError(t, os.WriteFile(output, []byte("Error: Port 1 is already in use."), 0o600))
-	server = &Server{URL: "http://127.0.0.1:1", output: output}
-	require.ErrorIs(t, server.await("identity"), errPortTaken)
-}
-
-func TestNotInstalled(t *testing.T) {
-	root := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(root, "go.mod"), []byte("module x\n"), 0o600))
-	t.Chdir(root)
-	_, err := start(t.TempDir(), settings{})
-	require.ErrorContains(t, err, "make test")
-	require.ErrorContains(t, err, "npm ci")
+func TestNamedServers(t *testing.T) {
+	const both = "http://127.0.0.1:1\nhttp://adm:s3cret%2F@127.0.0.1:2\n"
+	file := filepath.Join(t.TempDir(), "urls")
+	require.NoError(t, os.WriteFile(file, []byte(both), 0o600))
+	for _, value := range []string{both, file} {
+		t.Setenv(PouchDBVariable, value)
+		server, err := openPouchDB(0, "", "")
+		require.NoError(t, err)
+		require.Equal(t, &Server{URL: "http://127.0.0.1:1"}, server)
+		server, err = openPouchDB(1, "", "")
+		require.NoError(t, err)
+		require.Equal(t, &Server{URL: "http://127.0.0.1:2", Username: "adm", Password: "s3cret/"}, server)
+	}
+	for value, want := range map[string]string{
+		file + "none": "no such file", "http://127.0.0.1:1": "1 lines", "http://127.0.0.1:1 http://127.0.0.1:2": "line 2 is not",
+	} {
+		t.Setenv(PouchDBVariable, value)
+		_, err := openPouchDB(1, "", "")
+		require.ErrorContains(t, err, want)
+	}
 }
 
 // TestLockFile checks that the lock file pins packages by hash, independent of their origin.

@@ -1,9 +1,9 @@
 // Package couchtest gives tests real peers that speak CouchDB's protocol.
 //
-// [Start] and [Shared] run PouchDB Server (the npm package pouchdb-server, pinned by the package.json
+// [Shared], [SharedWithAdmin] and [Start] run PouchDB Server (the npm package pouchdb-server, pinned by the package.json
 // and package-lock.json of this directory) on a free loopback port, with its in-memory adapter. Node.js
 // and an installed node_modules are needed: make test installs it, as does npm ci in this directory.
-// Without it a test fails, and says so.
+// Without it a test fails, and says so. Under make test all packages share two servers.
 //
 // [SharedCouchDB] is a CouchDB 3.5, for the tests of a machine that has one. [Each] and [EachWithAdmin] run a test
 // with either. [Proxy] passes requests on to either.
