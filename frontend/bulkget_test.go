@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/pkg/docjson"
 )
 
 func TestBulkGet(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	db := n.conflicted()
-	_, err := db.PutLocal(t.Context(), "_local/x", "", nil)
+	_, err := db.PutLocal(t.Context(), "_local/x", "", docjson.Body{})
 	require.NoError(t, err)
 	const (
 		a = `{"ok":{"_id":"doc","_rev":"2-a","v":"a","_deleted":true}}`

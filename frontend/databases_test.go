@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/replicator"
 )
@@ -50,11 +51,11 @@ func writeAs(t testing.TB, db *docstore.Database, opts docstore.WriteOptions, ed
 }
 
 // doc is the first revision of a document.
-func doc(id, body string) docstore.Edit { return docstore.Edit{ID: id, Body: []byte(body)} }
+func doc(id, body string) docstore.Edit { return docstore.Edit{ID: id, Body: docjson.Must(body)} }
 
 // leaf is a revision, with its path, that was made elsewhere.
 func leaf(id string, deleted bool, body string, pos int64, path ...string) docstore.Edit {
-	return docstore.Edit{ID: id, Pos: pos, Path: path, Deleted: deleted, Body: []byte(body)}
+	return docstore.Edit{ID: id, Pos: pos, Path: path, Deleted: deleted, Body: docjson.Must(body)}
 }
 
 func TestDatabase(t *testing.T) {

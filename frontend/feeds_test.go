@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/testkit"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -224,7 +225,7 @@ func TestContinuous(t *testing.T) {
 		rev := current(t, db, "first")
 		for i := range 5 {
 			time.Sleep(time.Second)
-			rev = write(t, db, docstore.Edit{ID: "first", Rev: rev, Body: fmt.Appendf(nil, `{"n":%d}`, i)})[0]
+			rev = write(t, db, docstore.Edit{ID: "first", Rev: rev, Body: docjson.Must(fmt.Appendf(nil, `{"n":%d}`, i))})[0]
 			require.Contains(t, f.line(), fmt.Sprintf(`"n":%d}`, i))
 		}
 		write(t, db, docstore.Edit{ID: "first", Rev: rev, Deleted: true}, doc("second", `{}`))

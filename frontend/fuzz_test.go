@@ -14,6 +14,7 @@ import (
 
 	"settee/frontend"
 	"settee/internal/costtest"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 )
 
@@ -115,7 +116,7 @@ func fuzzedHandler(t *testing.T) *frontend.Handler {
 	require.NoError(t, err)
 	upload, err := database.Upload(t.Context(), "doc", strings.NewReader("hello"), docstore.UploadOptions{})
 	require.NoError(t, err)
-	write(t, database, docstore.Edit{ID: "doc", Body: []byte(`{"a":1}`), Attachments: []docstore.EditAttachment{{Name: "a", Upload: upload}}})
+	write(t, database, docstore.Edit{ID: "doc", Body: docjson.Must(`{"a":1}`), Attachments: []docstore.EditAttachment{{Name: "a", Upload: upload}}})
 	h := frontend.New(frontend.Options{Documents: docs, Accounts: only, Config: live, Log: zerolog.New(io.Discard)})
 	h.Drain()
 	return h

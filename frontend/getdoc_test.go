@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 )
 
@@ -149,7 +150,7 @@ func TestDocumentThatTheClientHas(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	db := n.conflicted()
-	_, err := db.PutLocal(t.Context(), "_local/x", "", []byte(`{"a":1}`))
+	_, err := db.PutLocal(t.Context(), "_local/x", "", docjson.Must(`{"a":1}`))
 	require.NoError(t, err)
 	local := n.get("/db/_local/x").header.Get("ETag")
 	for header, target := range map[string]string{
@@ -168,7 +169,7 @@ func TestDocumentThatTheClientHas(t *testing.T) {
 		require.Equal(t, http.StatusOK, n.do(http.MethodGet, target, "", "If-None-Match", `"3-c"`).status)
 	}
 	// Local documents may have another content with the same revision.
-	_, err = db.PutLocal(t.Context(), "_local/x", "", []byte(`{"a":2}`))
+	_, err = db.PutLocal(t.Context(), "_local/x", "", docjson.Must(`{"a":2}`))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, n.do(http.MethodGet, "/db/_local/x", "", "If-None-Match", local).status)
 }
@@ -177,7 +178,7 @@ func TestGetLocalDocument(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	db := n.conflicted()
-	_, err := db.PutLocal(t.Context(), "_local/a/b", "0-6", []byte(`{"a":1}`))
+	_, err := db.PutLocal(t.Context(), "_local/a/b", "0-6", docjson.Must(`{"a":1}`))
 	require.NoError(t, err)
 	for target, want := range map[string]string{
 		"/db/_local%2Fa%2Fb":                `{"_id":"_local/a/b","_rev":"0-7","a":1}`,

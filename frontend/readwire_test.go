@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 )
 
@@ -55,7 +56,7 @@ func (n *node) wireDatabase(gzipped string) *docstore.Database {
 	n.replicated(db, "_design/f", `{"filters":{"t":"function(doc,req){ return doc.v == req.query.v; }","boom":"function(doc){ throw({forbidden:\"no\"}) }"},
 		"views":{"v":{"map":"function(doc){ if(doc.v) emit(doc._id) }"}}}`, false, []string{"b8f6007542264494595a0f73da8b9cf3"})
 	n.replicated(db, "prev", `{}`, false, []string{first})
-	_, err := db.PutLocal(n.Context(), "_local/0123abcd", "", []byte(`{"session_id":"s2"}`))
+	_, err := db.PutLocal(n.Context(), "_local/0123abcd", "", docjson.Must(`{"session_id":"s2"}`))
 	require.NoError(n, err)
 	return db
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/replicator"
 )
@@ -154,7 +155,7 @@ func TestJobOfADocument(t *testing.T) {
 	require.NoError(t, err)
 	db, err := n.docs.Create(t.Context(), database)
 	require.NoError(t, err)
-	_, err = db.Put(t.Context(), docstore.Edit{ID: doc, Body: []byte(definition(`"user_ctx": {"name": "bob"}`))})
+	_, err = db.Put(t.Context(), docstore.Edit{ID: doc, Body: docjson.Must(definition(`"user_ctx": {"name": "bob"}`))})
 	require.NoError(t, err)
 	id := replicator.PersistentJobID(db.Instance(), doc)
 	escaped := strings.ReplaceAll(url.PathEscape(id), "+", "%2B")

@@ -317,7 +317,7 @@ func TestCopyDocument(t *testing.T) {
 func TestRefusedByAHook(t *testing.T) {
 	t.Parallel()
 	hooks := docstore.Hooks{Before: func(_ kv.Transaction, _ *docstore.Database, change *docstore.Change) (any, error) {
-		if strings.Contains(string(change.Body), "bad") || strings.Contains(string(change.Body), "unauth") {
+		if strings.Contains(string(change.Body.Bytes()), "bad") || strings.Contains(string(change.Body.Bytes()), "unauth") {
 			return nil, &replicator.ParseError{Field: "bad", Reason: "bad document"}
 		}
 		return nil, nil

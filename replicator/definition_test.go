@@ -13,7 +13,7 @@ func TestDefinition(t *testing.T) {
 	t.Parallel()
 	parse := func(text string) *replicator.Replication {
 		t.Helper()
-		doc, err := replicator.ParseBody("a", false, []byte(text), replicator.ParseOptions{})
+		doc, err := replicator.ParseText("a", []byte(text), replicator.ParseOptions{})
 		require.NoError(t, err)
 		return doc.Replication
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"settee/pkg/docjson"
 )
 
 // IsReplicatorDatabase reports whether the documents of a database with this name ask for replications.
@@ -52,27 +54,33 @@ func (s DocumentState) Terminal() bool {
 	return s == DocumentCompleted || s == DocumentFailed
 }
 
-// ParseBody parses a document of a replicator database, whose id and deletion the store keeps apart
-// from its text. Its errors are of type *ParseError; [ParseError.Forbidden] is the body of the
-// response that refuses a write.
+// ParseBody parses a document of a replicator database. Its errors are of type *ParseError;
+// [ParseError.Forbidden] is the body of the response that refuses a write.
 //
 // Unknown fields are ignored, because users keep data of their own in such documents. So are the
 // fields that name a replication to cancel. `cancel` must not be true: a document is cancelled by
-// deleting it. The text of a document that is deleted, or for which [IgnoredID] is true, may be
+// deleting it. The body of a document that is deleted, or for which [IgnoredID] is true, may be
 // anything. A failed document need not be valid, so that the fault can be seen in it.
-func ParseBody(id string, deleted bool, body []byte, options ParseOptions) (*Document, error) {
+func ParseBody(id string, deleted bool, body docjson.Body, options ParseOptions) (*Document, error) {
 	d := &Document{ID: id, Deleted: deleted}
 	if deleted || IgnoredID(id) {
 		return d, nil
 	}
-	f, err := readFields(body, notDocument)
+	return d.read(newFields(body.Values()), options)
+}
+
+// ParseText is [ParseBody] for a text that was not checked and may have other members of a document, such as _id. It
+// ignores these.
+func ParseText(id string, text []byte, options ParseOptions) (*Document, error) {
+	d := &Document{ID: id}
+	if IgnoredID(id) {
+		return d, nil
+	}
+	f, err := readFields(text, notDocument)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.read(f, options); err != nil {
-		return nil, err
-	}
-	return d, nil
+	return d.read(f, options)
 }
 
 const notDocument = "Document must be a JSON object"
@@ -83,11 +91,11 @@ func IgnoredID(id string) bool {
 	return strings.HasPrefix(id, "_design/") || strings.HasPrefix(id, "_local/")
 }
 
-// read reads the state and the definition.
-func (d *Document) read(f *fields, options ParseOptions) error {
+// read reads the state and the definition, and returns d.
+func (d *Document) read(f *fields, options ParseOptions) (*Document, error) {
 	d.State = f.documentState()
 	if err := f.err(); err != nil {
-		return err
+		return nil, err
 	}
 	d.StateTime = f.stateTime()
 	d.StateReason = f.textIfAny(fieldReason)
@@ -102,10 +110,10 @@ func (d *Document) read(f *fields, options ParseOptions) error {
 		r = nil
 	}
 	if err != nil && d.State != DocumentFailed {
-		return err
+		return nil, err
 	}
 	d.Replication = r
-	return nil
+	return d, nil
 }
 
 func (f *fields) documentReplication(options ParseOptions) (*Replication, error) {
@@ -196,39 +204,36 @@ func (d *Document) Effect(current *Replication) Effect {
 	return KeepJob
 }
 
-// Draft is the text of a replication document that a user writes.
-type Draft struct{ object *objectText }
-
-// ReadDraft returns a draft of a JSON text. The error is a *ParseError.
-func ReadDraft(text []byte) (*Draft, error) {
-	object, err := splitObject(text)
-	if err != nil {
-		return nil, err
-	}
-	return &Draft{object}, nil
+// Draft is a replication document that a user writes.
+type Draft struct {
+	body   docjson.Body
+	object *objectText
 }
 
-// WithOwner returns the document as it is stored when user writes it: with `owner` set to
+// ReadDraft returns a draft with a body.
+func ReadDraft(body docjson.Body) *Draft { return &Draft{body, newObjectText(body.Bytes())} }
+
+// WithOwner returns the body as it is stored when user writes it: with `owner` set to
 // the user if it has none, and with every other byte as it was. nil means an anonymous user.
 // The error is a *ParseError if the document has another owner, and the user is no
 // administrator. Documents that IgnoredID tells have no owner.
-func (d *Draft) WithOwner(user *string, admin bool) ([]byte, error) {
+func (d *Draft) WithOwner(user *string, admin bool) (docjson.Body, error) {
 	f := d.object.fields("owner")
 	owner := f.owner()
 	if err := f.err(); err != nil {
-		return nil, err
+		return d.body, err
 	}
 	_, given := f.values["owner"]
 	switch {
 	case given && sameUser(owner, user):
-		return d.object.text, nil
+		return d.body, nil
 	case given && !admin:
 		// CouchDB's text.
-		return nil, &ParseError{Field: "owner", Reason: "Can't update replication documents from other users."}
+		return d.body, &ParseError{Field: "owner", Reason: "Can't update replication documents from other users."}
 	case owner != nil:
-		return d.object.text, nil
+		return d.body, nil
 	}
-	return d.object.edited([]edit{{"owner", encodeJSON(user)}}), nil
+	return docjson.Parse(d.object.edited([]edit{{"owner", encodeJSON(user)}}))
 }
 
 // CheckUserCtx returns a *ParseError if the `user_ctx` of the document is another user than the

@@ -25,6 +25,10 @@ type fields struct {
 	first  *firstError
 }
 
+func newFields(values map[string]json.RawMessage) *fields {
+	return &fields{values: values, first: &firstError{}}
+}
+
 type firstError struct {
 	err *ParseError
 }
@@ -38,7 +42,7 @@ func readFields(text []byte, notObject string) (*fields, error) {
 	if !jsontext.IsObject(text) {
 		return nil, &ParseError{Reason: notObject}
 	}
-	f := &fields{values: map[string]json.RawMessage{}, first: &firstError{}}
+	f := newFields(map[string]json.RawMessage{})
 	for m := range jsontext.Members(text) {
 		f.values[string(m.Key)] = text[m.Value:m.End:m.End]
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/docjson"
 	"settee/replicator"
 )
 
@@ -53,9 +54,7 @@ func TestCheckUserCtx(t *testing.T) {
 	t.Parallel()
 	ann := "ann"
 	check := func(doc string, user *string, roles ...string) error {
-		draft, err := replicator.ReadDraft([]byte(doc))
-		require.NoError(t, err)
-		return draft.CheckUserCtx(user, roles)
+		return replicator.ReadDraft(docjson.Must(doc)).CheckUserCtx(user, roles)
 	}
 	for doc, reason := range map[string]string{
 		`{}`:                          "",

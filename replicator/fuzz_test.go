@@ -46,7 +46,7 @@ func FuzzParse(f *testing.F) {
 		var request *replicator.Request
 		var err error
 		parseBound.Check(t, len(text), func() { request, err = replicator.ParseRequest(text, replicator.ParseOptions{}) })
-		parseBound.Check(t, len(text), func() { _, _ = replicator.ParseBody("x", false, text, replicator.ParseOptions{}) })
+		parseBound.Check(t, len(text), func() { _, _ = replicator.ParseText("x", text, replicator.ParseOptions{}) })
 		checkDocument(t, text)
 		if err == nil && request.Replication == nil {
 			require.True(t, request.Cancel && request.ID != "")

@@ -31,17 +31,22 @@ func splitObject(text []byte) (*objectText, error) {
 	if !jsontext.IsObject(text) {
 		return nil, &ParseError{Reason: notDocument}
 	}
+	return newObjectText(text), nil
+}
+
+// newObjectText is splitObject for a text that is known to be an object.
+func newObjectText(text []byte) *objectText {
 	o := &objectText{text: text, last: map[string]int{}}
 	for m := range jsontext.Members(text) {
 		o.last[string(m.Key)] = len(o.members)
 		o.members = append(o.members, m)
 	}
-	return o, nil
+	return o
 }
 
 // fields returns some of the members, for parsing.
 func (o *objectText) fields(names ...string) *fields {
-	f := &fields{values: map[string]json.RawMessage{}, first: &firstError{}}
+	f := newFields(map[string]json.RawMessage{})
 	for _, name := range names {
 		if i, there := o.last[name]; there {
 			f.values[name] = o.text[o.members[i].Value:o.members[i].End]

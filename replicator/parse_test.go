@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"settee/pkg/docjson"
 	"settee/pkg/sockopt"
 	"settee/replicator"
 
@@ -28,7 +29,10 @@ func parseDocument(text []byte, options replicator.ParseOptions) (*replicator.Do
 		Deleted bool   `json:"_deleted"`
 	}
 	_ = json.Unmarshal(text, &apart) // invalid text is the parser's to refuse
-	return replicator.ParseBody(apart.ID, apart.Deleted, text, options)
+	if apart.Deleted {
+		return replicator.ParseBody(apart.ID, true, docjson.Body{}, options)
+	}
+	return replicator.ParseText(apart.ID, text, options)
 }
 
 // wanted returns the replication that needs a job, or nil. It is nil for a nil document.

@@ -13,7 +13,7 @@ import (
 
 // parsed parses a document with the given members.
 func parsed(members string) (*replicator.Replication, error) {
-	doc, err := replicator.ParseBody("d", false, []byte(`{"source": "http://a.example/db", "target": "http://b.example/db", `+members+`}`), replicator.ParseOptions{})
+	doc, err := replicator.ParseText("d", []byte(`{"source": "http://a.example/db", "target": "http://b.example/db", `+members+`}`), replicator.ParseOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"settee/cmd/settee/internal/lifecycle"
 	"settee/pkg/config"
 	"settee/pkg/couch/couchtest"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -105,7 +106,7 @@ func serveDocuments(t *testing.T, sets ...string) *documents {
 func (p *documents) put(id, format string, args ...any) error {
 	db, err := p.docs.Database(p.Context(), "_replicator")
 	require.NoError(p, err)
-	_, err = db.Put(p.Context(), docstore.Edit{ID: id, Body: fmt.Appendf(nil, format, args...)})
+	_, err = db.Put(p.Context(), docstore.Edit{ID: id, Body: docjson.Must(fmt.Appendf(nil, format, args...))})
 	if errors.Is(err, docstore.ErrConflict) {
 		doc, err := db.Get(p.Context(), id, docstore.GetOptions{})
 		require.NoError(p, err)

@@ -15,6 +15,7 @@ import (
 	"settee/frontend/accounts"
 	"settee/pkg/config"
 	"settee/pkg/couch"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/outbound"
 	"settee/pkg/redact"
@@ -40,8 +41,8 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		endpoint, opened, outbound.TLSConfig{KeyPassword: secret}, outbound.PoolConfig{TLS: outbound.TLSConfig{KeyPassword: secret}},
 		outbound.TransportOptions{Proxy: "http://u:" + secret + "@h"},
 		fdbjobs.Job{ID: "j", Args: body}, fdbjobs.Spec{ID: "j", Args: body},
-		docstore.Edit{ID: "d", Body: body}, docstore.Document{ID: "d", Body: body}, docstore.LocalDocument{ID: "_local/d", Body: body},
-		docstore.Change{ID: "d", Body: body}, accounts.Write{ID: "d", Body: body, Before: body},
+		docstore.Edit{ID: "d", Body: docjson.Must(body)}, docjson.Must(body), docstore.Document{ID: "d", Body: body}, docstore.LocalDocument{ID: "_local/d", Body: body},
+		docstore.Change{ID: "d", Body: docjson.Must(body)}, accounts.Write{ID: "d", Body: docjson.Must(body), Before: body},
 	} {
 		var text bytes.Buffer
 		for _, shown := range []any{value, &value, []any{value}, map[string]any{"x": value}} {

@@ -16,6 +16,7 @@ import (
 
 	"settee/frontend/accounts"
 	"settee/frontend/internal/auth"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/faultkv"
 )
@@ -70,7 +71,7 @@ func TestRolesOfAdminsWithDocuments(t *testing.T) {
 	require.NoError(t, err)
 	doc, err := db.Get(t.Context(), accounts.IDPrefix+"root", docstore.GetOptions{})
 	require.NoError(t, err)
-	results, err := db.Write(t.Context(), []docstore.Edit{{ID: doc.ID, Pos: 1, Path: []string{"zz"}, Body: doc.Body}}, docstore.WriteOptions{Replicated: true})
+	results, err := db.Write(t.Context(), []docstore.Edit{{ID: doc.ID, Pos: 1, Path: []string{"zz"}, Body: docjson.Must(doc.Body)}}, docstore.WriteOptions{Replicated: true})
 	require.NoError(t, err)
 	require.NoError(t, results[0].Err)
 	n.is([]string{"root", "_admin"}, "root", "s3same")
@@ -100,10 +101,10 @@ func TestUsers(t *testing.T) {
 	db, err := n.docs.Database(t.Context(), accounts.Database)
 	require.NoError(t, err)
 	forged, err := n.Document(t.Context(), accounts.Write{
-		ID: "org.couchdb.user:eve", Admin: true, Body: []byte(`{"type":"user","name":"eve","roles":[],"password":"p"}`),
+		ID: "org.couchdb.user:eve", Admin: true, Body: docjson.Must(`{"type":"user","name":"eve","roles":[],"password":"p"}`),
 	})
 	require.NoError(t, err)
-	forged = []byte(strings.Replace(string(forged), `"roles":[]`, `"roles":["_admin","x"]`, 1))
+	forged = docjson.Must(strings.Replace(string(forged.Bytes()), `"roles":[]`, `"roles":["_admin","x"]`, 1))
 	_, err = db.Put(t.Context(), docstore.Edit{ID: "org.couchdb.user:eve", Body: forged})
 	require.NoError(t, err)
 	n.is([]string{"eve", "x"}, "eve", "p")
@@ -112,7 +113,7 @@ func TestUsers(t *testing.T) {
 	// them.
 	doc, err := db.Get(t.Context(), "org.couchdb.user:ann", docstore.GetOptions{})
 	require.NoError(t, err)
-	results, err := db.Write(t.Context(), []docstore.Edit{{ID: doc.ID, Pos: 2, Path: []string{"zz"}, Body: doc.Body}},
+	results, err := db.Write(t.Context(), []docstore.Edit{{ID: doc.ID, Pos: 2, Path: []string{"zz"}, Body: docjson.Must(doc.Body)}},
 		docstore.WriteOptions{Replicated: true})
 	require.NoError(t, err)
 	require.NoError(t, results[0].Err)

@@ -12,6 +12,7 @@ import (
 	"settee/frontend/internal/auth"
 	"settee/frontend/internal/networks"
 	"settee/pkg/config"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/jsontext"
 )
@@ -35,7 +36,7 @@ func refuse(format string, args ...any) error {
 type Write struct {
 	ID      string
 	Deleted bool
-	Body    []byte `json:"-"` // a JSON object
+	Body    docjson.Body `json:"-"`
 	// Before is the body of the revision that is replaced, nil if there is none. Conflict reports whether the write
 	// replaces another revision than it has to.
 	Before   []byte `json:"-"`
@@ -51,46 +52,35 @@ type Write struct {
 // Document returns the body to be stored for a write, with the password hashed. Design documents are not changed. The
 // error is a *DocumentError, docstore.ErrConflict, ErrBusy, ErrTooMany, or ctx's. As in CouchDB a weak password is refused
 // before a conflict, and everything else after it.
-func (a *Accounts) Document(ctx context.Context, w Write) ([]byte, error) {
+func (a *Accounts) Document(ctx context.Context, w Write) (docjson.Body, error) {
 	if strings.HasPrefix(w.ID, "_design/") {
 		return w.Body, nil // the caller allows only administrators to write these
 	}
 	if w.Deleted {
 		return w.Body, w.permitted()
 	}
-	members, err := parseDocument(w.Body)
-	if err != nil {
-		return nil, err
+	if name := repeated(w.Body.Bytes()); name != "" {
+		return w.Body, refuse("`%.100s` is there more than once", name)
 	}
+	members := w.Body.Values()
 	password, err := a.newPassword(members)
 	if err != nil {
-		return nil, err
+		return w.Body, err
 	}
 	if err := w.permitted(); err != nil {
-		return nil, err
+		return w.Body, err
 	}
 	if err := w.check(members); err != nil {
-		return nil, err
+		return w.Body, err
 	}
 	if password == nil {
 		return w.Body, nil
 	}
 	hash, err := a.hashOf(ctx, &w, *password)
 	if err != nil {
-		return nil, err
+		return w.Body, err
 	}
-	return hashedBody(w.Body, hash)
-}
-
-// parseDocument returns the members of a document.
-func parseDocument(body []byte) (members map[string]json.RawMessage, err error) {
-	if !jsontext.Valid(body) || json.Unmarshal(body, &members) != nil || members == nil {
-		return nil, refuse("the document must be a JSON object")
-	}
-	if name := repeated(body); name != "" {
-		return nil, refuse("`%.100s` is there more than once", name)
-	}
-	return members, nil
+	return hashedBody(w.Body.Bytes(), hash)
 }
 
 // newPassword returns the password that a document sets, or nil if it sets none.
@@ -239,7 +229,7 @@ func text(members map[string]json.RawMessage, name string) (string, bool) {
 }
 
 // hashedBody returns a body with a hash in place of the password. Other members are kept.
-func hashedBody(body []byte, hash auth.Hash) ([]byte, error) {
+func hashedBody(body []byte, hash auth.Hash) (docjson.Body, error) {
 	var out bytes.Buffer
 	comma := "{"
 	add := func(name string, value []byte) error {
@@ -260,7 +250,7 @@ func hashedBody(body []byte, hash auth.Hash) ([]byte, error) {
 			err = add(member.Name, value)
 		}
 		if err != nil {
-			return nil, err
+			return docjson.Body{}, err
 		}
 	}
 	for m := range jsontext.Members(body) {
@@ -268,9 +258,9 @@ func hashedBody(body []byte, hash auth.Hash) ([]byte, error) {
 			continue
 		}
 		if err := add(string(m.Key), body[m.Value:m.End]); err != nil {
-			return nil, err
+			return docjson.Body{}, err
 		}
 	}
 	out.WriteByte('}')
-	return out.Bytes(), nil
+	return docjson.Parse(out.Bytes())
 }

@@ -12,6 +12,7 @@ import (
 
 	"settee/frontend/accounts"
 	"settee/frontend/internal/auth"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 )
 
@@ -21,25 +22,25 @@ func TestDocumentIsHashed(t *testing.T) {
 	t.Parallel()
 	n := open(t, memory(t))
 	const members = `{"type":"user","name":"ann","roles":["b","a"],"n":1.50,"salt":"old","password":"pa\u0073s","iterations":1,"x":{"password":2}}`
-	body, err := n.Document(t.Context(), accounts.Write{ID: annID, Body: []byte(members), Admin: true})
+	body, err := n.Document(t.Context(), accounts.Write{ID: annID, Body: docjson.Must(members), Admin: true})
 	require.NoError(t, err)
-	assert.True(t, strings.HasSuffix(string(body), `,"type":"user","name":"ann","roles":["b","a"],"n":1.50,"x":{"password":2}}`), "%s", body)
+	assert.True(t, strings.HasSuffix(string(body.Bytes()), `,"type":"user","name":"ann","roles":["b","a"],"n":1.50,"x":{"password":2}}`), "%s", body)
 	var object map[string]json.RawMessage
-	require.NoError(t, json.Unmarshal(body, &object))
+	require.NoError(t, json.Unmarshal(body.Bytes(), &object))
 	hash, ok := auth.ParseUser(object)
 	require.True(t, ok)
 	assert.True(t, hash.Verify("pass"))
 	assert.Equal(t, 10, hash.Iterations)
-	assert.NotContains(t, string(body), "old")
+	assert.NotContains(t, string(body.Bytes()), "old")
 
 	// A document without a new password is not changed.
-	again, err := n.Document(t.Context(), accounts.Write{ID: annID, Body: body, Before: body, By: auth.User{Name: "ann"}})
+	again, err := n.Document(t.Context(), accounts.Write{ID: annID, Body: body, Before: body.Bytes(), By: auth.User{Name: "ann"}})
 	require.NoError(t, err)
-	assert.Equal(t, string(body), string(again))
-	design := []byte(`{"password":"x"}`)
+	assert.Equal(t, body.Bytes(), again.Bytes())
+	design := docjson.Must(`{"password":"x"}`)
 	again, err = n.Document(t.Context(), accounts.Write{ID: "_design/x", Body: design, Admin: true})
 	require.NoError(t, err)
-	assert.Equal(t, string(design), string(again))
+	assert.Equal(t, design, again)
 }
 
 func TestDocumentRules(t *testing.T) {
@@ -92,7 +93,7 @@ func TestDocumentRules(t *testing.T) {
 		{nobody, annID, `{"type":"user","name":"ann","roles":["_admin"]}`, "", "Only _admin may set roles"},
 		{nobody, accounts.IDPrefix, `{"type":"user","name":"","roles":[]}`, "", "doc.name is required"},
 	} {
-		w := accounts.Write{ID: test.id, Body: []byte(test.body), By: test.by, Admin: test.by.IsAdmin(), Member: true}
+		w := accounts.Write{ID: test.id, Body: docjson.Must(test.body), By: test.by, Admin: test.by.IsAdmin(), Member: true}
 		if test.before != "" {
 			w.Before = []byte(test.before)
 		}
@@ -116,12 +117,12 @@ func requireRefused(t *testing.T, err error, reason, what string) {
 func TestDocumentsOfStrangers(t *testing.T) {
 	t.Parallel()
 	n := open(t, memory(t))
-	plain := []byte(`{"type":"user","name":"ann","roles":[]}`)
+	plain := docjson.Must(`{"type":"user","name":"ann","roles":[]}`)
 	for _, by := range []auth.User{{}, {Name: "ann"}} {
 		_, err := n.Document(t.Context(), accounts.Write{ID: annID, Body: plain, By: by})
 		requireRefused(t, err, "Only administrators may create users.", by.Name)
 	}
-	_, err := n.Document(t.Context(), accounts.Write{ID: annID, Body: plain, Before: plain, By: auth.User{Name: "ann"}})
+	_, err := n.Document(t.Context(), accounts.Write{ID: annID, Body: plain, Before: plain.Bytes(), By: auth.User{Name: "ann"}})
 	require.NoError(t, err)
 }
 
@@ -139,7 +140,7 @@ func TestDeletedDocuments(t *testing.T) {
 		{"", "{}", "Only admins may delete other user docs.", false},
 		{"", "", "Only admins may delete other user docs.", false},
 	} {
-		w := accounts.Write{ID: annID, Deleted: true, Body: []byte("{}"), By: auth.User{Name: test.by}, Admin: test.admin, Member: true}
+		w := accounts.Write{ID: annID, Deleted: true, Body: docjson.Must("{}"), By: auth.User{Name: test.by}, Admin: test.admin, Member: true}
 		if test.before != "" {
 			w.Before = []byte(test.before)
 		}
@@ -153,7 +154,7 @@ func TestOrderOfRefusals(t *testing.T) {
 	t.Parallel()
 	n := open(t, memory(t), `chttpd_auth/password_regexp=["[0-9]"]`)
 	write := func(members string) error {
-		_, err := n.Document(t.Context(), accounts.Write{ID: annID, Body: []byte(members), Member: true, Conflict: true})
+		_, err := n.Document(t.Context(), accounts.Write{ID: annID, Body: docjson.Must(members), Member: true, Conflict: true})
 		return err
 	}
 	weak := new(accounts.DocumentError)
@@ -173,7 +174,7 @@ func TestManyNewPasswords(t *testing.T) {
 		giveBack := n.Occupy()
 		var waiting sync.WaitGroup
 		write := func(w accounts.Write) <-chan error {
-			w.ID, w.Body, w.Member = annID, []byte(`{"type":"user","name":"ann","roles":[],"password":"new"}`), true
+			w.ID, w.Body, w.Member = annID, docjson.Must(`{"type":"user","name":"ann","roles":[],"password":"new"}`), true
 			ended := make(chan error, 1)
 			waiting.Go(func() {
 				_, err := n.Document(t.Context(), w)

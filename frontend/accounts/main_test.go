@@ -12,6 +12,7 @@ import (
 	"settee/frontend/accounts"
 	"settee/internal/testkit"
 	"settee/pkg/config"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/kvtest"
@@ -74,10 +75,10 @@ func (n *node) write(rev docstore.Rev, name string, members map[string]any) docs
 	for key, value := range members {
 		all[key] = value
 	}
-	body, err := json.Marshal(all)
+	text, err := json.Marshal(all)
 	require.NoError(n, err)
 	id := accounts.IDPrefix + name
-	body, err = n.Document(n.Context(), accounts.Write{ID: id, Body: body, Admin: true})
+	body, err := n.Document(n.Context(), accounts.Write{ID: id, Body: docjson.Must(text), Admin: true})
 	require.NoError(n, err)
 	rev, err = db.Put(n.Context(), docstore.Edit{ID: id, Rev: rev, Body: body})
 	require.NoError(n, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend/accounts"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
@@ -152,7 +153,7 @@ func TestConflictsUseNoOneTimePassword(t *testing.T) {
 		require.NoError(t, err)
 		doc, err := users.Get(t.Context(), "org.couchdb.user:ann", docstore.GetOptions{})
 		require.NoError(t, err)
-		results, err := users.Write(t.Context(), []docstore.Edit{{ID: doc.ID, Pos: 1, Path: []string{"zz"}, Body: doc.Body}},
+		results, err := users.Write(t.Context(), []docstore.Edit{{ID: doc.ID, Pos: 1, Path: []string{"zz"}, Body: docjson.Must(doc.Body)}},
 			docstore.WriteOptions{Replicated: true})
 		require.NoError(t, err)
 		require.NoError(t, results[0].Err)

@@ -19,6 +19,7 @@ import (
 	"settee/frontend/accounts"
 	"settee/frontend/internal/auth"
 	"settee/pkg/config"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/faultkv"
 )
@@ -172,7 +173,7 @@ func TestRenewedDocumentsKeepAttachments(t *testing.T) {
 		doc, _ := n.document("ann")
 		upload, err := db.Upload(t.Context(), doc.ID, strings.NewReader("a picture"), docstore.UploadOptions{})
 		require.NoError(t, err)
-		_, err = db.Put(t.Context(), docstore.Edit{ID: doc.ID, Rev: rev, Body: doc.Body,
+		_, err = db.Put(t.Context(), docstore.Edit{ID: doc.ID, Rev: rev, Body: docjson.Must(doc.Body),
 			Attachments: []docstore.EditAttachment{{Name: "picture", Type: "text/plain", Upload: upload}}})
 		require.NoError(t, err)
 		n.renewing()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -76,7 +77,7 @@ func BenchmarkWrite(b *testing.B) {
 				write := func() (int, error) {
 					edits := make([]docstore.Edit, bulk)
 					for i := range edits {
-						edits[i] = docstore.Edit{ID: fmt.Sprintf("%012d", numbers.Add(1)), Body: body}
+						edits[i] = docstore.Edit{ID: fmt.Sprintf("%012d", numbers.Add(1)), Body: docjson.Must(body)}
 					}
 					results, err := docs.Write(b.Context(), edits, docstore.WriteOptions{})
 					if err == nil {
@@ -137,14 +138,14 @@ func BenchmarkChanges(b *testing.B) {
 	db, docs := openDisk(b)
 	edits := make([]docstore.Edit, rows)
 	for i := range edits {
-		edits[i] = docstore.Edit{ID: fmt.Sprintf("%012d", i), Body: large(100)}
+		edits[i] = docstore.Edit{ID: fmt.Sprintf("%012d", i), Body: docjson.Must(large(100))}
 	}
 	_, err := docs.Write(b.Context(), edits, docstore.WriteOptions{})
 	require.NoError(b, err)
 	for page := range slices.Chunk(edits, 1000) {
 		require.NoError(b, db.Transact(b.Context(), func(tx kv.Transaction) error {
 			for _, edit := range page {
-				tx.Set([]byte("plain/"+edit.ID), edit.Body)
+				tx.Set([]byte("plain/"+edit.ID), edit.Body.Bytes())
 			}
 			return nil
 		}))

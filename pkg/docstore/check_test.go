@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -29,7 +30,7 @@ func TestCheck(t *testing.T) {
 
 		got := map[int]seen{}
 		check := func(edit int, c *docstore.Change, designs []docstore.Design) error {
-			s := seen{ID: c.ID, Body: string(c.Body)}
+			s := seen{ID: c.ID, Body: string(c.Body.Bytes())}
 			if c.Parent != (docstore.Rev{}) {
 				s.Parent = c.Parent.String()
 			}
@@ -37,14 +38,14 @@ func TestCheck(t *testing.T) {
 				s.Designs = append(s.Designs, design.ID+" "+design.Rev.String())
 			}
 			got[edit] = s
-			if string(c.Body) == `{"bad":true}` {
+			if string(c.Body.Bytes()) == `{"bad":true}` {
 				return errRefused
 			}
 			return nil
 		}
 		designs := []string{"_design/d " + d, "_design/e " + e}
 		results := b.write(t, []docstore.Edit{
-			{ID: "a", Rev: parse(t, a), Body: []byte(`{"n":1}`)}, {ID: "a"}, {ID: "b", Body: []byte(`{"bad":true}`)}, {ID: "c"},
+			{ID: "a", Rev: parse(t, a), Body: docjson.Must(`{"n":1}`)}, {ID: "a"}, {ID: "b", Body: docjson.Must(`{"bad":true}`)}, {ID: "c"},
 		}, docstore.WriteOptions{Check: check})
 		require.NoError(t, results[0].Err)
 		require.ErrorIs(t, results[1].Err, docstore.ErrConflict)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/testkit"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/check"
@@ -44,7 +45,7 @@ func TestCheckNamesFaults(t *testing.T) {
 	content := noise(docstore.ChunkSize + 7)
 	rev := b.attach(t, "a", "", map[string]*docstore.Upload{"a": b.upload(t, "a", content)})
 	b.upload(t, "pending", noise(10))
-	_, err := b.db.PutLocal(ctx, "_local/x", "", []byte(`{"x":"`+strings.Repeat("x", docstore.ChunkSize)+`"}`))
+	_, err := b.db.PutLocal(ctx, "_local/x", "", docjson.Must(`{"x":"`+strings.Repeat("x", docstore.ChunkSize)+`"}`))
 	require.NoError(t, err)
 	require.NoError(t, b.db.SetRevsLimit(ctx, 10))
 	require.NoError(t, b.db.SetSecurity(ctx, []byte(`{"admins":{}}`)))

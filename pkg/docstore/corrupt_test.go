@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -22,7 +23,7 @@ func TestCorrupt(t *testing.T) {
 	b.put(t, "d", "", `{}`)
 	b.merge(t, "d", "2-x y")
 	b.attach(t, "a", "", map[string]*docstore.Upload{"a": b.upload(t, "a", noise(10))})
-	_, err := b.db.PutLocal(ctx, "_local/x", "", nil)
+	_, err := b.db.PutLocal(ctx, "_local/x", "", docjson.Body{})
 	require.NoError(t, err)
 	require.NoError(t, b.db.SetRevsLimit(ctx, 10))
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"settee/pkg/jsontext"
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
@@ -384,7 +385,7 @@ func (db *Database) SetSecurity(ctx context.Context, object json.RawMessage) err
 	if len(object) > MaxSecuritySize {
 		return fmt.Errorf("%w: a security object of %d bytes; the most is %d", ErrTooLarge, len(object), MaxSecuritySize)
 	}
-	if err := checkObject(object, func(string) error { return nil }); err != nil {
+	if err := jsontext.CheckObject(object, jsontext.PairedSurrogates); err != nil {
 		return fmt.Errorf("%w security object: %w", ErrInvalid, err)
 	}
 	return db.configure(ctx, db.keys.security, object)

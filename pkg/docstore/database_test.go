@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -144,7 +145,7 @@ func TestDeletedDatabase(t *testing.T) {
 			"OpenRevs":       func() error { return first(old.OpenRevs(ctx, "1", docstore.OpenRevsOptions{})) },
 			"RevsDiff":       func() error { _, err := old.RevsDiff(ctx, []docstore.RevsQuery{{ID: "1"}}); return err },
 			"GetLocal":       func() error { _, err := old.GetLocal(ctx, "_local/1"); return err },
-			"PutLocal":       func() error { _, err := old.PutLocal(ctx, "_local/1", "", nil); return err },
+			"PutLocal":       func() error { _, err := old.PutLocal(ctx, "_local/1", "", docjson.Body{}); return err },
 			"DeleteLocal":    func() error { return old.DeleteLocal(ctx, "_local/1") },
 			"Security":       func() error { _, err := old.Security(ctx); return err },
 			"SetSecurity":    func() error { return old.SetSecurity(ctx, json.RawMessage(`{}`)) },
@@ -255,14 +256,14 @@ func TestLocal(t *testing.T) {
 		require.ErrorIs(t, err, docstore.ErrNotFound)
 		for _, test := range []struct{ rev, want string }{{"", "0-1"}, {"0-1", "0-2"}, {"", "0-1"}, {"0-41", "0-42"}} {
 			body := large(100 + 50_000*len(test.want))
-			rev, err := b.db.PutLocal(ctx, "_local/x", test.rev, body)
+			rev, err := b.db.PutLocal(ctx, "_local/x", test.rev, docjson.Must(body))
 			require.NoError(t, err)
 			assert.Equal(t, test.want, rev)
 			doc, err := b.db.GetLocal(ctx, "_local/x")
 			require.NoError(t, err)
 			assert.Equal(t, &docstore.LocalDocument{ID: "_local/x", Rev: test.want, Body: body}, doc)
 		}
-		_, err = b.db.PutLocal(ctx, "_local/x", "0-1", nil)
+		_, err = b.db.PutLocal(ctx, "_local/x", "0-1", docjson.Body{})
 		require.NoError(t, err)
 		doc, err := b.db.GetLocal(ctx, "_local/x")
 		require.NoError(t, err)
@@ -273,21 +274,19 @@ func TestLocal(t *testing.T) {
 		require.ErrorIs(t, err, docstore.ErrNotFound)
 
 		for _, rev := range []string{"1-a", "0-", "0-x", "0--1", "x"} {
-			_, err = b.db.PutLocal(ctx, "_local/x", rev, nil)
+			_, err = b.db.PutLocal(ctx, "_local/x", rev, docjson.Body{})
 			require.ErrorIs(t, err, docstore.ErrRevision, rev)
 		}
 		for _, id := range []string{"x", "_local/", "_local", "_local/\xff", "_local/" + strings.Repeat("x", docstore.MaxIDSize)} {
-			_, err = b.db.PutLocal(ctx, id, "", nil)
+			_, err = b.db.PutLocal(ctx, id, "", docjson.Body{})
 			require.ErrorIs(t, err, docstore.ErrDocumentID, id)
 			_, err = b.db.GetLocal(ctx, id)
 			require.ErrorIs(t, err, docstore.ErrDocumentID, id)
 			require.ErrorIs(t, b.db.DeleteLocal(ctx, id), docstore.ErrDocumentID, id)
 		}
-		_, err = b.db.PutLocal(ctx, "_local/x", "", []byte(`{"_a":1}`))
-		require.ErrorIs(t, err, docstore.ErrDocument)
-		_, err = b.db.PutLocal(ctx, "_local/x", "", large(docstore.MaxDocumentSize+1))
+		_, err = b.db.PutLocal(ctx, "_local/x", "", docjson.Must(large(docstore.MaxDocumentSize+1)))
 		require.ErrorIs(t, err, docstore.ErrTooLarge)
-		_, err = b.db.PutLocal(ctx, "_local/_x", "", large(docstore.MaxDocumentSize))
+		_, err = b.db.PutLocal(ctx, "_local/_x", "", docjson.Must(large(docstore.MaxDocumentSize)))
 		require.NoError(t, err)
 		assert.Equal(t, docstore.Sequence{}, b.info(t).UpdateSeq) // none of it is in the feed
 		assert.Empty(t, b.allDocs(t, docstore.AllDocsOptions{}))

@@ -40,7 +40,7 @@ func (w *writer) check(d *docWrite, p *prepared, l *leaf) error {
 	if w.opts.Check == nil {
 		return nil
 	}
-	change := d.change(l, p.body, d.tree.Winner())
+	change := d.change(l, p.Body, d.tree.Winner())
 	change.Parent = p.Rev
 	if w.opts.Replicated {
 		if parent := replaced(d.tree, l); parent != nil {

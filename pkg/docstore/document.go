@@ -15,7 +15,7 @@ type Document struct {
 	ID      string
 	Rev     Rev
 	Deleted bool
-	// Body is the JSON object as it was written. It has only members that [BodyMember] allows. It is nil if it is larger
+	// Body is the JSON object as it was written. It is nil if it is larger
 	// than the options of the read allow; then [Database.ReadBody] reads it.
 	Body []byte `json:"-"`
 	// Size is the size of the body in bytes.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -257,7 +258,7 @@ func TestOpenLargeRevs(t *testing.T) {
 		b := newBundle(t, db, docstore.Options{})
 		for _, path := range []string{"2-a", "2-b", "2-c"} {
 			edit := replicated(t, "d", path)
-			edit.Body = large(docstore.BodiesAtOnce * 2 / 3)
+			edit.Body = docjson.Must(large(docstore.BodiesAtOnce * 2 / 3))
 			results := b.write(t, []docstore.Edit{edit}, docstore.WriteOptions{Replicated: true})
 			require.NoError(t, results[0].Err)
 		}
@@ -315,7 +316,7 @@ func TestEmptyRevisionIDs(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, diffs)
 
-		next, err := b.db.Put(t.Context(), docstore.Edit{ID: "d", Rev: first, Body: []byte(`{"v":2}`)})
+		next, err := b.db.Put(t.Context(), docstore.Edit{ID: "d", Rev: first, Body: docjson.Must(`{"v":2}`)})
 		require.NoError(t, err)
 		require.Equal(t, []string{next.ID, ""}, b.get(t, "d", docstore.GetOptions{Rev: next}).Path)
 		edits := []docstore.Edit{{ID: "d", Pos: 4, Path: []string{"", "", next.ID, ""}}}

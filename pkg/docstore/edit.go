@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"settee/pkg/docjson"
 )
 
 // Edit is a revision to write.
@@ -21,9 +23,7 @@ type Edit struct {
 	Pos  int64
 
 	Deleted bool
-	// Body is a JSON object, which is kept byte for byte, with the members that [BodyMember] allows. nil means {}. It must
-	// not change until the write returns.
-	Body []byte `json:"-"`
+	Body    docjson.Body `json:"-"`
 	// Attachments are all attachments of the revision, in the order in which it shows them.
 	Attachments []EditAttachment
 }
@@ -100,22 +100,15 @@ func (e *Edit) check(db *Database, opts WriteOptions) error {
 	if err := e.checkRevisions(opts); err != nil {
 		return err
 	}
-	if err := checkContent(e.Body); err != nil {
+	if err := checkSize(e.Body); err != nil {
 		return err
 	}
 	return e.checkAttachments(db)
 }
 
-// checkContent checks the body of a document. nil means that it is valid.
-func checkContent(body []byte) error {
-	if len(body) > MaxDocumentSize {
-		return fmt.Errorf("%w: a document of %d bytes; the most is %d", ErrTooLarge, len(body), MaxDocumentSize)
-	}
-	if body == nil {
-		return nil
-	}
-	if err := checkBody(body); err != nil {
-		return fmt.Errorf("%w: %w", ErrDocument, err)
+func checkSize(body docjson.Body) error {
+	if n := body.Len(); n > MaxDocumentSize {
+		return fmt.Errorf("%w: a document of %d bytes; the most is %d", ErrTooLarge, n, MaxDocumentSize)
 	}
 	return nil
 }

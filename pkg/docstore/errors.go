@@ -1,6 +1,10 @@
 package docstore
 
-import "errors"
+import (
+	"errors"
+
+	"settee/pkg/docjson"
+)
 
 // The errors that callers decide on. An error of one document is wrapped in a [DocumentError], which has the document's
 // id.
@@ -29,8 +33,8 @@ var (
 	ErrDocumentID = errors.New("illegal document id")
 	// ErrRevision: a revision does not have the form N-id.
 	ErrRevision = errors.New("invalid rev format")
-	// ErrDocument: a document's body is not a JSON object, or has a member that is not allowed ([BodyMember]).
-	ErrDocument = errors.New("invalid document")
+	// ErrDocument: an attachment of a document is not valid. It is also the error of [docjson.Parse].
+	ErrDocument = docjson.ErrInvalid
 	// ErrMissingStub: the revision that is replaced does not have the attachment that a stub names ([MissingStubError]),
 	// or the upload was removed.
 	ErrMissingStub = errors.New("invalid attachment stub")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/memkv"
 )
@@ -25,9 +26,9 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	rev, err := pets.Put(ctx, docstore.Edit{ID: "rex", Body: []byte(`{"kind":"dog"}`)})
+	rev, err := pets.Put(ctx, docstore.Edit{ID: "rex", Body: docjson.Must(`{"kind":"dog"}`)})
 	fmt.Println(rev.Pos, err)
-	_, err = pets.Put(ctx, docstore.Edit{ID: "rex", Body: []byte(`{"kind":"cat"}`)})
+	_, err = pets.Put(ctx, docstore.Edit{ID: "rex", Body: docjson.Must(`{"kind":"cat"}`)})
 	fmt.Println(err)
 	rev, err = pets.Put(ctx, docstore.Edit{ID: "rex", Rev: rev, Deleted: true})
 	fmt.Println(rev.Pos, err)

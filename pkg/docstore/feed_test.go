@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/testkit"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -38,7 +39,7 @@ func TestWaitChange(t *testing.T) {
 		tickers, waiting := b.store.Waiting()
 		assert.Equal(t, 1, tickers)
 		assert.Equal(t, len(feeds), waiting)
-		_, err := b.db.PutLocal(t.Context(), "_local/x", "", nil)
+		_, err := b.db.PutLocal(t.Context(), "_local/x", "", docjson.Body{})
 		require.NoError(t, err)
 		synctest.Wait()
 		_, waiting = b.store.Waiting()
@@ -155,7 +156,7 @@ func TestFollow(t *testing.T) {
 				rev := docstore.Rev{}
 				for i := range rounds {
 					var err error
-					rev, err = b.db.Put(t.Context(), docstore.Edit{ID: fmt.Sprint("d", w), Rev: rev, Body: fmt.Appendf(nil, `{"n":%d}`, i)})
+					rev, err = b.db.Put(t.Context(), docstore.Edit{ID: fmt.Sprint("d", w), Rev: rev, Body: docjson.Must(fmt.Appendf(nil, `{"n":%d}`, i))})
 					assert.NoError(t, err)
 				}
 			})

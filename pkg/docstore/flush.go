@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"settee/pkg/docjson"
 	"settee/pkg/docstore/internal/revtree"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
@@ -81,7 +82,7 @@ func (w *writer) flushLeaves(d *docWrite) (changed differences) {
 		changed = differences{true, true}
 		rev := Rev(l.Rev())
 		rows.SetChunks(w.tx, keys.leaf(d.id, rev, l.Deleted), packLeaf(l))
-		rows.SetChunks(w.tx, keys.body(d.id, rev), w.db.sealBody(d.bodies[l.Rev()], place{d.id, rev}))
+		rows.SetChunks(w.tx, keys.body(d.id, rev), w.db.sealBody(d.bodies[l.Rev()].Bytes(), place{d.id, rev}))
 	}
 	return changed
 }
@@ -235,9 +236,11 @@ func (w *writer) after(d *docWrite) error {
 		if err != nil {
 			return err
 		}
-		if body, err = w.db.openBody(stored, place{d.id, rev}); err != nil {
+		text, err := w.db.openBody(stored, place{d.id, rev})
+		if err != nil {
 			return inDocument(d.id, err)
 		}
+		body, _ = docjson.Parse(text) // damage is {} to the hook: it must not keep the winner from being replaced
 	}
 	change := d.change(now, body, before)
 	change.Draft = d.drafts[now.Rev()]
@@ -248,7 +251,7 @@ func (w *writer) after(d *docWrite) error {
 }
 
 // change returns what a hook gets for a leaf.
-func (d *docWrite) change(l *leaf, body []byte, winner *leaf) *Change {
+func (d *docWrite) change(l *leaf, body docjson.Body, winner *leaf) *Change {
 	c := &Change{
 		ID: d.id, Rev: Rev(l.Rev()), Deleted: l.Deleted, Body: body, Attachments: l.Value.attachments, Order: d.order,
 	}

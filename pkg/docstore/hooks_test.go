@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -27,7 +28,7 @@ func mirrored(name, id string) []byte {
 func (m *mirror) hooks() docstore.Hooks {
 	return docstore.Hooks{
 		Before: func(_ kv.Transaction, _ *docstore.Database, c *docstore.Change) (any, error) {
-			if string(c.Body) == `{"bad":true}` {
+			if string(c.Body.Bytes()) == `{"bad":true}` {
 				return nil, errRefused
 			}
 			return c.Rev, nil
@@ -42,7 +43,7 @@ func (m *mirror) hooks() docstore.Hooks {
 			if c.Deleted {
 				tx.Clear(mirrored(db.Name(), c.ID))
 			} else {
-				tx.Set(mirrored(db.Name(), c.ID), fmt.Appendf(nil, "%s %s was %s %v", c.Rev, c.Body, c.Winner, c.WinnerDeleted))
+				tx.Set(mirrored(db.Name(), c.ID), fmt.Appendf(nil, "%s %s was %s %v", c.Rev, c.Body.Bytes(), c.Winner, c.WinnerDeleted))
 			}
 			tx.SetVersionstampedKey(stamped(c.Order), []byte(c.ID))
 			return nil
@@ -81,7 +82,7 @@ func TestHooks(t *testing.T) {
 		m := &mirror{}
 		b := newBundle(t, enginetest.UnknownOnce(db), docstore.Options{Hooks: m.hooks()})
 		results := b.write(t, []docstore.Edit{
-			{ID: "a", Body: []byte(`{"n":1}`)}, {ID: "b", Body: []byte(`{"bad":true}`)}, {ID: "c"},
+			{ID: "a", Body: docjson.Must(`{"n":1}`)}, {ID: "b", Body: docjson.Must(`{"bad":true}`)}, {ID: "c"},
 		}, docstore.WriteOptions{})
 		require.NoError(t, results[0].Err)
 		require.ErrorIs(t, results[1].Err, errRefused)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"settee/pkg/docjson"
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 )
@@ -72,23 +73,20 @@ func (db *Database) openLocal(id string, value []byte) (*LocalDocument, error) {
 func localRev(n uint64) string { return "0-" + strconv.FormatUint(n, 10) }
 
 // PutLocal writes a local document and returns its revision: 0-1 if rev is empty, otherwise the one after rev. As in
-// CouchDB 3.5, rev is not compared with the stored revision. The errors are [ErrDocumentID], [ErrRevision],
-// [ErrTooLarge] and [ErrDocument].
-func (db *Database) PutLocal(ctx context.Context, id, rev string, body []byte) (string, error) {
+// CouchDB 3.5, rev is not compared with the stored revision. The errors are [ErrDocumentID], [ErrRevision] and
+// [ErrTooLarge].
+func (db *Database) PutLocal(ctx context.Context, id, rev string, body docjson.Body) (string, error) {
 	if err := checkLocalID(id); err != nil {
 		return "", err
 	}
 	n, err := nextLocalRev(rev)
 	if err == nil {
-		err = checkContent(body)
+		err = checkSize(body)
 	}
 	if err != nil {
 		return "", inDocument(id, err)
 	}
-	if body == nil {
-		body = emptyBody
-	}
-	value := joinLocal(n, db.sealBody(body, place{id: id}))
+	value := joinLocal(n, db.sealBody(body.Bytes(), place{id: id}))
 	space := db.keys.local.Sub(id)
 	err = db.store.kv.Transact(ctx, func(tx kv.Transaction) error {
 		if err := db.exists(tx).await(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/testkit"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/memkv"
 )
@@ -43,7 +44,7 @@ func TestLocalDocs(t *testing.T) {
 		if i%7 == 0 {
 			id += "\x00"
 		}
-		_, err := b.db.PutLocal(t.Context(), id, "0-3", []byte(body))
+		_, err := b.db.PutLocal(t.Context(), id, "0-3", docjson.Must(body))
 		require.NoError(t, err)
 		all = append(all, id)
 	}

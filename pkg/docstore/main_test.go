@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/check"
@@ -64,7 +65,11 @@ func (b *bundle) put(t *testing.T, id, rev, body string) string {
 
 func (b *bundle) tryPut(t *testing.T, id, rev, body string) (string, error) {
 	t.Helper()
-	got, err := b.db.Put(t.Context(), docstore.Edit{ID: id, Rev: parse(t, rev), Body: []byte(body)})
+	text, err := docjson.Parse([]byte(body))
+	if err != nil {
+		return "", err
+	}
+	got, err := b.db.Put(t.Context(), docstore.Edit{ID: id, Rev: parse(t, rev), Body: text})
 	return got.String(), err
 }
 
@@ -99,7 +104,7 @@ func replicated(t *testing.T, id, path string) docstore.Edit {
 	ids := strings.Fields(text)
 	rev := parse(t, ids[0])
 	ids[0] = rev.ID
-	return docstore.Edit{ID: id, Pos: rev.Pos, Path: ids, Deleted: deleted, Body: fmt.Appendf(nil, `{"was":%q}`, path)}
+	return docstore.Edit{ID: id, Pos: rev.Pos, Path: ids, Deleted: deleted, Body: docjson.Must(fmt.Appendf(nil, `{"was":%q}`, path))}
 }
 
 // merge writes replicated revisions in one call. Each must succeed.

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/pkg/couch/couchtest"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/memkv"
 )
@@ -156,7 +157,7 @@ func requireRevisions(t *testing.T, all []revision) {
 	b := newBundle(t, db, docstore.Options{})
 	for i, r := range all {
 		id := strconv.Itoa(i)
-		edit := docstore.Edit{ID: id, Deleted: r.Deleted, Body: []byte(r.body())}
+		edit := docstore.Edit{ID: id, Deleted: r.Deleted, Body: docjson.Must(r.body())}
 		if r.Parent != "" {
 			parent := parse(t, r.Parent)
 			planted := b.write(t, []docstore.Edit{

@@ -17,6 +17,7 @@ import (
 
 	"settee/internal/seeds"
 	"settee/internal/testkit"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -113,8 +114,8 @@ func (w *world) writer(number int) {
 	for step := range worldSteps {
 		pause(time.Duration(w.intN(int(20 * time.Millisecond))))
 		db, id := w.processes[w.intN(len(w.processes))], fmt.Sprint("d", w.intN(worldDocs))
-		edit := docstore.Edit{ID: id, Deleted: w.intN(4) == 0, Body: fmt.Appendf(nil, `{"by":%d,"step":%d}`, number, step)}
-		m := made{deleted: edit.Deleted, body: string(edit.Body), attachments: map[string][]byte{}}
+		edit := docstore.Edit{ID: id, Deleted: w.intN(4) == 0, Body: docjson.Must(fmt.Appendf(nil, `{"by":%d,"step":%d}`, number, step))}
+		m := made{deleted: edit.Deleted, body: string(edit.Body.Bytes()), attachments: map[string][]byte{}}
 		if w.intN(3) == 0 {
 			content := noise(w.intN(2 * docstore.ChunkSize))
 			upload, err := db.Upload(w.t.Context(), id, bytes.NewReader(content), docstore.UploadOptions{})

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/testkit"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -49,18 +50,18 @@ func TestSealedDocuments(t *testing.T) {
 		opts := sealing(sealedtest.Keys(t, "a"))
 		opts.Hooks = docstore.Hooks{
 			Before: func(_ kv.Transaction, _ *docstore.Database, c *docstore.Change) (any, error) {
-				hooked = append(hooked, "before "+string(c.Body))
+				hooked = append(hooked, "before "+string(c.Body.Bytes()))
 				return nil, nil
 			},
 			After: func(_ kv.Transaction, _ *docstore.Database, c *docstore.Change) error {
-				hooked = append(hooked, "after "+string(c.Body))
+				hooked = append(hooked, "after "+string(c.Body.Bytes()))
 				return nil
 			},
 		}
 		b := newBundle(t, db, opts)
 		open, err := b.store.Create(t.Context(), "open")
 		require.NoError(t, err)
-		_, err = open.Put(t.Context(), docstore.Edit{ID: "a", Body: []byte(`{"password":"in-the-open"}`)})
+		_, err = open.Put(t.Context(), docstore.Edit{ID: "a", Body: docjson.Must(`{"password":"in-the-open"}`)})
 		require.NoError(t, err)
 		require.Equal(t, 1, kvtest.Holding(t, db, prefix, "in-the-open"))
 
@@ -71,9 +72,9 @@ func TestSealedDocuments(t *testing.T) {
 		require.Equal(t, []string{`before {"password":"in-the-open"}`, `after {"password":"in-the-open"}`}, hooked)
 
 		edits := []docstore.Edit{
-			{ID: "c", Pos: 2, Path: []string{"b", "a"}, Body: []byte(`{"password":"relax-1"}`)},
-			{ID: "c", Pos: 3, Path: []string{"d", "c", "a"}, Body: []byte(`{"password":"relax-2"}`)},
-			{ID: "c", Pos: 4, Path: []string{"e", "d2"}, Deleted: true, Body: []byte(`{"password":"relax-3"}`)},
+			{ID: "c", Pos: 2, Path: []string{"b", "a"}, Body: docjson.Must(`{"password":"relax-1"}`)},
+			{ID: "c", Pos: 3, Path: []string{"d", "c", "a"}, Body: docjson.Must(`{"password":"relax-2"}`)},
+			{ID: "c", Pos: 4, Path: []string{"e", "d2"}, Deleted: true, Body: docjson.Must(`{"password":"relax-3"}`)},
 		}
 		results := b.write(t, edits, docstore.WriteOptions{Replicated: true})
 		for _, r := range results {
@@ -100,7 +101,7 @@ func TestSealedDocuments(t *testing.T) {
 		require.Len(t, rows, 2)
 		require.Equal(t, `{"password":"relax-1"}`, string(rows[1].Document.Body))
 
-		_, err = b.db.PutLocal(t.Context(), "_local/x", "0-4", []byte(secretBody))
+		_, err = b.db.PutLocal(t.Context(), "_local/x", "0-4", docjson.Must(secretBody))
 		require.NoError(t, err)
 		require.Zero(t, kvtest.Holding(t, db, prefix, `"password":"relax`))
 		local, err := b.db.GetLocal(t.Context(), "_local/x")
@@ -145,7 +146,7 @@ func TestBodiesWithoutTheKey(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, sealing(sealedtest.Keys(t, "a")))
 		rev := b.put(t, "doc", "", secretBody)
-		_, err := b.db.PutLocal(t.Context(), "_local/x", "", []byte(secretBody))
+		_, err := b.db.PutLocal(t.Context(), "_local/x", "", docjson.Must(secretBody))
 		require.NoError(t, err)
 		for _, keys := range []*sealed.Keys{nil, sealedtest.Keys(t, "b")} {
 			o := b.other(t, docstore.Options{Sealer: keys})
@@ -222,20 +223,20 @@ func TestResealDocuments(t *testing.T) {
 		plain := newBundle(t, db, docstore.Options{Sealer: sealedtest.Keys(t, "c", "bbbb", "a")})
 		other, err := plain.store.Create(t.Context(), "other")
 		require.NoError(t, err)
-		_, err = other.Put(t.Context(), docstore.Edit{ID: "a", Body: []byte(`{"password":"in-the-open"}`)})
+		_, err = other.Put(t.Context(), docstore.Edit{ID: "a", Body: docjson.Must(`{"password":"in-the-open"}`)})
 		require.NoError(t, err)
 		many := 2*docstore.ResealRows + 3
 		for i := range many {
 			plain.put(t, fmt.Sprintf("plain%03d", i), "", secretBody)
 		}
-		_, err = plain.db.PutLocal(t.Context(), "_local/plain", "", []byte(secretBody))
+		_, err = plain.db.PutLocal(t.Context(), "_local/plain", "", docjson.Must(secretBody))
 		require.NoError(t, err)
 		old := plain.other(t, sealing(sealedtest.Keys(t, "a")))
 		big := `{"x":"` + strings.Repeat("x", 600_000) + `"}`
 		for i := range 5 {
 			old.put(t, fmt.Sprintf("big%d", i), "", big)
 		}
-		_, err = old.db.PutLocal(t.Context(), "_local/old", "", []byte(big))
+		_, err = old.db.PutLocal(t.Context(), "_local/old", "", docjson.Must(big))
 		require.NoError(t, err)
 		before := map[string]int64{"": int64(many) + 1, "a": 6}
 		now := plain.other(t, sealing(sealedtest.Keys(t, "bbbb", "a")))
@@ -311,9 +312,9 @@ func TestRevisionsOfSecretBodies(t *testing.T) {
 		open, err := b.store.Create(t.Context(), "open")
 		require.NoError(t, err)
 		for _, db := range []*docstore.Database{b.db, open} {
-			first, err := db.Put(t.Context(), docstore.Edit{ID: "a", Body: []byte(secretBody)})
+			first, err := db.Put(t.Context(), docstore.Edit{ID: "a", Body: docjson.Must(secretBody)})
 			require.NoError(t, err)
-			second, err := db.Put(t.Context(), docstore.Edit{ID: "b", Body: []byte(secretBody)})
+			second, err := db.Put(t.Context(), docstore.Edit{ID: "b", Body: docjson.Must(secretBody)})
 			require.NoError(t, err)
 			require.Equal(t, db == open, first == second, db.Name())
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"settee/pkg/docjson"
 	"settee/pkg/kv"
 )
 
@@ -64,8 +65,7 @@ type Change struct {
 	ID      string
 	Rev     Rev
 	Deleted bool
-	// Body is the revision's JSON object, as it is kept.
-	Body []byte `json:"-"`
+	Body    docjson.Body `json:"-"`
 	// Attachments are in the order of the edit.
 	Attachments []Attachment
 	// Parent is the leaf that the revision replaces: the one that the edit names, or for a replicated revision the newest
@@ -115,7 +115,7 @@ func Open(db kv.Database, prefix []byte, opts Options) *Store {
 		tickers: map[uuid.UUID]*ticker{},
 	}
 	if s.security == nil {
-		s.security = emptyBody
+		s.security = json.RawMessage("{}")
 	}
 	if s.sealer == nil {
 		s.sealer = kv.Plain{}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -40,7 +41,7 @@ func TestCommitUnknown(t *testing.T) {
 		// Several edits of one batch, some of which depend on others.
 		var edits []docstore.Edit
 		for i := range 20 {
-			edits = append(edits, docstore.Edit{ID: fmt.Sprint("bulk ", i%10), Body: fmt.Appendf(nil, `{"n":%d}`, i)})
+			edits = append(edits, docstore.Edit{ID: fmt.Sprint("bulk ", i%10), Body: docjson.Must(fmt.Appendf(nil, `{"n":%d}`, i))})
 		}
 		results := b.write(t, edits, docstore.WriteOptions{})
 		for i, r := range results {
@@ -134,8 +135,11 @@ func TestInterrupted(t *testing.T) {
 
 		// The database is deleted: nothing more is written into it.
 		for name, write := range map[string]func(db *docstore.Database) error{
-			"Put":          func(db *docstore.Database) error { _, err := db.Put(ctx, docstore.Edit{ID: "d"}); return err },
-			"PutLocal":     func(db *docstore.Database) error { _, err := db.PutLocal(ctx, "_local/d", "", nil); return err },
+			"Put": func(db *docstore.Database) error { _, err := db.Put(ctx, docstore.Edit{ID: "d"}); return err },
+			"PutLocal": func(db *docstore.Database) error {
+				_, err := db.PutLocal(ctx, "_local/d", "", docjson.Body{})
+				return err
+			},
 			"DeleteLocal":  func(db *docstore.Database) error { return db.DeleteLocal(ctx, "_local/x") },
 			"SetRevsLimit": func(db *docstore.Database) error { return db.SetRevsLimit(ctx, 5) },
 			"SetSecurity":  func(db *docstore.Database) error { return db.SetSecurity(ctx, []byte(`{}`)) },
@@ -147,7 +151,7 @@ func TestInterrupted(t *testing.T) {
 		} {
 			mine, err := store.Database(ctx, "db")
 			require.NoError(t, err)
-			_, err = mine.PutLocal(ctx, "_local/x", "", nil)
+			_, err = mine.PutLocal(ctx, "_local/x", "", docjson.Body{})
 			require.NoError(t, err)
 			hole.BeforeCommit(func() { require.NoError(t, other.db.Delete(ctx)) })
 			if err := write(mine); name == "Delete" {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -64,7 +65,7 @@ func TestUpdates(t *testing.T) {
 		// What changes no document makes no row.
 		_, err := b.tryPut(t, "a", "1-x", `{}`)
 		require.ErrorIs(t, err, docstore.ErrConflict)
-		_, err = b.db.PutLocal(t.Context(), "_local/x", "", nil)
+		_, err = b.db.PutLocal(t.Context(), "_local/x", "", docjson.Body{})
 		require.NoError(t, err)
 		require.NoError(t, b.db.SetRevsLimit(t.Context(), 10))
 		require.NoError(t, b.db.SetSecurity(t.Context(), []byte(`{}`)))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/costtest"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/enginetest"
 )
@@ -48,7 +49,7 @@ func BenchmarkUpdates(b *testing.B) {
 					}
 				}()
 			}
-			body, numbers := large(1000), new(atomic.Int64)
+			body, numbers := docjson.Must(large(1000)), new(atomic.Int64)
 			write := func(to *docstore.Database) {
 				left := new(atomic.Int64)
 				left.Store(atOnce)

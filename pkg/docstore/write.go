@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"settee/pkg/docjson"
 	"settee/pkg/docstore/internal/revtree"
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
@@ -65,26 +66,19 @@ func (db *Database) Write(ctx context.Context, edits []Edit, opts WriteOptions) 
 	return results, nil
 }
 
-// emptyBody is the body of a document that is written without one.
-var emptyBody = []byte("{}")
-
 // prepared is an edit that passed the checks that need no read.
 type prepared struct {
 	*Edit
 	index int // of its result
 	token []byte
-	body  []byte
 }
 
 // prepare returns the edits that pass the checks, and writes the results of the others.
 func (db *Database) prepare(edits []Edit, opts WriteOptions, results []Result) []*prepared {
 	ready := make([]*prepared, 0, len(edits))
 	for i := range edits {
-		p := &prepared{Edit: &edits[i], index: i, body: edits[i].Body}
+		p := &prepared{Edit: &edits[i], index: i}
 		results[i].ID = p.ID
-		if p.body == nil {
-			p.body = emptyBody
-		}
 		if opts.Token != "" && !opts.Replicated {
 			p.token = binary.BigEndian.AppendUint32([]byte(opts.Token), uint32(i))
 		}
@@ -106,7 +100,7 @@ type batch struct {
 
 // add adds p, and reports whether there was room for it.
 func (b *batch) add(p *prepared, opts WriteOptions) bool {
-	size := len(p.body) + 2*len(p.ID) + 20*len(p.Path) + editOverhead*(1+len(p.Attachments))
+	size := p.Body.Len() + 2*len(p.ID) + 20*len(p.Path) + editOverhead*(1+len(p.Attachments))
 	if len(b.edits) > 0 && (b.size+size > batchSize || len(b.edits) == batchDocuments) {
 		return false
 	}
@@ -210,9 +204,9 @@ type docWrite struct {
 
 	sequence  Sequence // of its row in changes; zero if the document does not exist
 	old, tree leafTree
-	bodies    map[revtree.Rev][]byte // of the leaves that were added
-	drafts    map[revtree.Rev]any    // what the hook Before returned for them
-	fresh     map[*Upload]bool       // used by this write
+	bodies    map[revtree.Rev]docjson.Body // of the leaves that were added
+	drafts    map[revtree.Rev]any          // what the hook Before returned for them
+	fresh     map[*Upload]bool             // used by this write
 }
 
 // writing is what write may do in a transaction.
@@ -310,7 +304,7 @@ func ofTransaction(err error) bool {
 func (w *writer) read(id string) *docWrite {
 	return &docWrite{
 		id: id, header: w.tx.Get(w.db.keys.docs.Pack(id)), leaves: w.db.readTree(w.tx.Snapshot(), id),
-		bodies: map[revtree.Rev][]byte{}, drafts: map[revtree.Rev]any{}, fresh: map[*Upload]bool{},
+		bodies: map[revtree.Rev]docjson.Body{}, drafts: map[revtree.Rev]any{}, fresh: map[*Upload]bool{},
 	}
 }
 
@@ -367,14 +361,14 @@ func (w *writer) apply(d *docWrite, p *prepared) (Rev, error) {
 		return Rev{}, err
 	}
 	if before := w.db.store.hooks.Before; before != nil {
-		draft, err := before(w.tx, w.db, d.change(&l, p.body, d.tree.Winner()))
+		draft, err := before(w.tx, w.db, d.change(&l, p.Body, d.tree.Winner()))
 		if err != nil {
 			return Rev{}, err
 		}
 		d.drafts[rev] = draft
 	}
 	d.tree = merged
-	d.bodies[rev] = p.body
+	d.bodies[rev] = p.Body
 	for _, a := range p.Attachments {
 		if a.Upload != nil {
 			w.used[a.Upload] = p
@@ -401,7 +395,7 @@ func (d *docWrite) made(p *prepared) *leaf {
 // place returns the leaf that an edit makes.
 func (w *writer) place(d *docWrite, p *prepared) (leaf, error) {
 	if w.opts.Replicated {
-		l := leaf{Pos: p.Pos, IDs: p.Path, Deleted: p.Deleted, Value: &leafRow{size: int64(len(p.body))}}
+		l := leaf{Pos: p.Pos, IDs: p.Path, Deleted: p.Deleted, Value: &leafRow{size: int64(p.Body.Len())}}
 		if d.tree.Knows(l.Rev()) {
 			return l, nil
 		}
@@ -430,10 +424,10 @@ func (w *writer) place(d *docWrite, p *prepared) (leaf, error) {
 		salt = p.token // the same in all runs of the transaction
 	}
 	again := parent != nil && p.Rev == (Rev{})
-	rev := newRev(from, again, p.Deleted, p.body, attachments, salt)
+	rev := newRev(from, again, p.Deleted, p.Body.Bytes(), attachments, salt)
 	return leaf{
 		Pos: rev.Pos, IDs: slices.Concat([]string{rev.ID}, path), Deleted: p.Deleted,
-		Value: &leafRow{size: int64(len(p.body)), token: p.token, attachments: attachments},
+		Value: &leafRow{size: int64(p.Body.Len()), token: p.token, attachments: attachments},
 	}, nil
 }
 

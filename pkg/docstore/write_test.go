@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/testkit"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -25,12 +26,12 @@ func TestBulk(t *testing.T) {
 			{ID: "new"},
 			{ID: "old"},
 			{ID: "_bad"},
-			{ID: "large", Body: large(docstore.MaxDocumentSize + 1)},
-			{ID: "fits", Body: large(1000)},
-			{ID: "old", Rev: parse(t, old), Body: []byte(`{"n":2}`)},
-			{ID: "old", Rev: parse(t, old), Body: []byte(`{"n":3}`)},
+			{ID: "large", Body: docjson.Must(large(docstore.MaxDocumentSize + 1))},
+			{ID: "fits", Body: docjson.Must(large(1000))},
+			{ID: "old", Rev: parse(t, old), Body: docjson.Must(`{"n":2}`)},
+			{ID: "old", Rev: parse(t, old), Body: docjson.Must(`{"n":3}`)},
 			{ID: "twice"}, {ID: "twice"},
-			{ID: "array", Body: []byte(`[]`)},
+			{ID: "attachment", Attachments: []docstore.EditAttachment{{Name: "_a"}}},
 			{ID: "stub", Attachments: []docstore.EditAttachment{{Name: "a"}}},
 		}, docstore.WriteOptions{})
 		for i, want := range []error{
@@ -39,9 +40,9 @@ func TestBulk(t *testing.T) {
 		} {
 			require.ErrorIs(t, results[i].Err, want, "%d", i)
 			assert.Equal(t, want == nil, results[i].Rev != docstore.Rev{}, "%d", i)
-			var document *docstore.DocumentError
-			if errors.As(results[i].Err, &document) {
-				assert.Equal(t, results[i].ID, document.ID)
+			var refused *docstore.DocumentError
+			if errors.As(results[i].Err, &refused) {
+				assert.Equal(t, results[i].ID, refused.ID)
 			}
 		}
 		assert.Equal(t, `{"n":2}`, string(b.get(t, "old", docstore.GetOptions{}).Body))
@@ -61,9 +62,9 @@ func TestLargeBulk(t *testing.T) {
 			edits = append(edits, docstore.Edit{ID: fmt.Sprint("many ", i)})
 		}
 		for i := range 12 {
-			edits = append(edits, docstore.Edit{ID: fmt.Sprint("large ", i), Body: large(docstore.BatchSize / 3)})
+			edits = append(edits, docstore.Edit{ID: fmt.Sprint("large ", i), Body: docjson.Must(large(docstore.BatchSize / 3))})
 		}
-		edits = append(edits, docstore.Edit{ID: "very large", Body: large(3 * docstore.BatchSize)})
+		edits = append(edits, docstore.Edit{ID: "very large", Body: docjson.Must(large(3 * docstore.BatchSize))})
 		results := b.write(t, edits, docstore.WriteOptions{})
 		for i, r := range results {
 			require.NoError(t, r.Err)
@@ -225,7 +226,7 @@ func TestWriteIn(t *testing.T) {
 			if string(doc.Body) != `{}` {
 				return nil // written by an earlier run
 			}
-			results, err := b.db.WriteIn(tx, []docstore.Edit{{ID: "e", Rev: doc.Rev, Body: []byte(`{"done":true}`)}}, docstore.WriteOptions{Order: 7})
+			results, err := b.db.WriteIn(tx, []docstore.Edit{{ID: "e", Rev: doc.Rev, Body: docjson.Must(`{"done":true}`)}}, docstore.WriteOptions{Order: 7})
 			if err != nil {
 				return err
 			}

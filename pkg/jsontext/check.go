@@ -56,6 +56,19 @@ func Check(text []byte, s Surrogates) error {
 	return ErrSyntax
 }
 
+// CheckObject is Check for a text that must be an object. The error says what "it", the text, is or has.
+func CheckObject(text []byte, s Surrogates) error {
+	switch err := Check(text, s); {
+	case errors.Is(err, ErrSurrogate):
+		return fmt.Errorf("it has %w", err)
+	case err != nil:
+		return fmt.Errorf("it is %w", err)
+	case !IsObject(text):
+		return errors.New("it is not a JSON object")
+	}
+	return nil
+}
+
 // checkSurrogates checks the escapes of a valid text. In such a text each backslash is in a string and begins a whole
 // escape.
 func checkSurrogates(text []byte, s Surrogates) error {

@@ -10,7 +10,7 @@
 //
 // There are four ways to read. They differ in what they may assume, and in what they hold in memory.
 //
-//   - [Valid], [Check] and [End] check a text that is in memory, in one pass. They allocate nothing.
+//   - [Valid], [Check], [CheckObject] and [End] check a text that is in memory, in one pass. They allocate nothing.
 //   - [Members], [Elements], [Tokens], [String], [AppendString] and [Strings] read a text that was checked before. They
 //     may panic on any other. They allocate nothing except the strings that they return, and names that have escapes.
 //     Reading all Tokens takes time in proportion to the length of the text. Members and Elements look for the end of

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"settee/fdbjobs"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/replicator"
@@ -92,9 +93,8 @@ func (s *Documents) checkDocument(db *docstore.Database, change *docstore.Change
 		return nil, fmt.Errorf("%w: in a replicator database it may have %d bytes, and it has %d",
 			docstore.ErrDocumentID, MaxDocumentIDSize, len(change.ID))
 	}
-	if len(change.Body) > MaxDocumentSize {
-		return nil, fmt.Errorf("%w: a replication document of %d bytes; the most is %d",
-			docstore.ErrTooLarge, len(change.Body), MaxDocumentSize)
+	if n := change.Body.Len(); n > MaxDocumentSize {
+		return nil, fmt.Errorf("%w: a replication document of %d bytes; the most is %d", docstore.ErrTooLarge, n, MaxDocumentSize)
 	}
 	doc, err := replicator.ParseBody(change.ID, false, change.Body, options)
 	if err != nil || doc.Replication == nil {
@@ -318,8 +318,12 @@ func (r *Run) editDocument(tx kv.Transaction, change func([]byte) ([]byte, error
 	if err != nil {
 		return err
 	}
-	body, err := change(doc.Body)
-	if err != nil || bytes.Equal(body, doc.Body) {
+	text, err := change(doc.Body)
+	if err != nil || bytes.Equal(text, doc.Body) {
+		return err
+	}
+	body, err := docjson.Parse(text)
+	if err != nil {
 		return err
 	}
 	edit := docstore.Edit{ID: doc.ID, Rev: doc.Rev, Body: body}

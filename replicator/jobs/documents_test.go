@@ -14,6 +14,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/internal/testkit"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -181,7 +182,7 @@ func TestBatchWithRefusedDocuments(t *testing.T) {
 			if i == 7 {
 				body = []byte(`{}`)
 			}
-			edits = append(edits, docstore.Edit{ID: fmt.Sprintf("d%02d", i), Body: body})
+			edits = append(edits, docstore.Edit{ID: fmt.Sprintf("d%02d", i), Body: docjson.Must(body)})
 		}
 		results, err := b.database(repdb).Write(b.Context(), edits, docstore.WriteOptions{})
 		require.NoError(b, err)
@@ -204,7 +205,7 @@ func TestDocumentsThatMakeNoJobs(t *testing.T) {
 		}
 		_, err := b.write(repdb, "_design/d", "", []byte(`{"views": {}}`))
 		require.NoError(b, err)
-		_, err = b.database(repdb).PutLocal(b.Context(), "_local/c", "", []byte(`{"source": 1}`))
+		_, err = b.database(repdb).PutLocal(b.Context(), "_local/c", "", docjson.Must(`{"source": 1}`))
 		require.NoError(b, err)
 		b.put("x", "d", b.document("x", "d")["_rev"].(string), "")
 		assert.Zero(b, b.total())
@@ -302,7 +303,7 @@ func TestSettingsForbid(t *testing.T) {
 	require.NoError(t, b.merge(repdb, "d", "1-a", definitionText("")))
 	db, err := strict.Database(t.Context(), repdb)
 	require.NoError(t, err)
-	_, err = db.Put(t.Context(), docstore.Edit{ID: "other", Body: definitionText("")})
+	_, err = db.Put(t.Context(), docstore.Edit{ID: "other", Body: docjson.Must(definitionText(""))})
 	var refused *replicator.ParseError
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, "source", refused.Field)
@@ -326,7 +327,7 @@ func TestEndIsWritten(t *testing.T) {
 		require.NoError(b, err)
 		text := definitionText(`"mine": {"b":1e2,  "a":"é"}`)
 		first, err := db.Put(b.Context(), docstore.Edit{
-			ID: "d", Body: text, Attachments: []docstore.EditAttachment{{Name: "a.txt", Type: "text/plain", Upload: upload}},
+			ID: "d", Body: docjson.Must(text), Attachments: []docstore.EditAttachment{{Name: "a.txt", Type: "text/plain", Upload: upload}},
 		})
 		require.NoError(b, err)
 		id := b.jobID(repdb, "d")
@@ -589,7 +590,7 @@ func TestEndThatDoesNotFit(t *testing.T) {
 		upload, err := db.Upload(t.Context(), "d", strings.NewReader("x"), docstore.UploadOptions{})
 		require.NoError(t, err)
 		_, err = db.Put(t.Context(), docstore.Edit{
-			ID: "d", Body: definitionText(""),
+			ID: "d", Body: docjson.Must(definitionText("")),
 			Attachments: []docstore.EditAttachment{{Name: "a", Type: strings.Repeat("t", size), Upload: upload}},
 		})
 		if written = err == nil; !written {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"settee/fdbjobs"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/check"
@@ -211,7 +212,7 @@ func (b *bundle) put(database, id, rev, members string) string {
 
 func (b *bundle) write(database, id, rev string, body []byte) (string, error) {
 	b.Helper()
-	written, err := b.database(database).Put(b.Context(), docstore.Edit{ID: id, Rev: b.rev(rev), Body: body})
+	written, err := b.database(database).Put(b.Context(), docstore.Edit{ID: id, Rev: b.rev(rev), Body: docjson.Must(body)})
 	return written.String(), err
 }
 
@@ -228,9 +229,11 @@ func (b *bundle) merge(database, id, path string, body []byte) error {
 	ids := strings.Fields(path)
 	rev := b.rev(ids[0])
 	ids[0] = rev.ID
-	results, err := b.database(database).Write(b.Context(), []docstore.Edit{{
-		ID: id, Pos: rev.Pos, Path: ids, Body: body, Deleted: body == nil,
-	}}, docstore.WriteOptions{Replicated: true})
+	edit := docstore.Edit{ID: id, Pos: rev.Pos, Path: ids, Deleted: body == nil}
+	if body != nil {
+		edit.Body = docjson.Must(body)
+	}
+	results, err := b.database(database).Write(b.Context(), []docstore.Edit{edit}, docstore.WriteOptions{Replicated: true})
 	require.NoError(b, err)
 	return results[0].Err
 }

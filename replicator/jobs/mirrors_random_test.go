@@ -16,6 +16,7 @@ import (
 	"settee/fdbjobs/upkeep"
 	"settee/internal/seeds"
 	"settee/internal/testkit"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -138,7 +139,7 @@ func (w mirrorWorld) writer() {
 		if !w.must(err, docstore.ErrDatabaseNotFound) {
 			continue
 		}
-		edit := docstore.Edit{ID: fmt.Sprint("d", w.intN(3)), Body: w.body(), Deleted: w.intN(4) == 0}
+		edit := docstore.Edit{ID: fmt.Sprint("d", w.intN(3)), Body: docjson.Must(w.body()), Deleted: w.intN(4) == 0}
 		doc, err := db.Get(w.Context(), edit.ID, docstore.GetOptions{})
 		if err == nil {
 			edit.Rev = doc.Rev

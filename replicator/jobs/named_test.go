@@ -17,6 +17,7 @@ import (
 	"settee/fdbjobs"
 	"settee/internal/seeds"
 	"settee/internal/testkit"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -389,7 +390,7 @@ func (w *namesWorld) work(steps int) {
 				_, err = p.store.Requests.Cancel(w.Context(), list.Jobs[0].ID)
 			}
 		default:
-			edit := docstore.Edit{ID: id, Body: between(source, target)}
+			edit := docstore.Edit{ID: id, Body: docjson.Must(between(source, target))}
 			before, bad := w.database(repdb).Get(w.Context(), id, docstore.GetOptions{})
 			if err = bad; err == nil {
 				edit.Rev = before.Rev

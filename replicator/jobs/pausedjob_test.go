@@ -173,6 +173,6 @@ func TestRefusedPauses(t *testing.T) {
 }
 
 func parseDocument(members string) error {
-	_, err := replicator.ParseBody("d", false, definitionText(members), replicator.ParseOptions{})
+	_, err := replicator.ParseText("d", definitionText(members), replicator.ParseOptions{})
 	return err
 }

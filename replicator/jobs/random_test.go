@@ -19,6 +19,7 @@ import (
 	"settee/fdbjobs/upkeep"
 	"settee/internal/seeds"
 	"settee/internal/testkit"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -236,12 +237,12 @@ func ignoreCollision(err error) error {
 
 // put replaces the winning revision.
 func (w *world) put(db *docstore.Database, id string) {
-	edit := docstore.Edit{ID: id, Body: w.body(), Deleted: w.intN(4) == 0}
+	edit := docstore.Edit{ID: id, Body: docjson.Must(w.body()), Deleted: w.intN(4) == 0}
 	doc, err := db.Get(w.Context(), id, docstore.GetOptions{})
 	if err == nil {
 		edit.Rev = doc.Rev
 		if text := paused(doc.Body); w.intN(3) == 0 && text != nil {
-			edit.Body, edit.Deleted = text, false
+			edit.Body, edit.Deleted = docjson.Must(text), false
 			w.count("paused or resumed")
 		}
 		if bytes.Contains(doc.Body, []byte(`"triggered"`)) {
@@ -258,7 +259,7 @@ func (w *world) put(db *docstore.Database, id string) {
 // merge adds a replicated revision, which may win.
 func (w *world) merge(db *docstore.Database, id string) {
 	edit := docstore.Edit{
-		ID: id, Pos: int64(1 + w.intN(12)), Path: []string{fmt.Sprintf("%032x", w.intN(1<<30))}, Body: w.body(), Deleted: w.intN(4) == 0,
+		ID: id, Pos: int64(1 + w.intN(12)), Path: []string{fmt.Sprintf("%032x", w.intN(1<<30))}, Body: docjson.Must(w.body()), Deleted: w.intN(4) == 0,
 	}
 	results, err := db.Write(w.Context(), []docstore.Edit{edit}, docstore.WriteOptions{Replicated: true})
 	if err == nil {
@@ -518,7 +519,7 @@ func (w *world) allJobs() map[string]*jobs.Job {
 
 // agree checks a document and its job, nil if there is none.
 func (w *world) agree(doc *docstore.Document, job *jobs.Job) {
-	parsed, err := replicator.ParseBody(doc.ID, false, doc.Body, replicator.ParseOptions{})
+	parsed, err := replicator.ParseText(doc.ID, doc.Body, replicator.ParseOptions{})
 	require.NoError(w, err)
 	what := fmt.Sprintf("%s %s %s", doc.ID, doc.Rev, doc.Body)
 	switch {

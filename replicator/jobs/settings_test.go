@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/testkit"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -76,10 +77,10 @@ func TestHooksWhoseOptionsChange(t *testing.T) {
 	defer docs.Close()
 	db, err := docs.Database(t.Context(), repdb)
 	require.NoError(t, err)
-	_, err = db.Put(t.Context(), docstore.Edit{ID: "one", Body: definitionText("")})
+	_, err = db.Put(t.Context(), docstore.Edit{ID: "one", Body: docjson.Must(definitionText(""))})
 	require.NoError(t, err)
 	allowed.Store(&replicator.ParseOptions{EndpointProtocols: []string{"https"}})
-	_, err = db.Put(t.Context(), docstore.Edit{ID: "two", Body: definitionText("")})
+	_, err = db.Put(t.Context(), docstore.Edit{ID: "two", Body: docjson.Must(definitionText(""))})
 	var refused *replicator.ParseError
 	require.ErrorAs(t, err, &refused)
 }

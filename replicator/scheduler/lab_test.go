@@ -18,6 +18,7 @@ import (
 	"settee/fdbjobs"
 	"settee/internal/testkit"
 	"settee/pkg/config"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
@@ -111,7 +112,7 @@ func (l *lab) put(database, id, members string) string {
 	db, err := l.docs.Database(context.Background(), database)
 	require.NoError(l, err)
 	edit := l.edit(db, id)
-	edit.Body = []byte(`{"source": "http://a.example/db", "target": "http://b.example/db"` + members + `}`)
+	edit.Body = docjson.Must(`{"source": "http://a.example/db", "target": "http://b.example/db"` + members + `}`)
 	_, err = db.Put(context.Background(), edit)
 	require.NoError(l, err)
 	return replicator.PersistentJobID(db.Instance(), id)

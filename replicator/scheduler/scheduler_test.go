@@ -23,6 +23,7 @@ import (
 	"settee/internal/testkit"
 	"settee/pkg/config"
 	"settee/pkg/couch/couchtest"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
@@ -121,7 +122,7 @@ func (n *node) document(id, format string, args ...any) (jobID string) {
 	defer docs.Close()
 	db, err := docs.Create(n.t.Context(), repdb)
 	require.NoError(n.t, err)
-	_, err = db.Put(n.t.Context(), docstore.Edit{ID: id, Body: fmt.Appendf(nil, format, args...)})
+	_, err = db.Put(n.t.Context(), docstore.Edit{ID: id, Body: docjson.Must(fmt.Appendf(nil, format, args...))})
 	require.NoError(n.t, err)
 	return replicator.PersistentJobID(db.Instance(), id)
 }

@@ -16,6 +16,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/internal/testkit"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
@@ -162,8 +163,8 @@ func (w *world) add(database string, n int, continuous bool) *tally {
 		var edits []docstore.Edit
 		for ; first < of.jobs && len(edits) < 100; first++ {
 			id := fmt.Sprintf("%06d", first)
-			edits = append(edits, docstore.Edit{ID: id, Body: fmt.Appendf(nil,
-				`{"source":"http://a.example/db","target":%q,"continuous":%t}`, targetOf(database, id), continuous)})
+			edits = append(edits, docstore.Edit{ID: id, Body: docjson.Must(fmt.Appendf(nil,
+				`{"source":"http://a.example/db","target":%q,"continuous":%t}`, targetOf(database, id), continuous))})
 			w.mu.Lock()
 			w.runs[targetOf(database, id)] = &simulatedJob{owner: database, since: time.Now()}
 			w.mu.Unlock()

@@ -140,11 +140,12 @@ func (a *Rights) writesReplication(ctx context.Context, db *docstore.Database, e
 			return errWriteOthers
 		}
 	}
-	if edit.Deleted || edit.Body == nil {
+	if edit.Deleted {
 		return nil
 	}
-	draft, err := replicator.ReadDraft(edit.Body)
-	if err == nil && !a.admin {
+	draft := replicator.ReadDraft(edit.Body)
+	var err error
+	if !a.admin {
 		err = draft.CheckUserCtx(name, a.user.Roles)
 	}
 	if err == nil {

@@ -66,9 +66,6 @@ func (a *Rights) writesUser(ctx context.Context, db *docstore.Database, edit *do
 			}
 		}
 	}
-	if w.Body == nil {
-		w.Body = []byte("{}")
-	}
 	body, err := a.accounts.Document(ctx, w)
 	var refused *accounts.DocumentError
 	switch {

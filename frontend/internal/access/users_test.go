@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend/internal/auth"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/memkv"
 )
@@ -104,7 +105,7 @@ func TestWritingUsers(t *testing.T) {
 		{ada, "_design/d", false, http.StatusNotFound}, {ada, adaID, true, http.StatusForbidden},
 		{nobody, "_design/d", false, http.StatusUnauthorized}, {nobody, adaID, true, http.StatusForbidden},
 	} {
-		edit := docstore.Edit{ID: c.id, Body: []byte("{}")}
+		edit := docstore.Edit{ID: c.id, Body: docjson.Must("{}")}
 		assert.Equal(t, c.status, failed(t, c.who.Writes(t.Context(), db, &edit, c.replicated)), c.id)
 	}
 	assert.Equal(t, http.StatusNotFound, failed(t, ada.WritesLocal(db)))

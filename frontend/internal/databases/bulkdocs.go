@@ -140,7 +140,7 @@ func (b *bulkWrite) add(doc *docbody.Document) error {
 		return err
 	}
 	b.batch = append(b.batch, added)
-	b.size += len(edit.ID) + len(edit.Body)
+	b.size += len(edit.ID) + edit.Body.Len()
 	for _, id := range edit.Path {
 		b.size += len(id)
 	}

@@ -176,7 +176,7 @@ func (c *checkedWrite) arguments(ctx context.Context, change *docstore.Change, e
 	}
 	write.Security, write.User = c.security, c.user
 	// As in CouchDB, functions get the _rev and _revisions that the client states.
-	doc := docstore.Document{ID: change.ID, Deleted: change.Deleted, Body: change.Body, Attachments: change.Attachments}
+	doc := docstore.Document{ID: change.ID, Deleted: change.Deleted, Body: change.Body.Bytes(), Attachments: change.Attachments}
 	switch {
 	case c.replicated:
 		doc.Rev, doc.Path = change.Rev, edit.Path

@@ -10,6 +10,7 @@ import (
 	"settee/frontend/internal/docbody"
 	"settee/frontend/internal/web"
 	"settee/pkg/config"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 )
 
@@ -112,7 +113,11 @@ func readRevision(ctx context.Context, db *docstore.Database, id, rev string) (*
 
 // copy writes source as a revision of target.
 func (w *writer) copy(source *docstore.Document, target *docbody.Document) (string, error) {
-	target.Body, target.Deleted = source.Body, source.Deleted
+	var err error
+	if target.Body, err = docjson.Parse(source.Body); err != nil {
+		return "", web.StoreFailure(err)
+	}
+	target.Deleted = source.Deleted
 	if strings.HasPrefix(target.ID, localPrefix) {
 		return w.local(target, target.Rev)
 	}

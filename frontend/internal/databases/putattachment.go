@@ -12,6 +12,7 @@ import (
 	"settee/frontend/internal/access"
 	"settee/frontend/internal/docbody"
 	"settee/frontend/internal/web"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 )
 
@@ -122,7 +123,10 @@ func withoutAttachment(r *http.Request, db *docstore.Database, id, rev, name str
 	if err != nil {
 		return edit, false, web.StoreFailure(err)
 	}
-	edit = docstore.Edit{ID: id, Rev: doc.Rev, Deleted: doc.Deleted, Body: doc.Body}
+	edit = docstore.Edit{ID: id, Rev: doc.Rev, Deleted: doc.Deleted}
+	if edit.Body, err = docjson.Parse(doc.Body); err != nil {
+		return edit, false, web.StoreFailure(err)
+	}
 	for _, a := range doc.Attachments {
 		if a.Name == name {
 			had = true

@@ -133,7 +133,7 @@ func (e *Endpoints) putRelated(w http.ResponseWriter, r *http.Request, db *docst
 		return bodyFailure(err)
 	}
 	defer func() { _ = related.Close() }() // it was only read
-	if err := e.takeForWrite(r, int64(len(related.Document.Body))); err != nil {
+	if err := e.takeForWrite(r, int64(related.Document.Body.Len())); err != nil {
 		return err
 	}
 	doc := related.Document
@@ -148,7 +148,7 @@ func (e *Endpoints) putRelated(w http.ResponseWriter, r *http.Request, db *docst
 }
 
 func respondPut(w http.ResponseWriter, r *http.Request, doc *docbody.Document, rev string) error {
-	w.Header().Set("ETag", writtenTag(doc.ID, rev, doc.Body))
+	w.Header().Set("ETag", writtenTag(doc.ID, rev, doc.Body.Bytes()))
 	w.Header().Set("Location", documentURL(r, doc.ID))
 	status := http.StatusCreated
 	if doc.Deleted {

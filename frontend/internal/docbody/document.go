@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"settee/pkg/docjson"
 	"settee/pkg/jsontext"
 )
 
@@ -25,7 +26,7 @@ type Document struct {
 	// Revisions is nil if there is none or if it has no ids.
 	Revisions *Revisions
 	// Body is the JSON object without its special members. The other members are unchanged.
-	Body []byte
+	Body docjson.Body
 	// Attachments are in the order of the JSON.
 	Attachments []Attachment
 }
@@ -116,24 +117,27 @@ func readDocument(scan *scanner, spool *Spool, opts Options) (*Document, error) 
 		}
 		return nil, opts.Document.refuse(DocumentTooLarge, what)
 	}
-	if jsontext.Check(r.body.text, r.Surrogates) != nil {
-		return nil, errJSON
-	}
-	r.takeBody()
-	return r.doc, nil
+	return r.doc, r.takeBody()
 }
 
-// takeBody sets the document's body. It keeps the buffer of a small one for the next document.
-func (r *reading) takeBody() {
-	r.doc.Body, r.scratch = r.body.text, nil
-	if len(r.body.text) <= windowSize {
-		r.doc.Body, r.scratch = slices.Clone(r.body.text), r.body.text
+// takeBody checks the text of the body, and sets the document's. It keeps the buffer of a small one for the next document.
+func (r *reading) takeBody() error {
+	text := r.body.text
+	r.scratch = nil
+	if len(text) <= windowSize {
+		text, r.scratch = slices.Clone(text), text
 	}
+	body, err := docjson.Parse(text)
+	if err != nil {
+		return errJSON // the names of members were checked before
+	}
+	r.doc.Body = body
+	return nil
 }
 
 // member reads a member of a document.
 func (r *reading) member(name string) error {
-	if !r.opts.bodyMember(name) {
+	if !docjson.IsMember(name) {
 		return r.specialMember(name)
 	}
 	if len(r.body.text) > 1 {

@@ -1,9 +1,6 @@
 package docbody
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // Code is CouchDB's code for an error.
 type Code string
@@ -62,18 +59,8 @@ type Options struct {
 	MaxAttachments int
 	// Spool says where [ReadRelated] keeps the document.
 	Spool SpoolOptions
-	// BodyMember reports whether a member is part of a document's body. The other members are special: they describe
-	// the document. nil: all members whose names do not begin with an underscore are part of the body.
-	BodyMember func(name string) bool
 	// RevID returns the normal form of a revision's id, or an error if it is not valid. nil: all ids are valid.
 	RevID func(id string) (string, error)
-}
-
-func (o *Options) bodyMember(name string) bool {
-	if o.BodyMember == nil {
-		return !strings.HasPrefix(name, "_")
-	}
-	return o.BodyMember(name)
 }
 
 func (o *Options) revID(id string) (string, error) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"settee/frontend/internal/web"
+	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/jsontext"
 	"settee/pkg/script"
@@ -60,11 +61,8 @@ var members = []member{
 
 // CheckDesign returns why CouchDB refuses a design document with a body, as a [web.Failure]: a member has the wrong type,
 // or a function of a view does not compile. Other functions are compiled when they are called.
-func (f *Functions) CheckDesign(ctx context.Context, db *docstore.Database, id string, body []byte) error {
-	var object map[string]json.RawMessage
-	if err := json.Unmarshal(body, &object); err != nil {
-		return err
-	}
+func (f *Functions) CheckDesign(ctx context.Context, db *docstore.Database, id string, body docjson.Body) error {
+	object := body.Values()
 	isQuery := string(object["language"]) == `"query"`
 	for _, m := range members {
 		if isQuery && m.path == "views.*.map" {

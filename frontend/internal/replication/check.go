@@ -54,7 +54,7 @@ func (e *Endpoints) readReplication(
 	if err != nil {
 		return nil, false, err
 	}
-	doc, err := replicator.ParseBody("", false, text, e.parseOptions())
+	doc, err := replicator.ParseText("", text, e.parseOptions())
 	if err != nil {
 		return nil, false, parseFailure(err)
 	}

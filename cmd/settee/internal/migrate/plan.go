@@ -303,7 +303,7 @@ func (p *planner) document(ctx context.Context, doc *document, double, several b
 	if err != nil {
 		return plan, err
 	}
-	parsed, _ := replicator.ParseBody(doc.id, false, text, replicator.ParseOptions{}) // the check has told the error
+	parsed, _ := replicator.ParseText(doc.id, text, replicator.ParseOptions{}) // the check has told the error
 	if parsed == nil || parsed.Replication == nil {
 		plan.Start = "moves with its state"
 		return plan, nil
