@@ -1,14 +1,18 @@
 package main
 
 import (
+	"context"
 	"math"
 	"math/bits"
 	"os"
 	"runtime/debug"
+	metric "runtime/metrics"
+	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
 	"settee/pkg/config"
+	"settee/pkg/kv"
 )
 
 const (
@@ -25,6 +29,12 @@ const (
 	fullCache = 128 << 20
 	largePart = 8
 	mostCache = 256 << 20
+	// busyGarbage and quietGarbage are GOGC of a node: how much garbage there may be before it is collected, in percent of
+	// the memory in use. Most of that holds jobs that wait for changes, so half of Go's default saves more memory than it
+	// costs processor time, and less is enough while little is allocated.
+	busyGarbage, quietGarbage = 50, 20
+	// garbageInterval is the time after which the choice between them is made again.
+	garbageInterval = 10 * time.Second
 	// jobMemory is the number of bytes that a running job may use with the default settings (docs/operations.md).
 	jobMemory = 128 << 20
 )
@@ -83,4 +93,42 @@ func (n *node) limitMemory(jobs int) {
 	if n.memoryLimit.Swap(limit) != limit && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(limit)
 	}
+}
+
+// boundGarbage chooses GOGC every ten seconds, unless the environment sets it.
+func (n *node) boundGarbage(ctx context.Context) {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+	percent, allocated := busyGarbage, allocatedMemory().allocated
+	for kv.Sleep(ctx, garbageInterval); ctx.Err() == nil; kv.Sleep(ctx, garbageInterval) {
+		now := allocatedMemory()
+		// Setting it stops all goroutines for a moment.
+		if next := garbagePercent(now.allocated-allocated, now.used); next != percent {
+			percent = next
+			debug.SetGCPercent(percent)
+		}
+		allocated = now.allocated
+	}
+}
+
+// garbagePercent returns GOGC for a node that has allocated so many bytes in garbageInterval and uses so many. With
+// quietGarbage a node collects its garbage at most once in that time.
+func garbagePercent(allocated, used uint64) int {
+	if allocated < used/100*quietGarbage {
+		return quietGarbage
+	}
+	return busyGarbage
+}
+
+// allocation is how much memory a process has allocated since its start, and how much of that it used after the last
+// collection of garbage, with its stacks, in bytes.
+type allocation struct{ allocated, used uint64 }
+
+func allocatedMemory() allocation {
+	samples := []metric.Sample{
+		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"},
+	}
+	metric.Read(samples)
+	return allocation{samples[0].Value.Uint64(), samples[1].Value.Uint64() + samples[2].Value.Uint64()}
 }

@@ -31,3 +31,19 @@ func TestMemoryOfANode(t *testing.T) {
 	require.ErrorContains(t, err, "memory_limit_bytes")
 	require.ErrorContains(t, err, "67108864")
 }
+
+func TestLittleGarbageWhileLittleIsAllocated(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		allocated, used uint64
+		want            int
+	}{
+		{0, 500 << 20, quietGarbage},
+		{99 << 20, 500 << 20, quietGarbage},
+		{100 << 20, 500 << 20, busyGarbage}, // more than one collection in ten seconds
+		{99 << 20, 50 << 20, busyGarbage},
+		{0, 0, busyGarbage}, // nothing is known before the first collection
+	} {
+		require.Equal(t, test.want, garbagePercent(test.allocated, test.used), test)
+	}
+}

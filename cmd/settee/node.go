@@ -75,6 +75,7 @@ func (n *node) parts() []lifecycle.Part {
 	parts := []lifecycle.Part{
 		n.tracesPart(),
 		{Start: func(context.Context) error { n.limitMemory(0); return nil }},
+		lifecycle.Background(n.boundGarbage),
 		{Start: n.openStore, Stop: func(context.Context) error { return n.db.Close() }},
 		{Start: n.openKeys},
 		{Start: n.openConfiguration},

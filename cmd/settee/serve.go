@@ -74,10 +74,6 @@ func terminal(out io.Writer) io.Writer {
 	return nil
 }
 
-// gcPercent is GOGC of a node. Most of its memory holds jobs that wait for changes, so half of Go's default saves
-// more memory than it costs processor time.
-const gcPercent = 50
-
 // serve runs a node until a signal or ctx ends it. Each value from reloads makes it read the
 // files of the configuration again. screen is the terminal, nil if there is none.
 func serve(
@@ -87,7 +83,7 @@ func serve(
 		refuseOutbound()
 	}
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
+		debug.SetGCPercent(busyGarbage)
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
