@@ -335,12 +335,12 @@ func BenchmarkAcceptLatency(b *testing.B) {
 	b.ReportMetric(float64(adding.at(0.99).Microseconds()), "p99-µs")
 }
 
-// BenchmarkClaimers has one claimer, and fifty, take 3,000 due jobs of some owners, each one after the other. runs/claim is
+// BenchmarkClaimers has one claimer, eight and fifty take 3,000 due jobs of some owners, each one after the other. runs/claim is
 // the number of runs of a claim's transaction, and tidying counts as a claim.
 func BenchmarkClaimers(b *testing.B) {
 	const jobs = 3_000
 	for _, owners := range []int{1, 200, 2_000} {
-		for _, claimers := range []int{1, 50} {
+		for _, claimers := range []int{1, 8, 50} {
 			b.Run(fmt.Sprintf("owners=%d/claimers=%d", owners, claimers), func(b *testing.B) {
 				db := enginetest.ClusterOr(b, enginetest.Disk)
 				store := enginetest.Control(db)
