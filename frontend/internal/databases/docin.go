@@ -58,7 +58,7 @@ func (e *Endpoints) documentOptions() docbody.Options {
 	return docbody.Options{
 		Document:   docbody.Limit{Bytes: min(config.MaxDocumentSize.Get(e.Settings.Current()), docstore.MaxDocumentSize), Name: config.MaxDocumentSize.String()},
 		Attachment: e.attachmentLimit(), MaxAttachments: docstore.MaxAttachments,
-		RevID: docstore.ParseRevID,
+		RevID: docstore.ParseRevID, KeptBytes: bulkBytes, KeptDocuments: bulkEdits,
 	}
 }
 

@@ -22,6 +22,9 @@ type Bulk struct {
 	opts  Options
 	// docs is the position of the list of documents.
 	docs int64
+	// kept has the documents, if all of them are kept: see [Options.KeptBytes]. Otherwise they are read again.
+	kept []*Document
+	keep bool
 	// found is true if docs is a list, other if it is another value.
 	found, other bool
 	// unrevised is true if a document has no revision.
@@ -60,9 +63,11 @@ func (b *Bulk) member(scan *scanner, name string) error {
 	if name == "docs" {
 		b.found, b.other, b.unrevised = true, !scan.begins('['), false
 		b.docs = scan.at()
+		b.kept, b.keep = nil, b.spool.Size() <= b.opts.KeptBytes
 		if !b.other {
 			return b.scan(scan, func(doc *Document) error {
 				b.unrevised = b.unrevised || doc.Rev == ""
+				b.add(doc)
 				return doc.checkWhole()
 			})
 		}
@@ -97,11 +102,30 @@ func (b *Bulk) scan(scan *scanner, each func(*Document) error) error {
 	})
 }
 
+// add keeps a document, or no documents if there are too many or if this one has attachments, which take many times the
+// memory of their text.
+func (b *Bulk) add(doc *Document) {
+	if b.keep = b.keep && len(b.kept) < b.opts.KeptDocuments && len(doc.Attachments) == 0; !b.keep {
+		b.kept = nil
+		return
+	}
+	b.kept = append(b.kept, doc)
+}
+
 var errStop = errors.New("no more documents are wanted")
 
-// Documents yields the documents in order. Only the current one is in memory. The errors come from the file system.
+// Documents yields the documents in order, once. Unless all are kept, only the current one is in memory. The errors come
+// from the file system.
 func (b *Bulk) Documents() iter.Seq2[*Document, error] {
 	return func(yield func(*Document, error) bool) {
+		for _, doc := range b.kept {
+			if !yield(doc, nil) {
+				return
+			}
+		}
+		if b.keep {
+			return
+		}
 		scan := newScanner(b.spool, b.docs, b.spool.Size()-b.docs)
 		defer scan.Free()
 		err := b.scan(scan, func(doc *Document) error {

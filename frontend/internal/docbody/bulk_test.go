@@ -134,3 +134,35 @@ func TestSpool(t *testing.T) {
 	_, err = docbody.NewSpool(strings.NewReader(text.String()), docbody.SpoolOptions{Limit: docbody.Limit{}})
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
+
+// Documents of a small body are kept, up to a number and without attachments, and yielded as those of another one, which is
+// read again.
+func TestKeptDocuments(t *testing.T) {
+	t.Parallel()
+	const text = `{"docs":[{"_id":"x","_attachments":{"f":{"stub":true}}}],"docs":[{"_id":"a","v":1},{"_id":"b"},{"_id":"c"}]}`
+	attached := strings.Replace(text, `{"_id":"b"}`, `{"_id":"b","_attachments":{"f":{"stub":true}}}`, 1)
+	for name, test := range map[string]struct {
+		text  string
+		bytes int
+		docs  int
+		kept  bool
+	}{
+		"none": {text, 0, 0, false}, "all": {text, len(text), 3, true}, "too large": {text, len(text) - 1, 3, false},
+		"too many": {text, len(text), 2, false}, "attachments": {attached, len(attached), 3, false},
+	} {
+		b, err := docbody.ReadBulk(spool(t, test.text), docbody.Options{KeptBytes: int64(test.bytes), KeptDocuments: test.docs})
+		require.NoError(t, err, name)
+		require.Equal(t, test.kept, b.Kept(), name)
+		var ids []string
+		for doc, err := range b.Documents() {
+			require.NoError(t, err, name)
+			ids = append(ids, doc.ID)
+		}
+		require.Equal(t, []string{"a", "b", "c"}, ids, name)
+		for doc, err := range b.Documents() {
+			require.NoError(t, err, name)
+			require.Equal(t, "a", doc.ID, name)
+			break
+		}
+	}
+}

@@ -57,6 +57,10 @@ type Options struct {
 	Attachment Limit
 	// MaxAttachments is the most attachments of a document; 0 is any number.
 	MaxAttachments int
+	// KeptBytes and KeptDocuments are the most bytes of a body and the most documents in it that [ReadBulk] keeps in memory,
+	// if none of them has attachments. It reads the documents of other bodies a second time.
+	KeptBytes     int64
+	KeptDocuments int
 	// Spool says where [ReadRelated] keeps the document.
 	Spool SpoolOptions
 	// RevID returns the normal form of a revision's id, or an error if it is not valid. nil: all ids are valid.
