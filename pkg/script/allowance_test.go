@@ -26,7 +26,7 @@ func TestCopiesCount(t *testing.T) {
 	limits := Limits{Time: time.Hour, Memory: 64 << 20, Instances: 2, Idle: time.Hour}
 	e := New(func() Limits { return limits }, nil)
 	defer e.Close()
-	const n, size = 100, 1 << 20
+	const n, size = 25, 1 << 20
 	for _, body := range []string{`s.concat("a")`, `"x".repeat(s.length)`} {
 		c := call{
 			Program: &Program{

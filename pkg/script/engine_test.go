@@ -25,6 +25,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // long is a limit that no call of a test reaches.
 const long = 10 * time.Minute
 
+// little is a limit of memory for calls that fill it. They take as long as it is large.
+func little(l *script.Limits) { l.Memory = 16 << 20 }
+
 // engine returns an engine for a test. configure, if not nil, changes its limits.
 func engine(t testing.TB, configure func(*script.Limits)) *script.Engine {
 	limits := script.Limits{Time: long, Memory: 64 << 20, Instances: 4, Idle: long}
@@ -100,7 +103,7 @@ func TestCallsDoNotSeeEachOther(t *testing.T) {
 func TestBoundOfMemory(t *testing.T) {
 	testkit.SkipShort(t)
 	t.Parallel()
-	e := engine(t, nil)
+	e := engine(t, little)
 	for _, body := range []string{
 		`var a = []; while (true) a.push({})`,
 		`var a = []; while (true) a.push("x".repeat(1000) + a.length)`,
@@ -273,7 +276,7 @@ func TestOwnersDoNotWaitForOneAnother(t *testing.T) {
 // TestRefused calls a program that fails until it is refused. Another one, and the same one with another key, are called.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	e := engine(t, nil)
+	e := engine(t, little)
 	fills := program(`try { if (argument.fills) { var a = []; while (true) a.push({}) } } catch (e) { if (argument.throws) throw e } return "x"`)
 	for _, argument := range []string{`{"fills":true,"throws":true}`, `{"fills":true}`, `{"fills":true,"throws":true}`} {
 		_, err := e.Call(t.Context(), fills, argument)
@@ -297,7 +300,7 @@ func TestReserve(t *testing.T) {
 	t.Parallel()
 	var reserved, most, refusals atomic.Int64
 	refused := errors.New("no memory")
-	limits := script.Limits{Time: long, Memory: 64 << 20, Instances: 4, Idle: long}
+	limits := script.Limits{Time: long, Memory: 16 << 20, Instances: 4, Idle: long}
 	e := script.New(func() script.Limits { return limits }, func(_ context.Context, bytes int64) (func(), error) {
 		if refusals.Load() > 0 {
 			return nil, refused
@@ -308,13 +311,13 @@ func TestReserve(t *testing.T) {
 	_, err := e.Call(t.Context(), program(`return "x"`), `{}`)
 	require.NoError(t, err)
 	require.Positive(t, most.Load())
-	require.Less(t, most.Load(), int64(64<<20))
+	require.Less(t, most.Load(), int64(16<<20))
 	require.Zero(t, reserved.Load(), "a call gives back what it has reserved")
 	_, err = e.Call(t.Context(), program(`var a = []; while (true) a.push({})`), `{}`)
 	require.ErrorIs(t, err, script.ErrMemory)
-	require.GreaterOrEqual(t, most.Load(), int64(64<<20))
+	require.GreaterOrEqual(t, most.Load(), int64(16<<20))
 	require.Zero(t, reserved.Load())
-	_, err = e.Call(t.Context(), program(`return "x".repeat(1 << 24).length + ""`), `{}`)
+	_, err = e.Call(t.Context(), program(`return "x".repeat(1 << 22).length + ""`), `{}`)
 	require.NoError(t, err)
 	require.Zero(t, reserved.Load())
 	refusals.Store(1)
