@@ -55,8 +55,9 @@ ROLLING = 60
 NIGHT = $(if $(filter file,$(origin SEED)),$(shell date +%Y%m%d),$(SEED))
 
 # The number of seeds of a soak, or its duration, and its test. Other tests with seeds are
-# TestRandom in pkg/docstore and replicator/jobs, TestRandomMirrors and TestParkingSimulation there,
-# and TestCheckpointsClaimNothingThatIsNotThere in replicator/worker.
+# TestRandom in pkg/docstore and replicator/jobs, TestRandomUpdates in the former, TestRandomMirrors,
+# TestNamesRandom and TestParkingSimulation in the latter, and TestCheckpointsClaimNothingThatIsNotThere
+# in replicator/worker.
 SEEDS = 1h
 SOAK = TestSimulation
 SOAK_PKGS = ./fdbjobs
@@ -162,8 +163,8 @@ nightly: node $(INSTALLED) ## run for hours what .ci/run leaves out; SEED, by de
 	@printf 'to repeat: make nightly SEED=%s\n' '$(NIGHT)'
 	$(MAKE) fuzz FUZZTIME=1m
 	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=1h
-	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK=TestRandom SOAK_PKGS=./pkg/docstore
-	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=30m SOAK='(TestRandom|TestRandomMirrors|TestParkingSimulation)' SOAK_PKGS=./replicator/jobs
+	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK='(TestRandom|TestRandomUpdates)' SOAK_PKGS=./pkg/docstore
+	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=30m SOAK='(TestRandom|TestRandomMirrors|TestNamesRandom|TestParkingSimulation)' SOAK_PKGS=./replicator/jobs
 	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK=TestCheckpointsClaimNothingThatIsNotThere SOAK_PKGS=./replicator/worker
 	SETTEE_ROUNDS=all $(TEST_ENV) go tool withservers -couchdb -pouchdb -chromium go test -tags '$(TAGS)' -count=1 $(TEST_FLAGS) -timeout $(BENCH_TIMEOUT) $$($(ROUNDS) | $(FOLDERS))
 	SETTEE_ROUNDS=all $(MAKE) test-packages

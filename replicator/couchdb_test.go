@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"settee/internal/seeds"
 	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 
@@ -56,7 +57,7 @@ func TestIDsOfCouchDB(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	want := map[string]string{} // ids by document
 	docs := map[string]string{}
-	for n := range 400 {
+	for n := range seeds.Rounds(t, 400) {
 		g := idGenerator{random, server, fmt.Sprintf("doc%03d", n)}
 		doc := g.document()
 		r := parse(t, []byte(doc))

@@ -30,7 +30,7 @@ import (
 func TestRandom(t *testing.T) {
 	testkit.SkipShort(t)
 	t.Parallel()
-	seeds.Each(t, 0, 4, func(t *testing.T, seed uint64) {
+	seeds.Each(t, 0, 2, func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) { newWorld(t, seed).run() })
 	})
 }

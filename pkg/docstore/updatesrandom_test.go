@@ -39,7 +39,7 @@ func TestRandomUpdates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			seeds.Each(t, 0, 6, func(t *testing.T, seed uint64) {
+			seeds.Each(t, 0, 2, func(t *testing.T, seed uint64) {
 				synctest.Test(t, func(t *testing.T) {
 					db := enginetest.Memory(t)
 					var stores []kv.Database

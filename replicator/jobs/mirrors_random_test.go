@@ -30,7 +30,7 @@ func TestRandomMirrors(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	seen := map[string]int{}
-	ran := seeds.Each(t, 0, 4, func(t *testing.T, seed uint64) {
+	ran := seeds.Each(t, 0, 2, func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) {
 			w := mirrorWorld{newWorld(t, seed)}
 			w.run()

@@ -313,7 +313,7 @@ func TestCheckNamesByLevel(t *testing.T) {
 func TestNamesRandom(t *testing.T) {
 	testkit.SkipShort(t)
 	t.Parallel()
-	seeds.Each(t, 0, 8, func(t *testing.T, seed uint64) {
+	seeds.Each(t, 0, 2, func(t *testing.T, seed uint64) {
 		w := newNamesWorld(t, seed)
 		w.work(20)
 		w.compare()

@@ -20,7 +20,7 @@ func TestParkingSimulation(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	seen := map[string]int{}
-	ran := seeds.Each(t, 0, 12, func(t *testing.T, seed uint64) {
+	ran := seeds.Each(t, 0, 4, func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newParkWorld(t, seed, func(db kv.Database) kv.Database { return db })
 			for _, missing := range w.run() {

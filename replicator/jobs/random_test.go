@@ -36,7 +36,7 @@ func TestRandom(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	seen := map[string]int{}
-	ran := seeds.Each(t, 0, 6, func(t *testing.T, seed uint64) {
+	ran := seeds.Each(t, 0, 2, func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, seed)
 			w.run()

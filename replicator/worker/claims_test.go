@@ -251,7 +251,7 @@ func (o *ordeal) run(continuous bool) (worker.Result, error) {
 func TestCheckpointsClaimNothingThatIsNotThere(t *testing.T) {
 	testkit.SkipShort(t)
 	t.Parallel()
-	seeds.Each(t, 0, 60, func(t *testing.T, seed uint64) {
+	seeds.Each(t, 0, 20, func(t *testing.T, seed uint64) {
 		o := newOrdeal(t, seed)
 		for range 6 {
 			o.mu.Lock()
