@@ -122,12 +122,12 @@ func garbagePercent(allocated, used uint64) int {
 }
 
 // allocation is how much memory a process has allocated since its start, and how much of that it used after the last
-// collection of garbage, with its stacks, in bytes.
+// collection of garbage, with what it scanned of the stacks, in bytes: GOGC is a part of these.
 type allocation struct{ allocated, used uint64 }
 
 func allocatedMemory() allocation {
 	samples := []metric.Sample{
-		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"},
+		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"},
 	}
 	metric.Read(samples)
 	return allocation{samples[0].Value.Uint64(), samples[1].Value.Uint64() + samples[2].Value.Uint64()}

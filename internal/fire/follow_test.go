@@ -120,7 +120,7 @@ func (f *following) read(body io.Reader) error {
 	for {
 		line, err := rows.ReadString('\n')
 		switch {
-		case f.kind == eventSource && err == io.EOF && line == "": //nolint:errorlint // a feed that is cut off has another error
+		case f.kind == eventSource && err == io.EOF && line == "":
 			return nil
 		case err != nil:
 			return err
