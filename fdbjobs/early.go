@@ -12,7 +12,7 @@ import (
 func (a *attempt) takeAny() error {
 	begin := a.memory.owner
 	if begin != "" {
-		begin = afterOwner(begin).Owner
+		begin = AfterOwner(begin).Owner
 	}
 	for _, from := range []string{begin, ""} {
 		for t, err := range a.queue.tallies(a.tx.Snapshot(), from, []Status{Pending}) {

@@ -90,11 +90,11 @@ func (r jobRead) storedArgs(chunks int64) ([]byte, error) {
 	return bytes.Join(found, nil), err
 }
 
-// Position is a place in a list of jobs by owner and id: after this job, which need not exist. Owner+"\x00" without an ID is
-// the place after all jobs of Owner.
+// Position is a place in a list of jobs by owner and id: after this job, which need not exist.
 type Position struct{ Owner, ID string }
 
-func afterOwner(owner string) Position { return Position{Owner: owner + "\x00"} }
+// AfterOwner returns the place after all jobs of an owner.
+func AfterOwner(owner string) Position { return Position{Owner: owner + "\x00"} }
 
 // Index lists and counts the jobs of a queue, or of one of its owners: see [Index.Of].
 type Index struct {
@@ -194,7 +194,7 @@ func (x Index) Skip(tx kv.ReadTransaction, after Position, n int, without []stri
 			continue
 		}
 		if t.owner != after.Owner && t.n <= int64(n) {
-			after = afterOwner(t.owner)
+			after = AfterOwner(t.owner)
 			n -= int(t.n)
 		} else {
 			if t.owner != after.Owner {

@@ -59,7 +59,7 @@ func (s *pages) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n
 			return page{}, docstore.ErrDatabaseNotFound
 		}
 		if !of.exists {
-			out.after, out.more = fdbjobs.Position{Owner: raw.Owner + "\x00"}, true // after all its jobs
+			out.after, out.more = fdbjobs.AfterOwner(raw.Owner), true
 			return out, nil
 		}
 		job, err := s.summed(tx)(s.parseListed(raw, of))
