@@ -73,7 +73,10 @@ func StartPouchDB(ctx context.Context, options PouchDBOptions) (*PouchDB, error)
 		}
 		return p.listen(ctx, ports[0], options.Temporary)
 	})
-	return p, err
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 func (p *PouchDB) configure() error {
