@@ -32,10 +32,10 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sync/errgroup"
 
 	"settee/internal/servers"
 )
@@ -133,32 +133,24 @@ func startPouchDB(ctx context.Context, dir string) ([]byte, func(), error) {
 			}
 		}
 	}
-	err := together(len(started), func(i int) error {
-		options := servers.PouchDBOptions{Dir: filepath.Join(dir, strconv.Itoa(i))}
-		if i == 1 {
-			options.Username, options.Password = "someone", "s3cret-word"
-		}
-		err := os.Mkdir(options.Dir, 0o700)
-		if err == nil {
-			started[i], err = servers.StartPouchDB(ctx, options)
-		}
-		return err
-	})
-	if err != nil {
+	var starting errgroup.Group
+	for i := range started {
+		starting.Go(func() error {
+			options := servers.PouchDBOptions{Dir: filepath.Join(dir, strconv.Itoa(i))}
+			if i == 1 {
+				options.Username, options.Password = "someone", "s3cret-word"
+			}
+			err := os.Mkdir(options.Dir, 0o700)
+			if err == nil {
+				started[i], err = servers.StartPouchDB(ctx, options)
+			}
+			return err
+		})
+	}
+	if err := starting.Wait(); err != nil {
 		return nil, stop, err
 	}
 	return []byte(started[0].Admin() + "\n" + started[1].Admin() + "\n"), stop, nil
-}
-
-// together calls do with each number below n at the same time, and returns the errors.
-func together(n int, do func(i int) error) error {
-	errs := make([]error, n)
-	var doing sync.WaitGroup
-	for i := range n {
-		doing.Go(func() { errs[i] = do(i) })
-	}
-	doing.Wait()
-	return errors.Join(errs...)
 }
 
 func withServers(args []string) (status int, err error) {
@@ -226,22 +218,23 @@ func withKinds(chosen []kind, args []string) (status int, err error) {
 			}
 		}
 	}()
-	for _, kind := range chosen {
+	var starting errgroup.Group
+	for i, kind := range chosen {
 		environ = append(environ, kind.variable+"="+filepath.Join(named, kind.file))
+		starting.Go(func() error {
+			own := filepath.Join(dir, kind.name)
+			if err := os.Mkdir(own, 0o700); err != nil {
+				return err
+			}
+			contents, end, err := kind.start(ctx, own)
+			ends[i] = end
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(named, kind.file), contents, 0o600)
+		})
 	}
-	err = together(len(chosen), func(i int) error {
-		own := filepath.Join(dir, chosen[i].name)
-		if err := os.Mkdir(own, 0o700); err != nil {
-			return err
-		}
-		contents, end, err := chosen[i].start(ctx, own)
-		ends[i] = end
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(named, chosen[i].file), contents, 0o600)
-	})
-	if err != nil {
+	if err := starting.Wait(); err != nil {
 		return 1, err
 	}
 	return run(ctx, environ, args)
