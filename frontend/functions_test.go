@@ -217,14 +217,14 @@ func TestValidateWhileFunctionsChange(t *testing.T) {
 // TestFilteredFeedsFollow follows feeds with a filter, which later fails.
 func TestFilteredFeedsFollow(t *testing.T) {
 	t.Parallel()
-	n := start(t, patient)
+	n := start(t, patient, "chttpd/changes_timeout=600000") // a busy machine calls functions slowly
 	n.newDatabase("db")
 	n.design("/db/_design/d", filtering(`function (doc, req) {
 		if (doc.fails) throw {error: "code", reason: "why"};
 		return doc.kind === req.query.kind;
 	}`))
-	lines := n.follow("?feed=continuous&heartbeat=60000&filter=d/f&kind=a")
-	events := n.follow("?feed=eventsource&heartbeat=60000&filter=d/f&kind=a")
+	lines := n.follow("?feed=continuous&heartbeat=600000&filter=d/f&kind=a")
+	events := n.follow("?feed=eventsource&heartbeat=600000&filter=d/f&kind=a")
 	for i, kind := range []string{"b", "a", "b", "a"} {
 		n.put(fmt.Sprintf("/db/doc%d", i), `{"kind":"`+kind+`"}`).is(t, http.StatusCreated)
 	}
