@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -34,8 +35,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, kvtest.NetworkThread) }
 type store struct {
 	*faultkv.DB
 	on     atomic.Bool
-	broken atomic.Bool // every transaction fails
-	mute   atomic.Bool // the results of transactions are lost
+	broken atomic.Bool  // every transaction fails
+	mute   atomic.Bool  // the results of transactions are lost
+	takes  atomic.Int64 // how long each run takes before its commit, in nanoseconds
 }
 
 func newStore(db kv.Database) *store {
@@ -55,7 +57,14 @@ func (s *store) Transact(ctx context.Context, fn func(kv.Transaction) error) err
 	if s.broken.Load() {
 		return errBroken
 	}
-	if err := s.DB.Transact(ctx, fn); err != nil || !s.mute.Load() {
+	err := s.DB.Transact(ctx, func(tx kv.Transaction) error {
+		err := fn(tx)
+		if takes := s.takes.Load(); takes > 0 {
+			time.Sleep(time.Duration(takes))
+		}
+		return err
+	})
+	if err != nil || !s.mute.Load() {
 		return err
 	}
 	return kv.ErrCommitUnknown

@@ -80,6 +80,22 @@ func TestParkAndWake(t *testing.T) {
 	})
 }
 
+// A commit whose result is unknown counts, also if it took so long that fewer jobs are woken at once then.
+func TestWakesOfSlowCommitsCount(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
+		b := setup(t)
+		for i := range 3 {
+			b.replicate(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i))
+			b.park()
+		}
+		b.db.on.Store(true)
+		b.db.takes.Store(int64(3 * time.Second))
+		require.Equal(t, 3, b.wake(sourceDatabase))
+		b.db.takes.Store(0)
+		require.Zero(t, b.wake(sourceDatabase))
+	})
+}
+
 // A change between Parking and Park queues the job at once, and so does a Park without a row.
 func TestWokenBeforeParked(t *testing.T) {
 	onEngines(t, func(b *bundle) {

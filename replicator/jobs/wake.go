@@ -24,7 +24,7 @@ const (
 // rows of jobs whose runs are about to park, so that [Run.Park] queues them at once. Rows that are marked already cost
 // their reading. n is the number of jobs that became due, also if Wake fails. Wake may be repeated.
 func (s *Watches) Wake(ctx context.Context, server string, databases []string) (n int, err error) {
-	w := waking{store: s, server: server, limit: wakeAtOnce}
+	w := waking{store: s, server: server, limit: wakeAtOnce, earlier: map[string]bool{}}
 	databases = slices.Clone(databases)
 	slices.Sort(databases)
 	for _, database := range slices.Compact(databases) {
@@ -52,6 +52,9 @@ type waking struct {
 	server string
 	limit  int         // of jobs in one transaction
 	left   []wakePlace // databases that have not been read to the end
+	// earlier has the jobs that a run of a transaction has made due, also of one that failed after a commit whose result
+	// was unknown.
+	earlier map[string]bool
 }
 
 // wakePlace is where the rows of a database are read next: after the row of a job.
@@ -65,11 +68,10 @@ func (w *waking) some(ctx context.Context) (int, error) {
 	if w.limit > 1 {
 		until = time.Now().Add(wakeTime)
 	}
-	earlier := map[string]bool{} // jobs that a run of the transaction has made due
-	var unread []wakePlace       // databases that may have more rows
+	var unread []wakePlace // databases that may have more rows
 	n, err := kv.TransactValue(ctx, w.store.db, func(tx kv.Transaction) (int, error) {
 		unread = nil
-		n, err := w.wake(tx, places, each, earlier, &unread)
+		n, err := w.wake(tx, places, each, &unread)
 		return n, kv.InTime(until, err)
 	})
 	if err == nil {
@@ -78,7 +80,7 @@ func (w *waking) some(ctx context.Context) (int, error) {
 	return n, err
 }
 
-func (w *waking) wake(tx kv.Transaction, places []wakePlace, each int, earlier map[string]bool, unread *[]wakePlace) (n int, err error) {
+func (w *waking) wake(tx kv.Transaction, places []wakePlace, each int, unread *[]wakePlace) (n int, err error) {
 	s := w.store
 	reads := make([]kv.RangeResult, len(places))
 	for i, place := range places {
@@ -102,7 +104,7 @@ func (w *waking) wake(tx kv.Transaction, places []wakePlace, each int, earlier m
 			}
 			place.after = row.JobID
 			if row.Woken {
-				if earlier[row.JobID] {
+				if w.earlier[row.JobID] {
 					n++ // that run was committed
 				}
 				continue
@@ -122,7 +124,7 @@ func (w *waking) wake(tx kv.Transaction, places []wakePlace, each int, earlier m
 	}
 	for i, made := range due {
 		if made {
-			earlier[ids[i]] = true
+			w.earlier[ids[i]] = true
 			n++
 		}
 	}
