@@ -26,9 +26,6 @@ func (n *node) design(path, body string) {
 	n.put(path, body).is(n.T, http.StatusCreated)
 }
 
-// patient is a setting with which no function is too slow.
-const patient = "couchdb/os_process_timeout=600000"
-
 // validating returns a design document with a validate function.
 func validating(function string) string {
 	text, _ := json.Marshal(function)
@@ -44,7 +41,7 @@ func filtering(function string) string {
 // TestValidateAllWrites makes all kinds of writes, which a function refuses.
 func TestValidateAllWrites(t *testing.T) {
 	t.Parallel()
-	n := start(t, patient)
+	n := start(t)
 	n.newDatabase("db")
 	rev := n.put("/db/doc/file", "content").is(t, http.StatusCreated).rev(t)
 	n.design("/db/_design/v", validating(`function (doc, old) { throw {forbidden: doc._id + (old ? " over " + old._rev : "")} }`))
@@ -115,7 +112,7 @@ func TestHostileFunctions(t *testing.T) {
 func TestRefusedFunctions(t *testing.T) {
 	testkit.SkipRace(t)
 	t.Parallel()
-	n := start(t, patient)
+	n := start(t)
 	n.newDatabase("db")
 	fills, _ := json.Marshal(`function () { var a = []; while (true) a.push({}) }`)
 	n.design("/db/_design/v", `{"validate_doc_update":`+string(fills)+`,"filters":{"f":"function (doc) { return true }"}}`)
@@ -134,7 +131,7 @@ func TestRefusedFunctions(t *testing.T) {
 // TestValidateByWhom has a function that knows the users.
 func TestValidateByWhom(t *testing.T) {
 	t.Parallel()
-	n := start(t, patient)
+	n := start(t)
 	p := n.newPeople()
 	n.with("db", security)
 	n.design("/db/_design/v", validating(`function (doc, old, user, security) {
@@ -154,7 +151,7 @@ func TestValidateByWhom(t *testing.T) {
 // TestValidateSystemDatabases has validate functions in databases with checks of their own.
 func TestValidateSystemDatabases(t *testing.T) {
 	t.Parallel()
-	n := start(t, patient)
+	n := start(t)
 	n.newUser("ann")
 	n.newDatabase("_replicator")
 	only := validating(`function (doc) { if (!doc._deleted && !doc.allowed) throw {forbidden: "not allowed"} }`)
@@ -172,7 +169,7 @@ func TestValidateSystemDatabases(t *testing.T) {
 // after a function that refuses it.
 func TestValidateWhileFunctionsChange(t *testing.T) {
 	t.Parallel()
-	n := start(t, patient)
+	n := start(t)
 	db := n.newDatabase("db")
 	const epochs = 8
 	var writers sync.WaitGroup
@@ -217,7 +214,7 @@ func TestValidateWhileFunctionsChange(t *testing.T) {
 // TestFilteredFeedsFollow follows feeds with a filter, which later fails.
 func TestFilteredFeedsFollow(t *testing.T) {
 	t.Parallel()
-	n := start(t, patient, "chttpd/changes_timeout=600000") // a busy machine calls functions slowly
+	n := start(t, "chttpd/changes_timeout=600000") // a busy machine calls functions slowly
 	n.newDatabase("db")
 	n.design("/db/_design/d", filtering(`function (doc, req) {
 		if (doc.fails) throw {error: "code", reason: "why"};
@@ -242,7 +239,7 @@ func TestFiltersSeeMuch(t *testing.T) {
 	testkit.SkipRace(t)
 	testkit.SkipShort(t)
 	t.Parallel()
-	n := start(t, patient, "quickjs/memory_limit_bytes=16777216")
+	n := start(t, "quickjs/memory_limit_bytes=16777216")
 	db := n.newDatabase("db")
 	n.design("/db/_design/d", filtering(`function (doc, req) { return doc.n % 3 === 0 }`))
 	var edits []docstore.Edit
@@ -277,7 +274,7 @@ func TestFiltersSeeMuch(t *testing.T) {
 // A function of the database's administrators must not see with what others prove who they are.
 func TestFiltersSeeNoCredentials(t *testing.T) {
 	t.Parallel()
-	n := start(t, patient, "chttpd_auth/x_auth_token=x-PROOF")
+	n := start(t, "chttpd_auth/x_auth_token=x-PROOF")
 	n.newDatabase("db")
 	n.put("/db/doc", "{}").is(t, http.StatusCreated)
 	n.design("/db/_design/d", filtering(`function (doc, req) { throw {forbidden: JSON.stringify(req.headers)} }`))

@@ -120,7 +120,7 @@ func emptyStore(t *testing.T) (*docstore.Store, *config.Live, *accounts.Accounts
 		docs.Close()
 		require.NoError(t, db.Close())
 	})
-	cfg, _, err := config.Load(config.Options{Flags: adminSettings})
+	cfg, _, err := config.Load(config.Options{Flags: testSettings})
 	require.NoError(t, err)
 	live, err := config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: db, Prefix: []byte("config")})
 	require.NoError(t, err)
@@ -129,7 +129,11 @@ func emptyStore(t *testing.T) (*docstore.Store, *config.Live, *accounts.Accounts
 	return docs, live, only
 }
 
-var adminSettings = []string{"chttpd_auth/iterations=1", "admins/" + adminName + "=" + adminPassword}
+// testSettings are settings of all nodes here: there is an administrator, a password is hashed quickly, and no function is
+// too slow, on a busy machine either.
+var testSettings = []string{
+	"chttpd_auth/iterations=1", "admins/" + adminName + "=" + adminPassword, "couchdb/os_process_timeout=600000",
+}
 
 // nobody, as the value of Authorization, makes asAdmin send no credentials.
 const nobody = "nobody"
@@ -192,7 +196,7 @@ func startOn(t *testing.T, db kv.Database, listener net.Listener, settings ...st
 func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docstore.Hooks, settings ...string) *node {
 	t.Helper()
 	cfg, _, err := config.Load(config.Options{
-		Flags: slices.Concat(adminSettings, settings),
+		Flags: slices.Concat(testSettings, settings),
 	})
 	require.NoError(t, err)
 	n := &node{T: t, db: db, log: &journal{written: make(chan struct{})}, address: listener.Addr().String()}

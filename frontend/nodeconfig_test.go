@@ -236,7 +236,7 @@ func TestRefusedConfig(t *testing.T) {
 	}
 	refused(t, n.do(http.MethodPut, configPath+"/replicator/max_jobs", `"7"`, "Origin", "http://evil.example"),
 		http.StatusForbidden, "forbidden", "the request comes from a page of another origin, which may not use this node")
-	unchanged, _, err := config.Load(config.Options{Flags: adminSettings})
+	unchanged, _, err := config.Load(config.Options{Flags: testSettings})
 	require.NoError(t, err)
 	require.Equal(t, unchanged.Shown(), n.config.Current().Shown())
 }
