@@ -127,6 +127,9 @@ ENGINE_PKGS = $$(go list -tags fdb $(PKGS) | grep -xF "$$($(ON_CLUSTER) | $(FOLD
 engine-packages: # prints them
 	@echo $(ENGINE_PKGS)
 
+# These tests wait for one FoundationDB, which needs a processor for that. With more of them side by side some wait too long.
+test-fdb: TEST_FLAGS = -ldflags=-w -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel 8
+
 test-fdb: node $(INSTALLED) ## run the tests that use a store on a temporary FoundationDB
 	$(TEST_ENV) scripts/test-fdb $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(ENGINE_PKGS)
 
