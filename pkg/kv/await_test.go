@@ -2,11 +2,13 @@ package kv_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"settee/pkg/kv"
 )
@@ -78,5 +80,69 @@ func TestAwaitChange(t *testing.T) {
 				assert.NotZero(t, passes)
 			})
 		})
+	}
+}
+
+// toldWatch is a fakeWatch that tells when it has ended, as those of engines do.
+type toldWatch struct{ fakeWatch }
+
+func (w *toldWatch) AfterEnd(told func(error)) {
+	go func() {
+		<-w.ended
+		told(w.err)
+	}()
+}
+
+// TestAfterChange: the function is called once, when AwaitChange would return, whether the watch tells of its end or not.
+func TestAfterChange(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		ends  time.Duration // when the watch ends; 0: never
+		err   error         // of the watch
+		leave time.Duration // when ctx ends; 0: never
+		want  time.Duration
+	}{
+		"nothing happens":            {want: 30 * time.Second},
+		"a change":                   {ends: time.Second, want: time.Second},
+		"a late change":              {ends: time.Minute, want: 30 * time.Second},
+		"no watch to be had":         {ends: time.Millisecond, err: kv.ErrTooManyWatches, want: time.Second},
+		"a watch that fails":         {ends: 2 * time.Second, err: kv.ErrWatchCancelled, want: 2 * time.Second},
+		"a closed store":             {ends: 2 * time.Second, err: kv.ErrClosed, want: 2 * time.Second},
+		"the context ends":           {leave: 3 * time.Second, want: 3 * time.Second},
+		"the context ends, no watch": {ends: time.Millisecond, err: kv.ErrTooManyWatches, leave: time.Second / 2, want: time.Second / 2},
+		"the context ends first":     {ends: 4 * time.Second, leave: 3 * time.Second, want: 3 * time.Second},
+	} {
+		for _, tells := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, tells: %t", name, tells), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					fake := fakeWatch{ended: make(chan struct{}), err: c.err}
+					told := &toldWatch{fakeWatch: fake}
+					var watch kv.Watch = told
+					if !tells {
+						watch = &told.fakeWatch
+					}
+					if c.ends != 0 {
+						time.AfterFunc(c.ends, func() { close(fake.ended) })
+					}
+					if c.leave != 0 {
+						time.AfterFunc(c.leave, cancel)
+					}
+					began, calls := time.Now(), make(chan time.Duration, 2)
+					kv.AfterChange(ctx, watch, func() {
+						assert.True(t, told.cancelled)
+						calls <- time.Since(began)
+					})
+					time.Sleep(2 * time.Minute)
+					require.Len(t, calls, 1)
+					require.Equal(t, c.want, <-calls)
+					if c.ends == 0 {
+						close(fake.ended)
+					}
+				})
+			})
+		}
 	}
 }
