@@ -12,10 +12,11 @@ import (
 
 // ticker tracks the last change of what feeds follow, for all feeds that wait for it.
 type ticker struct {
-	store *Store
-	id    uuid.UUID // in Store.tickers
-	ctx   context.Context
-	stop  context.CancelFunc
+	store  *Store
+	id     uuid.UUID // in Store.tickers
+	ctx    context.Context
+	stop   context.CancelFunc
+	linger time.Duration // as in tickerKind
 
 	// The fields below are guarded by Store.mu.
 	waiting int
@@ -30,7 +31,7 @@ type ticker struct {
 
 // tickerKind is what a ticker does.
 type tickerKind struct {
-	// run tells the ticker of changes until its context ends.
+	// run tells the ticker of changes until its context ends. It may return before, see follow.
 	run func(t *ticker)
 	// linger is how long the ticker stays when no feed waits any longer.
 	linger time.Duration
@@ -49,16 +50,20 @@ type tick struct {
 // reads [Database.Changes], waits for changes after [Changes.Last], and reads again. The error is [ErrDatabaseNotFound]
 // when the database is deleted, [ErrClosed], ctx's, or the store's.
 func (db *Database) WaitChange(ctx context.Context, since Sequence) error {
-	return db.store.await(ctx, since, db.instance, tickerKind{run: func(t *ticker) { t.run(db.tick) }})
+	return db.store.await(ctx, since, db.joinTicker())
 }
 
-// await waits for a change after since, in the ticker with an id.
-func (s *Store) await(ctx context.Context, since Sequence, id uuid.UUID, kind tickerKind) error {
-	t := s.join(id, kind)
+func (db *Database) joinTicker() *ticker {
+	return db.store.join(db.instance, tickerKind{run: func(t *ticker) { t.follow(db.tick) }})
+}
+
+// await waits for a change after since, in a ticker that join has returned. Thousands of feeds wait here, so the stack should
+// be small.
+func (s *Store) await(ctx context.Context, since Sequence, t *ticker) error {
 	if t == nil {
 		return ErrClosed
 	}
-	defer s.leave(t, kind.linger)
+	defer s.leave(t)
 	for {
 		done, next, err := t.told(since)
 		if done || err != nil {
@@ -88,7 +93,7 @@ func (s *Store) join(id uuid.UUID, kind tickerKind) *ticker {
 	}
 	t := s.tickers[id]
 	if t == nil {
-		t = &ticker{store: s, id: id, next: make(chan struct{}), wanted: make(chan struct{})}
+		t = &ticker{store: s, id: id, linger: kind.linger, next: make(chan struct{}), wanted: make(chan struct{})}
 		t.ctx, t.stop = context.WithCancel(s.ctx)
 		s.tickers[id] = t
 		s.wg.Go(func() { kind.run(t) })
@@ -104,18 +109,18 @@ func (s *Store) join(id uuid.UUID, kind tickerKind) *ticker {
 }
 
 // leave stops the ticker after a time when no feed waits for it.
-func (s *Store) leave(t *ticker, linger time.Duration) {
+func (s *Store) leave(t *ticker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.waiting--; t.waiting > 0 {
 		return
 	}
-	if linger == 0 || s.tickers[t.id] != t {
+	if t.linger == 0 || s.tickers[t.id] != t {
 		s.forget(t)
 		return
 	}
 	t.wanted = make(chan struct{})
-	t.leaving = time.AfterFunc(linger, func() {
+	t.leaving = time.AfterFunc(t.linger, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if t.waiting == 0 {
@@ -139,22 +144,20 @@ func (s *Store) forget(t *ticker) {
 	}
 }
 
-func (t *ticker) run(from source) {
-	for {
-		read, err := t.read(from)
-		if err != nil {
-			t.fail(err)
-			return
-		}
-		t.tell(read.last, 0)
-		kv.AwaitChange(t.ctx, read.watch, kv.AwaitOptions{})
+// follow tells the ticker of changes until its context ends. It returns before: there are thousands of tickers, and while
+// they wait they have no goroutine.
+func (t *ticker) follow(from source) {
+	read, err := kv.TransactValue(t.ctx, t.store.kv, from)
+	if err != nil {
+		t.fail(err)
+		return
 	}
-}
-
-// read runs a source on a stack of its own: there are thousands of tickers, and while they wait they should need little.
-func (t *ticker) read(from source) (read tick, err error) {
-	kv.Apart(func() { read, err = kv.TransactValue(t.ctx, t.store.kv, from) })
-	return read, err
+	t.tell(read.last, 0)
+	t.store.wg.Add(1)
+	kv.AfterChange(t.ctx, read.watch, func() {
+		defer t.store.wg.Done()
+		t.follow(from)
+	})
 }
 
 // tick reads the last change and watches for the next. A change that is committed before the read is in last, and one

@@ -24,7 +24,7 @@ const (
 // already. The first update after a pause is reported at once, others after at most 50 milliseconds. All calls of a
 // process share one follower. The error is [ErrClosed], ctx's, or the store's.
 func (s *Store) WaitUpdate(ctx context.Context, since Sequence) error {
-	return s.await(ctx, since, uuid.Nil, tickerKind{run: s.followUpdates, linger: followerLinger})
+	return s.await(ctx, since, s.join(uuid.Nil, tickerKind{run: s.followUpdates, linger: followerLinger}))
 }
 
 // noneAfter notes that a pass has found no update after last, at a version of the store. If the follower has seen one
