@@ -81,6 +81,51 @@ func TestHaltWhenAddedAgain(t *testing.T) {
 	})
 }
 
+// TestAfterLost: the function is called once when the job is removed, added again or ended, when the context ends, and when
+// the layer is closed, and not because of an update.
+func TestAfterLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		lose func(t *testing.T, b *bundle, h *fdbjobs.Held, cancel func())
+		want error
+	}{
+		"removed": {func(t *testing.T, b *bundle, _ *fdbjobs.Held, _ func()) { assert.True(t, b.remove(t, "j")) }, fdbjobs.ErrHalt},
+		"added again": {
+			func(t *testing.T, b *bundle, _ *fdbjobs.Held, _ func()) { b.add(t, fdbjobs.Spec{ID: "j"}) }, fdbjobs.ErrHalt,
+		},
+		"finished": {
+			func(t *testing.T, _ *bundle, h *fdbjobs.Held, _ func()) {
+				require.NoError(t, h.Finish(t.Context(), nil, nil))
+			},
+			fdbjobs.ErrHalt,
+		},
+		"the context ends":    {func(_ *testing.T, _ *bundle, _ *fdbjobs.Held, cancel func()) { cancel() }, context.Canceled},
+		"the layer is closed": {func(_ *testing.T, b *bundle, _ *fdbjobs.Held, _ func()) { b.layer.Close() }, fdbjobs.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+				b := newBundle(t, db)
+				b.setTimeout(t, time.Minute)
+				b.add(t, fdbjobs.Spec{ID: "j"})
+				h := b.accept(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				lost := make(chan error, 2)
+				h.AfterLost(ctx, func(err error) { lost <- err })
+				for range 3 {
+					after(20 * time.Second)
+					require.NoError(t, h.Update(t.Context(), text(`{"s":1}`), nil))
+				}
+				after(time.Second)
+				require.Empty(t, lost)
+				c.lose(t, b, h, cancel)
+				after(time.Second)
+				require.Len(t, lost, 1)
+				require.ErrorIs(t, <-lost, c.want)
+			})
+		})
+	}
+}
+
 func TestHaltAfterMonitor(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)

@@ -95,28 +95,18 @@ func (q *Queue) Follow(ctx context.Context, id string, fn func(*Job) (done bool,
 	})
 }
 
-// followRow calls read in a transaction with a job's row, nil if there is none, and then what read returned, again after
-// each change of the row, until that returns true or an error.
-func (q *Queue) followRow(
-	ctx context.Context, id string, read func(kv.Transaction, *row) (then func() (done bool, err error), err error),
-) error {
+// rowReader reads more about a job with a row, nil if there is none, and returns what to do with that after the transaction.
+type rowReader func(tx kv.Transaction, now *row) (then func() (done bool, err error), err error)
+
+// followRow calls read in a transaction with a job's row, and then what read returned, again after each change of the row,
+// until that returns true or an error.
+func (q *Queue) followRow(ctx context.Context, id string, read rowReader) error {
 	return q.layer.waiting(ctx, func(ctx context.Context) error {
 		for {
 			var then func() (bool, error)
 			var watch kv.Watch
 			var err error
-			kv.Apart(func() {
-				err = q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
-					row, err := q.readRow(tx.Snapshot(), id).Await()
-					if err != nil {
-						return err
-					}
-					if then, err = read(tx, row); err == nil {
-						watch = tx.Watch(q.keys.data.Pack(id))
-					}
-					return err
-				})
-			})
+			kv.Apart(func() { then, watch, err = q.watchRow(ctx, id, read) })
 			q.layer.pass(ctx)
 			if err != nil {
 				return err
@@ -133,6 +123,23 @@ func (q *Queue) followRow(
 	})
 }
 
+// watchRow calls read in a transaction with a job's row, and watches the row.
+func (q *Queue) watchRow(
+	ctx context.Context, id string, read rowReader,
+) (then func() (done bool, err error), watch kv.Watch, err error) {
+	err = q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
+		row, err := q.readRow(tx.Snapshot(), id).Await()
+		if err != nil {
+			return err
+		}
+		if then, err = read(tx, row); err == nil {
+			watch = tx.Watch(q.keys.data.Pack(id))
+		}
+		return err
+	})
+	return then, watch, err
+}
+
 // waiting runs f, whose context also ends when the layer is closed, and returns its error. That is ErrClosed then.
 func (l *Layer) waiting(ctx context.Context, f func(context.Context) error) error {
 	if l.ctx.Err() != nil {
@@ -141,7 +148,11 @@ func (l *Layer) waiting(ctx context.Context, f func(context.Context) error) erro
 	waits, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
-	err := f(waits)
+	return l.waited(ctx, f(waits))
+}
+
+// waited returns the error of something that waited in ctx until the layer was closed.
+func (l *Layer) waited(ctx context.Context, err error) error {
 	if errors.Is(err, kv.ErrClosed) || errors.Is(err, context.Canceled) && ctx.Err() == nil && l.ctx.Err() != nil {
 		return ErrClosed
 	}

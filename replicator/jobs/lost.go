@@ -112,6 +112,11 @@ func (r *Run) Lost(ctx context.Context) error {
 	return r.halted(ctx, r.held.Lost(ctx))
 }
 
+// AfterLost calls fn once with the error that Lost would return, see fdbjobs.Held.AfterLost.
+func (r *Run) AfterLost(ctx context.Context, fn func(error)) {
+	r.held.AfterLost(ctx, func(err error) { fn(r.halted(ctx, err)) })
+}
+
 // Ending reports whether the run goes on only for its last checkpoint. There is nothing to record of its end.
 func (r *Run) Ending() bool {
 	r.tenure.mu.Lock()
