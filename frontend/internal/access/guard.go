@@ -129,12 +129,7 @@ type DatabaseAction func(http.ResponseWriter, *http.Request, *docstore.Database)
 // store (web.StoreContext): a request that streams may take long.
 func (g *Guard) InDatabase(act DatabaseAction) web.Action {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if db := RightsOf(r).db; db != nil {
-			return act(w, r, db)
-		}
-		ctx, cancel := web.StoreContext(r)
-		defer cancel()
-		db, err := g.Documents.Database(ctx, web.PathValue(r, "db"))
+		db, err := g.databaseOf(r)
 		if errors.Is(err, docstore.ErrDatabaseNotFound) {
 			return web.UnknownPath(w, r)
 		}
@@ -143,6 +138,16 @@ func (g *Guard) InDatabase(act DatabaseAction) web.Action {
 		}
 		return act(w, r, db)
 	}
+}
+
+// databaseOf returns the database of a path ({db}).
+func (g *Guard) databaseOf(r *http.Request) (*docstore.Database, error) {
+	if db := RightsOf(r).db; db != nil {
+		return db, nil
+	}
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	return g.Documents.Database(ctx, web.PathValue(r, "db"))
 }
 
 // Fingerprint is a digest of all that decides what a user may do in a database: the user's account, and the security

@@ -64,23 +64,33 @@ type patience struct {
 
 // Changes answers GET and POST /{db}/_changes.
 func (e *Endpoints) Changes(w http.ResponseWriter, r *http.Request, db *docstore.Database) error {
+	f, err := e.openFeed(w, r, db)
+	if f == nil {
+		return err
+	}
+	return f.run()
+}
+
+// openFeed returns the feed that a request asks for. If there is no need to send one, it answers the request and returns
+// nil.
+func (e *Endpoints) openFeed(w http.ResponseWriter, r *http.Request, db *docstore.Database) (*feed, error) {
 	request, err := e.changesRequest(w, r, db)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if request.now || request.kind == feedNormal {
 		last, err := lastSequence(r, db)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if request.now {
 			request.since = last
 		}
 		if request.kind == feedNormal && unchanged(w, r, db, last) {
-			return nil
+			return nil, nil
 		}
 	}
-	return newFeed(e, w, r, db, request).run()
+	return newFeed(e, w, r, db, request), nil
 }
 
 func lastSequence(r *http.Request, db *docstore.Database) (docstore.Sequence, error) {

@@ -39,6 +39,10 @@ func newFeed(e *Endpoints, w http.ResponseWriter, r *http.Request, db *docstore.
 }
 
 // run sends the feed until it ends.
+//
+// Thousands of feeds wait below run, most of them for runs of this node. A stack of 16 KiB shrinks to half of that if 3,296
+// bytes are in use, or less, all of net/http's included. So run and the functions on the way to it leave what they do before
+// and after the wait to others.
 func (f *feed) run() error {
 	if f.r.Method == http.MethodHead {
 		return f.out.Flush()
@@ -50,36 +54,49 @@ func (f *feed) run() error {
 		return err
 	}
 	for {
-		if err := f.takeMemory(); err != nil {
-			if f.out.Begun() && f.request.kind != feedNormal {
-				return f.end("0") // the client asks again
-			}
-			return f.fail(err)
-		}
-		whole, err := f.readOn()
-		if isMissing(err) && f.request.kind != feedNormal && f.out.Begun() {
-			return f.end("0") // the database was deleted
-		}
-		if err != nil {
-			return f.fail(web.StoreFailure(err))
-		}
-		if f.isOver(whole) {
-			return f.stop(whole)
-		}
-		more, err := f.wait()
-		if err != nil {
+		if over, err := f.sendOn(); over {
 			return err
 		}
-		if more {
-			more, err = f.keepsRights()
-		}
-		if err != nil {
+		if over, err := f.goOn(f.wait()); over {
 			return err
-		}
-		if !more {
-			return f.end("0")
 		}
 	}
+}
+
+// sendOn sends the changes that there are, and reports whether the feed ends instead of waiting for more. Then it returns
+// the error of run.
+func (f *feed) sendOn() (over bool, _ error) {
+	if err := f.takeMemory(); err != nil {
+		if f.out.Begun() && f.request.kind != feedNormal {
+			return true, f.end("0") // the client asks again
+		}
+		return true, f.fail(err)
+	}
+	whole, err := f.readOn()
+	if isMissing(err) && f.request.kind != feedNormal && f.out.Begun() {
+		return true, f.end("0") // the database was deleted
+	}
+	if err != nil {
+		return true, f.fail(web.StoreFailure(err))
+	}
+	if f.isOver(whole) {
+		return true, f.stop(whole)
+	}
+	return false, nil
+}
+
+// goOn reports whether the feed ends after wait has returned more and err. Then it returns the error of run.
+func (f *feed) goOn(more bool, err error) (over bool, _ error) {
+	if err == nil && more {
+		more, err = f.keepsRights()
+	}
+	switch {
+	case err != nil:
+		return true, err
+	case !more:
+		return true, f.end("0")
+	}
+	return false, nil
 }
 
 // isOver reports whether the feed ends instead of waiting for more. whole: all changes that there are were read.

@@ -131,28 +131,34 @@ func (f *sending) wait() (more bool, err error) {
 	ctx, done := f.endpoints.Connections.Wait(f.r, web.ForChange)
 	defer done()
 	for {
-		err := f.waitUntil(ctx, f.due())
-		switch {
-		case f.r.Context().Err() != nil:
-			return false, web.ErrClientGone
-		case errors.Is(context.Cause(ctx), web.ErrNoRoom): // even if there is a change, which the next request of the client finds
-			return false, nil
-		case err == nil:
-			return true, nil
-		case isMissing(err), errors.Is(err, docstore.ErrClosed), errors.Is(err, web.ErrGoingAway):
-			return false, nil
-		case !errors.Is(err, context.DeadlineExceeded):
-			return false, fmt.Errorf("waiting for a change: %w", err)
-		case f.heartbeat == 0:
-			return false, nil
-		}
-		if goesOn, err := f.keepsRights(); !goesOn || err != nil {
-			return false, err
-		}
-		if err := f.beat(); err != nil {
-			return false, err
+		if over, more, err := f.waited(ctx, f.waitUntilDue(ctx)); over {
+			return more, err
 		}
 	}
+}
+
+// waited decides what follows after a wait in ctx that has ended with err: the end of wait, with more and an error, or a
+// heartbeat, which it sends.
+func (f *sending) waited(ctx context.Context, err error) (over, more bool, _ error) {
+	switch {
+	case f.r.Context().Err() != nil:
+		return true, false, web.ErrClientGone
+	case errors.Is(context.Cause(ctx), web.ErrNoRoom): // even if there is a change, which the next request of the client finds
+		return true, false, nil
+	case err == nil:
+		return true, true, nil
+	case isMissing(err), errors.Is(err, docstore.ErrClosed), errors.Is(err, web.ErrGoingAway):
+		return true, false, nil
+	case !errors.Is(err, context.DeadlineExceeded):
+		return true, false, fmt.Errorf("waiting for a change: %w", err)
+	case f.heartbeat == 0:
+		return true, false, nil
+	}
+	if goesOn, err := f.keepsRights(); !goesOn || err != nil {
+		return true, false, err
+	}
+	err = f.beat()
+	return err != nil, false, err
 }
 
 // due returns when the feed ends or sends a heartbeat.
@@ -163,15 +169,24 @@ func (f *sending) due() time.Time {
 	return f.waiting.Add(f.timeout)
 }
 
-// waitUntil waits for a change until a time. If the time has passed it returns an error even if there is a change:
-// a feed whose filter passes none of many changes has to end, too.
-func (f *sending) waitUntil(ctx context.Context, due time.Time) error {
-	if !time.Now().Before(due) {
-		return cmp.Or(context.Cause(ctx), context.DeadlineExceeded)
+// waitUntilDue waits for a change until the feed ends or sends a heartbeat. If the time for that has passed it returns an
+// error even if there is a change: a feed whose filter passes none of many changes has to end, too.
+func (f *sending) waitUntilDue(ctx context.Context) error {
+	ctx, cancel, err := f.untilDue(ctx)
+	if err != nil {
+		return err
 	}
-	ctx, cancel := context.WithDeadline(ctx, due)
 	defer cancel()
 	return f.next(ctx)
+}
+
+func (f *sending) untilDue(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	due := f.due()
+	if !time.Now().Before(due) {
+		return nil, nil, cmp.Or(context.Cause(ctx), context.DeadlineExceeded)
+	}
+	ctx, cancel := context.WithDeadline(ctx, due)
+	return ctx, cancel, nil
 }
 
 // fail ends the feed with a failure of its request. If the feed has begun, the failure follows its rows as an

@@ -70,13 +70,17 @@ type Server struct {
 // Endpoint serves one path.
 func (s *Server) Endpoint(m Methods) http.Handler {
 	return s.Action(func(w http.ResponseWriter, r *http.Request) error {
-		act, found := m.find(r.Method)
-		if !found {
-			w.Header().Set("Allow", m.allowed())
-			return NewFailure(http.StatusMethodNotAllowed, "method_not_allowed", "Only "+m.allowed()+" allowed")
+		if act, found := m.find(r.Method); found {
+			return act(w, r)
 		}
-		return act(w, r)
+		return m.refuse(w)
 	})
+}
+
+// refuse returns the failure of a request with another method.
+func (m Methods) refuse(w http.ResponseWriter) error {
+	w.Header().Set("Allow", m.allowed())
+	return NewFailure(http.StatusMethodNotAllowed, "method_not_allowed", "Only "+m.allowed()+" allowed")
 }
 
 // Action serves all methods of a path with one action.
