@@ -8,21 +8,18 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"settee/pkg/config"
 	"settee/replicator"
 	"settee/replicator/mirror"
 	"settee/replicator/worker"
 )
 
 // mirror runs a mirror and records its end, as replicate does for other jobs.
-func (s *Server) mirror(ctx context.Context, job *running, log *zerolog.Logger) error {
-	run := job.run
-	working, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(s.stages.Hurry, func() { cancel(errNoTime) })()
+func (s *Server) mirror(ctx context.Context, a *attempt) error {
+	run, log := a.run, a.log
+	working := s.hurried(ctx, a)
+	defer a.end()
 
-	health := &health{threshold: config.HealthThreshold.Get(s.opts.Config())}
-	summary, err := s.runMirror(working, job, log)
+	summary, err := s.runMirror(working, a.job, log)
 	switch {
 	case err == nil:
 		text, err := json.Marshal(mirrorResult{OK: true, MirrorSummary: summary})
@@ -42,9 +39,9 @@ func (s *Server) mirror(ctx context.Context, job *running, log *zerolog.Logger) 
 	case errors.Is(err, mirror.ErrStopped):
 		err = worker.ErrStopped
 	}
-	var result worker.Result // without progress of its own
+	result := new(worker.Result) // without progress of its own
 	result.ReplicationID = run.Job().State.ReplicationID
-	return s.ended(ctx, job, result, err, health, log)
+	return s.ended(ctx, a, result, err)
 }
 
 // mirrorResult is the body of the response of POST /_replicate for a mirror that has completed.

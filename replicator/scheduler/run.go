@@ -23,35 +23,78 @@ import (
 // errNoTime is the cause of the context's end when the node's shutdown runs out of time.
 var errNoTime = errors.New("the node is shutting down")
 
+// attempt is a run while this node performs it: what its beginning, its reports and its end share. It is not on the stack
+// of the run's goroutine, which has to stay small while the run waits for changes: there are thousands of such runs. For the
+// same reason the functions from run down to worker.RunLong do little themselves.
+type attempt struct {
+	job     *running
+	run     *jobs.Run // of job
+	log     *zerolog.Logger
+	cfg     *config.Config // when it began
+	parked  bool           // the job was parked
+	health  *health
+	counted *statsCounter
+	end     func() // of its work, see hurried
+}
+
+// newAttempt returns an attempt that has not begun.
+func (s *Server) newAttempt(r *running) *attempt {
+	cfg, was := s.opts.Config(), r.run.Job().State.Parked // Start forgets it
+	return &attempt{
+		job: r, run: r.run, log: s.logOf(r.run.Job()), cfg: cfg, parked: was != nil && !was.Since.IsZero(),
+		health: &health{threshold: config.HealthThreshold.Get(cfg)}, counted: &statsCounter{to: &s.counter},
+	}
+}
+
 // run runs a job once and records the result. ctx ends when the node drops its jobs.
 func (s *Server) run(ctx context.Context, r *running) {
-	run, log := r.run, s.logOf(r.run.Job())
-	held, cancel := jobserver.Merge(run.Context(), ctx)
+	held, cancel := jobserver.Merge(r.run.Context(), ctx)
 	defer cancel()
-
-	var err error
-	was := run.Job().State.Parked // Start forgets it
-	parked := was != nil && !was.Since.IsZero()
-	if paused(s.opts.Config(), run) {
-		err = s.pause(held, run)
-	} else if err = s.startRun(held, run); err == nil {
-		s.started(parked, log)
-		err = s.replicate(held, r, parked, log)
+	a := s.newAttempt(r)
+	if err := s.perform(held, a); err != nil {
+		s.unrecorded(ctx, a, err)
 	}
+}
+
+// unrecorded ends an attempt whose end could not be recorded because of err.
+func (s *Server) unrecorded(ctx context.Context, a *attempt, err error) {
 	switch {
-	case err == nil:
 	case ctx.Err() != nil: // dropped: the activity monitors of other nodes notice
 	case errors.Is(err, fdbjobs.ErrHalt):
-		last, cancel := s.stages.Last(ctx, run.Heartbeat())
+		last, cancel := s.stages.Last(ctx, a.run.Heartbeat())
 		defer cancel()
 		s.counter.add(func(c *Counts) { c.Stops++ })
-		if err := run.Release(last); err != nil {
-			log.Error().Err(err).Msg("a job could not be released; it will be taken up again")
+		if err := a.run.Release(last); err != nil {
+			a.log.Error().Err(err).Msg("a job could not be released; it will be taken up again")
 		}
-		log.Info().Msg("replication stopped: the job was removed, changed, or taken by another node")
+		a.log.Info().Msg("replication stopped: the job was removed, changed, or taken by another node")
 	default:
-		log.Error().Err(err).Msg("the end of a run could not be recorded; the job will be taken up again")
+		a.log.Error().Err(err).Msg("the end of a run could not be recorded; the job will be taken up again")
 	}
+}
+
+// perform performs a run and records its end. It returns an error if the end could not be recorded.
+func (s *Server) perform(ctx context.Context, a *attempt) error {
+	switch goesOn, err := s.begin(ctx, a); {
+	case !goesOn:
+		return err
+	case a.run.Job().IsMirror():
+		return s.mirror(ctx, a)
+	}
+	return s.replicate(ctx, a)
+}
+
+// begin starts a run, and reports whether it goes on. If not, its end is recorded, unless there is an error.
+func (s *Server) begin(ctx context.Context, a *attempt) (goesOn bool, _ error) {
+	if paused(a.cfg, a.run) {
+		return false, s.pause(ctx, a.run)
+	}
+	if err := s.startRun(ctx, a.run); err != nil {
+		return false, err
+	}
+	s.started(a.parked, a.log)
+	invalid, err := s.refuse(ctx, a)
+	return !invalid, err
 }
 
 // startRun starts a run on a stack of its own. The caller's goroutine waits for long, so its stack should grow little.
@@ -90,50 +133,60 @@ func (s *Server) logOf(job *jobs.Job) *zerolog.Logger {
 	return &log
 }
 
-// replicate performs a run and records its end. parked reports whether the job was parked. It returns an error if
-// the end could not be recorded.
-func (s *Server) replicate(ctx context.Context, job *running, parked bool, log *zerolog.Logger) error {
-	cfg, run := s.opts.Config(), job.run
-	r := run.Job().Args.Replication
-	if invalid, err := s.refuse(ctx, run, cfg, log); invalid {
-		return err
-	}
-	if r.Mirror != nil {
-		return s.mirror(ctx, job, log)
-	}
+// replicate replicates, and records the end of the run.
+func (s *Server) replicate(ctx context.Context, a *attempt) error {
+	working := s.hurried(ctx, a)
+	result, err := s.opts.Replicate(working, s.workerJob(a), s.workerConfig(a), s.reporter(a))
+	a.end()
+	return s.ended(ctx, a, result, err)
+}
 
+// hurried returns a context that ends with errNoTime when the node's shutdown runs out of time, and by a.end.
+func (s *Server) hurried(ctx context.Context, a *attempt) (working context.Context) {
 	working, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(s.stages.Hurry, func() { cancel(errNoTime) })()
+	stop := context.AfterFunc(s.stages.Hurry, func() { cancel(errNoTime) })
+	a.end = func() {
+		stop()
+		cancel(nil)
+	}
+	return working
+}
 
-	counted := &statsCounter{to: &s.counter}
-	health := &health{threshold: config.HealthThreshold.Get(cfg)}
-	result, err := s.opts.Replicate(working, worker.Job{
-		Replication:   r,
-		ReplicationID: run.Job().State.ReplicationID,
-		Stats:         run.Job().State.Stats,
+// workerJob returns what the worker is to do.
+func (s *Server) workerJob(a *attempt) *worker.Job {
+	job, run := a.job, a.run
+	state := run.Job().State
+	return &worker.Job{
+		Replication:   run.Job().Args.Replication,
+		ReplicationID: state.ReplicationID,
+		Stats:         state.Stats,
 		Attributes:    s.traced(run.Job()),
-		Woken:         parked,
-		Lacking:       run.Job().State.Lacking,
-		Security:      run.Job().State.Security,
+		Woken:         a.parked,
+		Lacking:       state.Lacking,
+		Security:      state.Security,
 		Stop:          job.stop,
 		Park:          &job.parker,
 		Idle:          func(idle bool) { s.slots.idle(job, idle) },
 		Parking:       run.Parking,
-		Lost: func(ctx context.Context) error {
-			err := run.Lost(ctx)
-			switch {
-			case errors.Is(err, jobs.ErrEnding):
-				s.slots.stopRun(job)
-			case errors.Is(err, fdbjobs.ErrHalt):
-				return fdbjobs.ErrHalt
-			}
-			return nil // after another error the next report will tell
+		AfterLost: func(ctx context.Context, lost func(error)) {
+			run.AfterLost(ctx, func(err error) { lost(s.lost(job, err)) })
 		},
-	}, s.workerConfig(run, cfg), reporter{run: run, heartbeats: s.heartbeats, reported: new(time.Time), end: func() { s.slots.stopRun(job) }, log: log, health: health, counted: counted})
-	counted.count(result.RunStats)
+	}
+}
 
-	return s.ended(ctx, job, result, err, health, log)
+func (s *Server) reporter(a *attempt) worker.Reporter {
+	return reporter{attempt: a, heartbeats: s.heartbeats, reported: new(time.Time), stop: func() { s.slots.stopRun(a.job) }}
+}
+
+// lost returns the error with which a run ends whose Run.AfterLost has given err, or nil if it goes on.
+func (s *Server) lost(job *running, err error) error {
+	switch {
+	case errors.Is(err, jobs.ErrEnding):
+		s.slots.stopRun(job)
+	case errors.Is(err, fdbjobs.ErrHalt):
+		return fdbjobs.ErrHalt
+	}
+	return nil // after another error the next report will tell
 }
 
 // traced returns how the traces of a job's runs name it.
@@ -150,26 +203,22 @@ func (s *Server) traced(job *jobs.Job) []attribute.KeyValue {
 }
 
 // refuse fails a job whose replication is not valid under this node's current settings.
-func (s *Server) refuse(
-	ctx context.Context, run *jobs.Run, cfg *config.Config, log *zerolog.Logger,
-) (invalid bool, err error) {
-	err = run.Job().Args.Replication.Check(replicator.ParseOptions{
-		EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
-		ProxyProtocols:    config.ValidProxyProtocols.Get(cfg),
+func (s *Server) refuse(ctx context.Context, a *attempt) (invalid bool, err error) {
+	err = a.run.Job().Args.Replication.Check(replicator.ParseOptions{
+		EndpointProtocols: config.ValidEndpointProtocols.Get(a.cfg),
+		ProxyProtocols:    config.ValidProxyProtocols.Get(a.cfg),
 	})
 	if err == nil {
 		return false, nil
 	}
 	failure := &worker.Error{Code: "bad_request", Reason: err.Error()}
-	return true, s.crashed(ctx, run, failure, replicator.Ending{Outcome: replicator.RunFailed}, log)
+	return true, s.crashed(ctx, a.run, failure, replicator.Ending{Outcome: replicator.RunFailed}, a.log)
 }
 
-// ended records the end of a run. It is separate from replicate to keep the stack small while thousands of jobs wait
-// for changes.
-func (s *Server) ended(
-	ctx context.Context, job *running, result worker.Result, err error, health *health, log *zerolog.Logger,
-) error {
-	run := job.run
+// ended records the end of a run.
+func (s *Server) ended(ctx context.Context, a *attempt, result *worker.Result, err error) error {
+	job, run, health, log := a.job, a.run, a.health, a.log
+	a.counted.count(result.RunStats)
 	if run.Ending() {
 		run.Last(result.RunStats, health.heal(result.CopyTo))
 		log.Debug().Err(run.Redact(err)).Msg("the job was removed or changed, and its run has ended")
@@ -226,7 +275,7 @@ func (s *Server) ended(
 }
 
 // parked ends a run that has copied everything, until its source changes.
-func (s *Server) parked(ctx context.Context, run *jobs.Run, result worker.Result, log *zerolog.Logger) error {
+func (s *Server) parked(ctx context.Context, run *jobs.Run, result *worker.Result, log *zerolog.Logger) error {
 	woken, err := run.Park(ctx, result.CopyTo)
 	if err != nil {
 		return err
@@ -277,12 +326,12 @@ func (s *Server) crashed(
 	return run.Crash(ctx, again.At, again.ErrorCount, failure.Code, failure.Reason)
 }
 
-func (s *Server) workerConfig(run *jobs.Run, current *config.Config) worker.Config {
-	cfg := s.requests(current)
-	cfg.ListRefused = run.ListRefused
-	cfg.Sending = run.Check
-	cfg.ReportInterval = run.Heartbeat()
-	return cfg
+func (s *Server) workerConfig(a *attempt) *worker.Config {
+	cfg := s.requests(a.cfg)
+	cfg.ListRefused = a.run.ListRefused
+	cfg.Sending = a.run.Check
+	cfg.ReportInterval = a.run.Heartbeat()
+	return &cfg
 }
 
 // Requests returns the configuration with which the runs of this node make requests to endpoints, and what they share. It
@@ -325,13 +374,10 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 
 // reporter records the reports of a run in its job.
 type reporter struct {
-	run        *jobs.Run
+	*attempt
 	heartbeats *heartbeats
 	reported   *time.Time // when the latest report began, zero before the first
-	end        func()     // stops the run
-	log        *zerolog.Logger
-	health     *health
-	counted    *statsCounter
+	stop       func()     // stops the run
 }
 
 func (r reporter) Identify(ctx context.Context, id replicator.ID) error {
@@ -348,7 +394,7 @@ func (r reporter) Report(ctx context.Context, progress worker.Progress) error {
 	r.heartbeats.saw(*r.reported, began, time.Now(), r.run.Heartbeat())
 	*r.reported = began
 	if errors.Is(err, jobs.ErrEnding) {
-		r.end()
+		r.stop()
 		return nil
 	}
 	if err == nil || errors.Is(err, fdbjobs.ErrHalt) || ctx.Err() != nil {

@@ -163,9 +163,9 @@ type Job struct {
 	// batches in flight, writes the documents that it has read of the others, and writes a checkpoint for what is done.
 	// nil: never.
 	Stop context.Context
-	// Lost, if not nil, waits until the job must not go on, and returns an error then, which ends the run like an error
-	// of the Reporter. The run ends its context. If it returns nil, the run goes on.
-	Lost func(context.Context) error
+	// AfterLost, if not nil, makes lost be called once: when the job must not go on, or after the end of ctx, which the run
+	// ends. An error ends the run like an error of the Reporter, unless ctx has ended. With nil the run goes on.
+	AfterLost func(ctx context.Context, lost func(error))
 }
 
 // Reporter receives the reports of a run. Its methods are called one at a time. The run continues meanwhile, except

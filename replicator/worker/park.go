@@ -42,7 +42,7 @@ type parking struct {
 }
 
 // newParking returns nil if the job cannot park.
-func newParking(job Job, useCheckpoints bool) *parking {
+func newParking(job *Job, useCheckpoints bool) *parking {
 	server, database, ok := job.Replication.Source.Server()
 	if job.Parking == nil || !job.Replication.Continuous || !useCheckpoints || !ok {
 		return nil

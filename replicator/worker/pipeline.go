@@ -20,7 +20,7 @@ type pipeline struct {
 	inFlight  atomic.Int32 // batches being copied
 }
 
-func (p *pipeline) init(s *settings, job Job) {
+func (p *pipeline) init(s *settings, job *Job) {
 	p.steps = newSteps(s.workers, max(1, s.connections-2)) // two connections are kept for short requests
 	p.unasked.most, p.unaskedLive.most = maxUnasked, maxUnaskedLive
 	p.asking.most, p.writing.most = maxPortion, maxPortion

@@ -20,7 +20,7 @@ type progress struct {
 	reporting
 }
 
-func (p *progress) init(s *settings, job Job) {
+func (p *progress) init(s *settings, job *Job) {
 	p.started, p.interval = time.Now(), s.reportInterval
 	p.known, p.base, p.position = job.ReplicationID, job.Stats, newPosition()
 }

@@ -25,7 +25,7 @@ type traces struct {
 var noSpan trace.Span = noop.Span{}
 
 // beginTrace starts the span of the run.
-func (r *run) beginTrace(ctx context.Context, tracer trace.Tracer, job Job) {
+func (r *run) beginTrace(ctx context.Context, tracer trace.Tracer, job *Job) {
 	if r.whole = noSpan; tracer == nil {
 		return
 	}
@@ -46,7 +46,7 @@ func (t *traces) identified(id string) {
 }
 
 // endTrace ends the span of a run that ended with err.
-func (r *run) endTrace(ctx context.Context, result Result, err error) {
+func (r *run) endTrace(ctx context.Context, result *Result, err error) {
 	if r.tracer == nil {
 		return
 	}

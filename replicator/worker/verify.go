@@ -177,7 +177,7 @@ type comparison struct {
 
 // compare looks for the leaves of rep's source in its target.
 func (v *verifier) compare(ctx context.Context, rep *replicator.Replication) error {
-	r, err := newRun(Job{Replication: rep, Stop: v.Stop}, v.cfg)
+	r, err := newRun(&Job{Replication: rep, Stop: v.Stop}, &v.cfg)
 	if err != nil {
 		return err
 	}
