@@ -33,8 +33,11 @@ const (
 	// the memory in use. Most of that holds jobs that wait for changes, so half of Go's default saves more memory than it
 	// costs processor time, and less is enough while little is allocated.
 	busyGarbage, quietGarbage = 50, 20
-	// garbageInterval is the time after which the choice between them is made again.
-	garbageInterval = 10 * time.Second
+	// garbageInterval is the time after which the choice between them is made again, and quietCollections how many collections
+	// of garbage a quiet node may need in that time. Runs that wait report at the same moments, every 20 seconds by default:
+	// in a shorter interval the node would be quiet and busy by turns.
+	garbageInterval  = 20 * time.Second
+	quietCollections = 4
 	// jobMemory is the number of bytes that a running job may use with the default settings (docs/operations.md).
 	jobMemory = 128 << 20
 )
@@ -90,32 +93,38 @@ func (n *node) limitMemory(jobs int) {
 		room = 1 << bits.Len(uint(jobs-1))
 	}
 	limit := nodeMemory(n.cfg) + room*jobMemory
-	if n.memoryLimit.Swap(limit) != limit && os.Getenv("GOMEMLIMIT") == "" {
+	before := n.memoryLimit.Swap(limit)
+	if limit != before && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(limit)
+	}
+	if limit > before {
+		// More jobs start than have run before, and what they allocate to wait stays. Much garbage among it would leave
+		// holes, which take memory for as long as the jobs wait.
+		n.setGarbage(quietGarbage)
 	}
 }
 
-// boundGarbage chooses GOGC every ten seconds, unless the environment sets it.
-func (n *node) boundGarbage(ctx context.Context) {
-	if os.Getenv("GOGC") != "" {
-		return
+// setGarbage sets GOGC, unless the environment does. Setting it stops all goroutines for a moment.
+func (n *node) setGarbage(percent int) {
+	if n.garbage.Swap(int64(percent)) != int64(percent) && os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
 	}
-	percent, allocated := busyGarbage, allocatedMemory().allocated
+}
+
+// boundGarbage chooses GOGC every garbageInterval.
+func (n *node) boundGarbage(ctx context.Context) {
+	allocated := allocatedMemory().allocated
 	for kv.Sleep(ctx, garbageInterval); ctx.Err() == nil; kv.Sleep(ctx, garbageInterval) {
 		now := allocatedMemory()
-		// Setting it stops all goroutines for a moment.
-		if next := garbagePercent(now.allocated-allocated, now.used); next != percent {
-			percent = next
-			debug.SetGCPercent(percent)
-		}
+		n.setGarbage(garbagePercent(now.allocated-allocated, now.used))
 		allocated = now.allocated
 	}
 }
 
 // garbagePercent returns GOGC for a node that has allocated so many bytes in garbageInterval and uses so many. With
-// quietGarbage a node collects its garbage at most once in that time.
+// quietGarbage a node collects its garbage at most quietCollections times in that time.
 func garbagePercent(allocated, used uint64) int {
-	if allocated < used/100*quietGarbage {
+	if allocated < used/100*quietGarbage*quietCollections {
 		return quietGarbage
 	}
 	return busyGarbage

@@ -39,8 +39,8 @@ func TestLittleGarbageWhileLittleIsAllocated(t *testing.T) {
 		want            int
 	}{
 		{0, 500 << 20, quietGarbage},
-		{99 << 20, 500 << 20, quietGarbage},
-		{100 << 20, 500 << 20, busyGarbage}, // more than one collection in ten seconds
+		{399 << 20, 500 << 20, quietGarbage},
+		{400 << 20, 500 << 20, busyGarbage}, // more than four collections in twenty seconds
 		{99 << 20, 50 << 20, busyGarbage},
 		{0, 0, busyGarbage}, // nothing is known before the first collection
 	} {

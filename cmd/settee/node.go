@@ -48,6 +48,7 @@ type node struct {
 	guard       *levels.Guard // is db, unless a test has set that
 	slow        atomic.Int64  // transactions that were repeated for long
 	memoryLimit atomic.Int64  // Go's, in bytes
+	garbage     atomic.Int64  // GOGC, see setGarbage
 	keys        *sealed.Keys
 	live        *config.Live
 	layer       *fdbjobs.Layer
