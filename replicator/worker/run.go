@@ -109,7 +109,7 @@ func (r *run) result(ctx context.Context, err error) (*Result, error) {
 	return result, err
 }
 
-// perform calls do, and the Reporter meanwhile. It calls do in its own goroutine, whose stack is large already.
+// perform calls do, in the caller's goroutine, and the Reporter meanwhile.
 func (r *run) perform(ctx context.Context, reporter Reporter, do func(context.Context) error) error {
 	inner, end := context.WithCancelCause(ctx)
 	r.reporter, r.end = reporter, end
@@ -322,8 +322,7 @@ type copying struct {
 // copy copies changes until the feed ends or the run is asked to stop. complete reports that the feed ended and that
 // all of it was dealt with.
 //
-// While a live feed waits for changes there is only the goroutine that reads the feed, beside the one that called Run.
-// Periodic work has timers.
+// While a live feed waits for changes there is only the goroutine that called Run. Periodic work has timers.
 func (r *run) copy(ctx context.Context) (complete bool, err error) {
 	c := r.newCopying(ctx)
 	c.beginPeriodic()
