@@ -114,7 +114,8 @@ test: node $(INSTALLED) ## run the tests, with a CouchDB if it is installed
 # The packages whose tests take longest. They begin first, so that no processor is idle at the end.
 LONGEST = ./cmd/settee ./frontend ./fdbjobs ./replicator/worker ./pkg/docstore ./replicator/scheduler
 
-# The tests that look at pages in a Chromium, which takes a fifth of the time of all tests.
+# The tests that look at pages in a Chromium, which takes a fifth of the time of all tests. If it is empty, make test runs
+# them, too.
 IN_BROWSER = ^Test(Browser|Dashboard|Fauxton)
 
 test-pages: node $(INSTALLED) ## run the tests of the pages in a Chromium

@@ -53,8 +53,9 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// chooseTests leaves out tests: with "only" those in files that do not use aStore, and with "none" those in files that do.
-// So a run with FoundationDB and one without it, as .ci/run makes them, have each test once. Otherwise all tests are run.
+// chooseTests leaves out tests, besides those that -skip names: with "only" those in files that do not use aStore, and with
+// "none" those in files that do. So a run with FoundationDB and one without it, as .ci/run makes them, have each test once.
+// Otherwise it leaves out none.
 func chooseTests(which string) error {
 	if which == "" {
 		return nil
@@ -80,7 +81,11 @@ func chooseTests(which string) error {
 			left = append(left, string(name[1]))
 		}
 	}
-	return flag.Set("test.skip", "^("+strings.Join(left, "|")+")$")
+	skipped := []string{"^(" + strings.Join(left, "|") + ")$"}
+	if others := flag.Lookup("test.skip").Value.String(); others != "" {
+		skipped = append(skipped, others)
+	}
+	return flag.Set("test.skip", strings.Join(skipped, "|"))
 }
 
 // builtIn is the directory of the command. It is empty until a test needs the command.
