@@ -40,7 +40,7 @@ func TestPouchDBServer(t *testing.T) {
 	source := node.url + "source"
 	node.ask(http.StatusCreated, http.MethodPut, "source", "")
 	couchtest.Populate(t, source, couchtest.Population{
-		Seed: 3, Docs: 500, Conflicted: 50, Deleted: 50, Attachments: couchtest.Sizes(3, 30, 1<<20),
+		Seed: 3, Docs: 150, Conflicted: 20, Deleted: 20, Attachments: couchtest.Sizes(3, 10, 1<<20),
 	})
 	by := func(server, source, target string) {
 		t.Helper()

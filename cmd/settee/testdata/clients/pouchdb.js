@@ -47,7 +47,7 @@ async function main() {
   const one = local('one'), two = local('two');
 
   // Documents, deletions, ids that need escaping, and attachments, from both sides.
-  await one.bulkDocs(Array.from({ length: 300 }, (_, n) => ({ _id: `one-${n}`, n, text: 'ä€😀/"\\' })));
+  await one.bulkDocs(Array.from({ length: 120 }, (_, n) => ({ _id: `one-${n}`, n, text: 'ä€😀/"\\' })));
   for (let n = 0; n < 20; n++) await one.remove(await one.get(`one-${n}`));
   await one.put({ _id: 'sl/ash +%?#', x: 1 });
   await one.put({ _id: '_design/views', views: { by: { map: 'function (doc) { emit(doc._id) }' } } });
@@ -58,7 +58,7 @@ async function main() {
       'deep/er/image.png': { content_type: 'image/png', data: crypto.randomBytes(200_000) },
     },
   });
-  await remote.bulkDocs(Array.from({ length: 200 }, (_, n) => ({ _id: `remote-${n}`, n })));
+  await remote.bulkDocs(Array.from({ length: 60 }, (_, n) => ({ _id: `remote-${n}`, n })));
   await remote.putAttachment('remote-file', 'a b.bin', crypto.randomBytes(100_000), 'application/octet-stream');
   let result = await one.sync(remote);
   assert.equal(result.push.doc_write_failures, 0);
