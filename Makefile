@@ -16,10 +16,13 @@ VERSION = $$(scripts/version)
 TEST_FLAGS = -ldflags=-w -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 3)) -parallel 12
 
 # The environment of tests, and of the programs that build them. GOGC makes a third of the usual
-# garbage collections, and needs about twice the memory. Like the program, tests have C code only
-# if the build needs it, since then they take longer to compile and to link. What is compiled is the
-# same in each clone, for the paths of files are left out.
-TEST_ENV = GOGC=300 GOFLAGS="$$(go env GOFLAGS) -trimpath" CGO_ENABLED=$(CGO)
+# garbage collections, and needs about twice the memory.
+TEST_ENV = GOGC=300 $(BUILD_ENV)
+
+# The environment of what compiles packages. Like the program, tests have C code only if the build
+# needs it, since then they take longer to compile and to link. What is compiled is the same in each
+# clone, for the paths of files are left out. make lint needs the same compiled packages.
+BUILD_ENV = GOFLAGS="$$(go env GOFLAGS) -trimpath" CGO_ENABLED=$(CGO)
 
 # The time limit of one package. A test that hangs fails with the stacks of all goroutines.
 TEST_TIMEOUT = 10m
@@ -180,15 +183,15 @@ nightly: node $(INSTALLED) ## run for hours what .ci/run leaves out; SEED, by de
 lint: ## check the format, the imports and the code (TAGS=fdb: only folders with files of that build)
 	@files=$$(gofmt -l .) || exit 1; \
 	if [ -n "$$files" ]; then printf 'gofmt would change:\n%s\n' "$$files" >&2; exit 1; fi
-	go build -modfile=scripts/tools.mod -o '$(LINT)' github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	$(TEST_ENV) CGO_ENABLED=0 go build -modfile=scripts/tools.mod -o '$(LINT)' github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 ifeq ($(TAGS),)
-	$(LINT) run
-	cd scripts && $(LINT) run --build-tags packages
-	cd scripts/manifests && $(LINT) run
-	cd scripts/monitoring && $(LINT) run
+	$(BUILD_ENV) $(LINT) run
+	cd scripts && $(BUILD_ENV) $(LINT) run --build-tags packages
+	cd scripts/manifests && $(BUILD_ENV) $(LINT) run
+	cd scripts/monitoring && $(BUILD_ENV) $(LINT) run
 else
-	$(LINT) run --build-tags '$(TAGS)' $$($(TAGGED) ':!scripts' | $(FOLDERS))
-	cd scripts && $(LINT) run --build-tags '$(TAGS)' $$($(TAGGED) . | $(FOLDERS))
+	$(BUILD_ENV) $(LINT) run --build-tags '$(TAGS)' $$($(TAGGED) ':!scripts' | $(FOLDERS))
+	cd scripts && $(BUILD_ENV) $(LINT) run --build-tags '$(TAGS)' $$($(TAGGED) . | $(FOLDERS))
 endif
 
 bench: ## run the benchmarks
