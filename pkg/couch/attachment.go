@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"settee/pkg/jsontext"
+	"settee/pkg/outbound"
 )
 
 // AttachmentReader reads an attachment's bytes as transferred: compressed if the attachment has an Encoding. It fails
@@ -27,6 +28,8 @@ type AttachmentReader struct {
 	end  func() error
 	// explain, if not nil, adds to an error what was being read.
 	explain func(error) error
+	// expect, if not nil, is told how many bytes are left.
+	expect func(bytes int64)
 
 	sum  []byte    // from the digest
 	hash hash.Hash // of the bytes read; nil if there is nothing to compare with
@@ -74,6 +77,9 @@ func (a *AttachmentReader) read(p []byte) (int, error) {
 	}
 	if a.left > 0 {
 		a.left -= int64(n)
+		if a.expect != nil {
+			a.expect(a.left)
+		}
 	}
 	if err == io.EOF && a.left > 0 {
 		err = fmt.Errorf("%d bytes are missing: %w", a.left, io.ErrUnexpectedEOF)
@@ -133,7 +139,7 @@ func (d *Database) attachment(ctx context.Context, id, rev string, about Attachm
 		method: http.MethodGet,
 		path:   docPath(id) + "/" + escapeSegment(about.Name),
 		query:  url.Values{"rev": {rev}},
-		accept: "*/*", identity: true, noSlot: noSlot,
+		accept: "*/*", identity: true, noSlot: noSlot, flow: new(outbound.Flow),
 	})
 	if err != nil {
 		return nil, err
@@ -147,7 +153,7 @@ func (d *Database) attachment(ctx context.Context, id, rev string, about Attachm
 		about.Encoding, about.EncodedLength, about.Digest = "", -1, ""
 	}
 	a := NewAttachmentReader(about, &explained{p})
-	a.end = p.Close
+	a.end, a.expect = p.Close, p.expect
 	return a, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"settee/pkg/jsontext"
+	"settee/pkg/outbound"
 )
 
 // maxAttsSince is the maximum size in bytes of the parameter atts_since. Servers and proxies refuse long request lines.
@@ -44,6 +45,7 @@ type Leaf struct {
 	attachments func() (*AttachmentReader, error) // nil if no more attachments follow
 	open        *AttachmentReader                 // the last one returned
 	fail        func(error) error                 // adds the request to an error
+	expect      func(bytes int64)                 // of the answer that has the attachments
 }
 
 // OpenRevs requests a revision of a document with its history (_revisions) and its attachments. If the revision has
@@ -69,7 +71,7 @@ func (d *Database) OpenRevs(ctx context.Context, id, rev string, attsSince []str
 	}
 	p, err := d.stream(ctx, &request{
 		method: http.MethodGet, path: docPath(id), query: q,
-		accept: mixedType, identity: inline,
+		accept: mixedType, identity: inline, flow: new(outbound.Flow),
 	})
 	if err != nil {
 		return nil, err
@@ -156,7 +158,7 @@ func (l *Leaves) accept(leaf *Leaf) error {
 		return fmt.Errorf("%w: more than %d answers for a revision", ErrLimit, maxAnswers)
 	}
 	l.left--
-	leaf.fail = l.p.fail
+	leaf.fail, leaf.expect = l.p.fail, l.p.expect
 	return nil
 }
 
@@ -195,6 +197,9 @@ func (l *Leaf) NextAttachment() (*AttachmentReader, error) {
 	}
 	if a != nil {
 		a.explain = l.explain
+		if a.expect == nil {
+			a.expect = l.expect
+		}
 	}
 	l.open = a
 	return a, err

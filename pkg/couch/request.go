@@ -53,11 +53,12 @@ type request struct {
 	// identity requests uncompressed bytes: for attachments, whose bytes must not change, and for feeds, whose rows
 	// would wait in a compressor's buffer.
 	identity bool
-	gzipped  bool // the body is compressed
-	once     bool // must not be repeated after it was sent, except if refused unread
-	unasked  bool // a CouchDB that gets a large body is not asked whether it accepts it
-	noSlot   bool // does not count towards MaxConnections
-	feed     bool // its answer may have no end, so its span ends when the answer begins
+	gzipped  bool           // the body is compressed
+	once     bool           // must not be repeated after it was sent, except if refused unread
+	unasked  bool           // a CouchDB that gets a large body is not asked whether it accepts it
+	noSlot   bool           // does not count towards MaxConnections
+	feed     bool           // its answer may have no end, so its span ends when the answer begins
+	flow     *outbound.Flow // nil if nothing is known of the answer's length
 
 	tries   int  // number of times tried
 	sent    int  // number of times sent; a try may send it several times
@@ -127,12 +128,20 @@ func (p *response) fail(err error) error {
 
 // Close abandons the rest of the answer.
 func (p *response) Close() error {
+	p.expect(0)
 	p.end()
 	p.dog.stop()
 	err := p.body.Close()
 	p.span.End()
 	p.release()
 	return err
+}
+
+// expect says how many bytes of the answer will at least be read.
+func (p *response) expect(bytes int64) {
+	if p.r.flow != nil {
+		p.r.flow.Expect(bytes)
+	}
 }
 
 // finish closes an answer that has been read. If only its end is missing, finish reads it, so that the connection can
@@ -413,6 +422,9 @@ func (d *Database) roundTrip(
 	ctx context.Context, r *request, target *url.URL, t ticket, dog *watchdog,
 ) (*http.Response, error) {
 	ctx = outbound.WithConnectTimeout(ctx, d.cfg.ConnectionTimeout)
+	if r.flow != nil {
+		ctx = outbound.WithFlow(ctx, r.flow)
+	}
 	ctx = httptrace.WithClientTrace(ctx, dog.trace(d.learnAddress))
 	hr, err := http.NewRequestWithContext(ctx, r.method, target.String(), nil)
 	if err != nil {

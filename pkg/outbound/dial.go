@@ -100,7 +100,11 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 		return nil, d.dialError(addr, to, err)
 	}
 	d.sockets.apply(conn)
-	conn = &countedConn{&placedConn{Conn: conn, places: open}, &d.pool.traffic}
+	ahead := readAhead(conn)
+	if ahead != nil {
+		conn = ahead
+	}
+	conn = &countedConn{&placedConn{Conn: conn, places: open}, &d.pool.traffic, ahead}
 	if d.proxy != nil && d.proxy.Scheme == "https" {
 		return d.secureProxy(ctx, conn, timeout)
 	}

@@ -24,6 +24,7 @@ func (p *Pool) Traffic() Traffic {
 type countedConn struct {
 	net.Conn
 	traffic *traffic
+	ahead   *aheadConn // below Conn; nil for none
 }
 
 // Read implements io.Reader.

@@ -62,6 +62,9 @@ func (r *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
+	if ctx := traceFlow(req.Context()); ctx != req.Context() {
+		req = req.WithContext(ctx)
+	}
 	var o outset
 	if r.proxy != nil || req.URL.Scheme == "https" {
 		ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
