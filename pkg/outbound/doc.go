@@ -12,5 +12,8 @@
 // TLS or the proxy. No error contains the credentials of a proxy. [Final] reports whether the same request would
 // fail again.
 //
+// A connection reads what has come at once, with a buffer that it has only until that is passed on. The reader of a large
+// answer may say how much is to come ([Flow]), so that the connection waits for larger pieces.
+//
 // The package knows HTTP but no protocol above it: pkg/couch speaks CouchDB's over these connections.
 package outbound
