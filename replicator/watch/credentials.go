@@ -170,7 +170,8 @@ func (f *feed) close() {
 }
 
 // open opens a feed with the first credentials that are enough. Without a feed it returns why there is none: what the
-// server must have or allow. It returns an error if the server does not answer as it should.
+// server must have or allow. That is empty if the server has no parked jobs and no mirrors. It returns an error if the
+// server does not answer as it should.
 func (w *watch) open(ctx context.Context) (f *feed, why string, err error) {
 	var all []credentials
 	for {
@@ -183,6 +184,9 @@ func (w *watch) open(ctx context.Context) (f *feed, why string, err error) {
 		return nil, "", ctx.Err()
 	}
 	if len(all) == 0 {
+		if needed, err := w.needed(ctx); err == nil && !needed {
+			return nil, "", nil
+		}
 		return nil, "no job has credentials for its _db_updates", nil
 	}
 	for _, c := range all {

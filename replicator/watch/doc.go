@@ -29,7 +29,8 @@
 // has changed: first after 5 seconds, then the less often the longer nothing has changed, at least every 5 minutes. At
 // most max_questions_per_sec go to one server, the longest due first. A source that refuses its question wakes its job,
 // whose run then reports the error. A server that does not answer is asked less often, and wakes nothing. Every five
-// minutes the watch looks whether there is a feed now.
+// minutes the watch looks whether there is a feed now. Without parked jobs and mirrors it waits for one, for a minute or
+// two, and then looks at once.
 //
 // # Security objects
 //

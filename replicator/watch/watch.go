@@ -127,6 +127,8 @@ func (w *watch) work(ctx context.Context) error {
 		case ctx.Err() != nil:
 		case err != nil:
 			err = w.failed(ctx, err)
+		case feed == nil && why == "":
+			err = w.linger(ctx)
 		case feed == nil:
 			err = w.ask(ctx, why)
 		default:
@@ -311,6 +313,33 @@ func (w *watch) needed(ctx context.Context) (bool, error) {
 	}
 	mirrors, more, err := w.watcher.opts.Jobs.Watches.Mirrors(ctx, w.server, "", 1)
 	return len(mirrors) > 0 || more, err
+}
+
+// linger waits until the server has a parked job or a mirror. It returns errEnded if there has been none for a while, or
+// nil.
+func (w *watch) linger(ctx context.Context) error {
+	w.checkSoon()
+	for ctx.Err() == nil {
+		if err := w.check(ctx); err != nil {
+			return err
+		}
+		parks, err := w.watcher.opts.Jobs.Watches.AwaitParked(ctx, w.server)
+		if err != nil {
+			w.storeFailed(ctx, err)
+			continue
+		}
+		needed, err := w.needed(ctx)
+		if err == nil && !needed {
+			kv.AwaitChange(ctx, parks, kv.AwaitOptions{Until: w.checkAt})
+			continue
+		}
+		parks.Cancel()
+		if err == nil {
+			return nil
+		}
+		w.storeFailed(ctx, err)
+	}
+	return nil
 }
 
 // announce tells the mirrors of the server what happened to databases. It repeats that until it succeeds or ctx ends.

@@ -279,6 +279,20 @@ func TestWatchEnds(t *testing.T) {
 	})
 }
 
+// A watch whose last job is gone follows the feed as soon as there is another one.
+func TestFeedForTheNextJob(t *testing.T) {
+	inLab(t, func(l *lab) {
+		l.source.write("db")
+		_, err := l.jobs.Requests.Cancel(t.Context(), l.park("root", "db"))
+		require.NoError(t, err)
+		n := l.start()
+		l.sleeps(10 * time.Second)
+		require.Zero(t, n.Counts().Questioned)
+		l.park("root", "db")
+		require.LessOrEqual(t, l.until(n.follows(1)), time.Second)
+	})
+}
+
 // Watches of more servers than a node may have take turns, and a lower limit ends some.
 func TestWatchesTakeTurns(t *testing.T) {
 	inLab(t, func(l *lab) {
