@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -357,6 +358,11 @@ func TestCouchDBsCheckpoints(t *testing.T) {
 	body := fmt.Sprintf(`{"source":%q,"target":%q}`, source, target)
 	byCouchDB := func() (result replicated) {
 		require.NoError(t, json.Unmarshal(peer.Do(t, http.MethodPost, "/_replicate", []byte(body), http.StatusOK), &result))
+		// The answer comes before CouchDB's scheduler has noticed the end. Until then it would take the next request for one
+		// that waits for the same run, and not answer it.
+		require.Eventually(t, func() bool {
+			return !bytes.Contains(peer.Do(t, http.MethodGet, "/_scheduler/jobs", nil, http.StatusOK), []byte(path.Base(source)))
+		}, limit, 10*time.Millisecond)
 		return result
 	}
 	first := byCouchDB()
