@@ -186,8 +186,7 @@ func (h *Held) Lost(ctx context.Context) error { return h.queue.followRow(ctx, h
 // goroutine while it waits, so that thousands of jobs take little memory.
 func (h *Held) AfterLost(ctx context.Context, fn func(error)) {
 	layer := h.queue.layer
-	waits, cancel := context.WithCancel(ctx)
-	open := context.AfterFunc(layer.ctx, cancel)
+	waits, end := layer.whileOpen(ctx)
 	var look func()
 	look = func() {
 		_, watch, err := h.queue.watchRow(waits, h.job.ID, h.readLost)
@@ -195,8 +194,7 @@ func (h *Held) AfterLost(ctx context.Context, fn func(error)) {
 			kv.AfterChange(waits, watch, look)
 			return
 		}
-		open()
-		cancel()
+		end()
 		fn(layer.waited(ctx, err))
 	}
 	go look()

@@ -145,10 +145,19 @@ func (l *Layer) waiting(ctx context.Context, f func(context.Context) error) erro
 	if l.ctx.Err() != nil {
 		return ErrClosed
 	}
-	waits, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(l.ctx, cancel)()
+	waits, end := l.whileOpen(ctx)
+	defer end()
 	return l.waited(ctx, f(waits))
+}
+
+// whileOpen returns a context that ends with ctx, when the layer is closed, and by end.
+func (l *Layer) whileOpen(ctx context.Context) (waits context.Context, end func()) {
+	waits, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(l.ctx, cancel)
+	return waits, func() {
+		stop()
+		cancel()
+	}
 }
 
 // waited returns the error of something that waited in ctx until the layer was closed.

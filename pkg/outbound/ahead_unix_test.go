@@ -82,7 +82,7 @@ func fills(t *testing.T, c *aheadConn) (filled bool) {
 	return filled
 }
 
-// The errors are those of a plain connection.
+// A connection that reads ahead returns the same errors as a plain one.
 func TestReadAheadErrors(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -42,7 +42,7 @@ func nextAsk(parked time.Duration, random float64) time.Duration {
 }
 
 // ask asks for each parked job whether its source has changed, until it is time to look for a feed again. It returns
-// errEnded, or nil.
+// errEnded, ctx's error, or nil.
 func (w *watch) ask(ctx context.Context, why string) error {
 	w.tell("asking for changes of each parked job's source, because the server's _db_updates cannot be used", why)
 	w.show(ctx, jobs.WatchStatus{By: jobs.ByQuestions, Why: shortened(why)})
@@ -58,13 +58,9 @@ func (w *watch) ask(ctx context.Context, why string) error {
 		if w.newLogin() {
 			return nil
 		}
-		if err := w.check(ctx); err != nil {
-			return err
-		}
-		parks, err := w.watcher.opts.Jobs.Watches.AwaitParked(ctx, w.server)
+		parks, err := w.parks(ctx)
 		if err != nil {
-			w.storeFailed(ctx, err)
-			continue
+			return err
 		}
 		rows, next, err := w.watcher.opts.Jobs.Watches.Asks(ctx, w.server, time.Now(), askedRows)
 		w.late.due(rows)

@@ -315,31 +315,43 @@ func (w *watch) needed(ctx context.Context) (bool, error) {
 	return len(mirrors) > 0 || more, err
 }
 
-// linger waits until the server has a parked job or a mirror. It returns errEnded if there has been none for a while, or
-// nil.
-func (w *watch) linger(ctx context.Context) error {
-	w.checkSoon()
+// parks returns a watch that ends when a job is about to be parked, or a mirror begins. It looks first whether there are any,
+// if it is time for that. It returns errEnded if there have been none for a while, or ctx's error.
+func (w *watch) parks(ctx context.Context) (kv.Watch, error) {
 	for ctx.Err() == nil {
 		if err := w.check(ctx); err != nil {
-			return err
+			return nil, err
 		}
 		parks, err := w.watcher.opts.Jobs.Watches.AwaitParked(ctx, w.server)
-		if err != nil {
-			w.storeFailed(ctx, err)
-			continue
-		}
-		needed, err := w.needed(ctx)
-		if err == nil && !needed {
-			kv.AwaitChange(ctx, parks, kv.AwaitOptions{Until: w.checkAt})
-			continue
-		}
-		parks.Cancel()
 		if err == nil {
-			return nil
+			return parks, nil
 		}
 		w.storeFailed(ctx, err)
 	}
-	return nil
+	return nil, ctx.Err()
+}
+
+// linger waits until the server has a parked job or a mirror. It returns errEnded if there has been none for a while, ctx's
+// error, or nil.
+func (w *watch) linger(ctx context.Context) error {
+	w.checkSoon()
+	for {
+		parks, err := w.parks(ctx)
+		if err != nil {
+			return err
+		}
+		needed, err := w.needed(ctx)
+		switch {
+		case err != nil:
+			parks.Cancel()
+			w.storeFailed(ctx, err)
+		case needed:
+			parks.Cancel()
+			return nil
+		default:
+			kv.AwaitChange(ctx, parks, kv.AwaitOptions{Until: w.checkAt})
+		}
+	}
 }
 
 // announce tells the mirrors of the server what happened to databases. It repeats that until it succeeds or ctx ends.
