@@ -70,7 +70,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb packages tarballs release test-pages test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire rolling race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers bench-fleet bench-mirror load dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs release test-docs test-pages test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire rolling race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers bench-fleet bench-mirror load dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -112,7 +112,13 @@ quick: ## run the tests that are quick and start no other program
 	$(TEST_ENV) go test -short -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
 
 test: node $(INSTALLED) ## run the tests, with a CouchDB if it is installed
-	$(TEST_ENV) go tool withservers -couchdb -pouchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -skip '$(IN_BROWSER)' -timeout $(TEST_TIMEOUT) $(if $(filter ./...,$(PKGS)),$(LONGEST)) $(PKGS)
+	$(TEST_ENV) go tool withservers -couchdb -pouchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -skip '$(IN_BROWSER)' -timeout $(TEST_TIMEOUT) $(if $(filter ./...,$(PKGS)),$(LONGEST) $$(go list ./... | grep -vxF "$$(go list $(REPOSITORY))"),$(PKGS))
+
+# The packages that test the repository: the commands of its documents, and the servers that tests start.
+REPOSITORY = ./internal/papers ./internal/servers ./internal/withservers
+
+test-docs: node $(INSTALLED) ## run the commands of the documents, and test the servers that tests start
+	$(TEST_ENV) go tool withservers -couchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(REPOSITORY)
 
 # The packages whose tests take longest. They begin first, so that no processor is idle at the end.
 LONGEST = ./cmd/settee ./frontend ./fdbjobs ./replicator/worker ./pkg/docstore ./replicator/scheduler
