@@ -113,7 +113,7 @@ func TestManyDatabasesShareWhatALimitedServerTakes(t *testing.T) {
 			}
 			time.Sleep(90 * time.Second)
 			server.counts()
-			const minutes = 2
+			const minutes = 1
 			time.Sleep(minutes * time.Minute)
 			taken, refused := server.counts()
 			cancel()

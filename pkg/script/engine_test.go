@@ -158,7 +158,7 @@ func TestBoundOfStack(t *testing.T) {
 func TestBoundOfTime(t *testing.T) {
 	testkit.SkipShort(t)
 	t.Parallel()
-	e := engine(t, func(l *script.Limits) { l.Time = 300 * time.Millisecond })
+	e := engine(t, func(l *script.Limits) { l.Time = 100 * time.Millisecond })
 	for _, body := range []string{
 		`while (true);`,
 		`while (true) { try { while (true); } catch (e) {} finally { continue } }`,
