@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 	"sync"
 )
 
@@ -49,12 +48,13 @@ func (d *Database) post(ctx context.Context, path string, body requestBody, read
 	return err
 }
 
-// compresses reports whether to compress requests: if the server is known to accept that and the network is probably
-// slower than the compressor. At its fastest level gzip compresses about 90 MB/s per core and leaves a quarter of
+// compresses reports whether to compress requests: if the server is known to accept that, as CouchDB and settee do for all
+// requests with JSON, and the network is probably slower than the compressor. At its fastest level gzip compresses about 90 MB/s per core and leaves a quarter of
 // typical documents, so it pays up to some 500 Mbit/s. Loopback and private networks are faster, so it does not
 // compress for such addresses.
 func (d *Database) compresses() bool {
-	return !d.cfg.NoCompression && d.gunzips.Load() && !d.near.Load() && !d.wantsPlain.Load()
+	known := d.couchDB.Load() || d.settee.Load()
+	return known && !d.cfg.NoCompression && !d.near.Load() && !d.wantsPlain.Load()
 }
 
 // compress compresses a large body if that makes it smaller.
@@ -74,15 +74,6 @@ func compress(body requestBody) ([]byte, bool) {
 	_, _ = io.Copy(w, plain) // in memory: never fails
 	_ = w.Close()
 	return out.Bytes(), int64(out.Len()) < length
-}
-
-// learnEncodings records whether a server accepts compressed requests. CouchDB and settee do for all requests with
-// JSON.
-func (d *Database) learnEncodings(header http.Header) {
-	server := header.Get("Server")
-	if strings.HasPrefix(server, "CouchDB/") || server == "settee" {
-		d.gunzips.Store(true)
-	}
 }
 
 // learnAddress records whether the other end of a connection, possibly a proxy, is near.

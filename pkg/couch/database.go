@@ -156,11 +156,11 @@ type Database struct {
 	// Properties of the server found so far; see request.go, openrevs.go and compress.go.
 	express    atomic.Bool // it is PouchDB Server
 	jsonLeaves atomic.Bool // it answers open_revs with JSON
-	gunzips    atomic.Bool // it accepts compressed requests
 	wantsPlain atomic.Bool // a proxy does not
 	near       atomic.Bool // its address is loopback or private
 	unasked    atomic.Bool // it does not support Expect: 100-continue
 	couchDB    atomic.Bool // it is CouchDB
+	settee     atomic.Bool // it is settee
 
 	brokenOff sync.Map // ids of documents whose latest PutMultipart ended without an answer
 }

@@ -384,7 +384,6 @@ func (d *Database) send(outer context.Context, r *request, target *url.URL, t ti
 		span.End()
 	}
 	d.learn(answer.Header)
-	d.learnEncodings(answer.Header)
 	if p.status < 300 || isRedirect(p.status) {
 		d.limiter.note(d.limitKey(r.method), p.status, 0)
 		return p, nil
@@ -405,8 +404,12 @@ func (d *Database) send(outer context.Context, r *request, target *url.URL, t ti
 
 // learn records the kind of server. CouchDB behind a proxy made with Express counts as CouchDB.
 func (d *Database) learn(header http.Header) {
-	if strings.HasPrefix(header.Get("Server"), "CouchDB/") {
+	switch server := header.Get("Server"); {
+	case strings.HasPrefix(server, "CouchDB/"):
 		d.couchDB.Store(true)
+		return
+	case server == "settee":
+		d.settee.Store(true)
 		return
 	}
 	if d.express.Load() {
