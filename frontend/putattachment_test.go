@@ -212,6 +212,8 @@ func TestPutRelatedRefused(t *testing.T) {
 	}{
 		{"/db/there", whole, 409, "conflict", "Document update conflict."},
 		{"/db/a", related(two, "12345", "other"), 400, "content_md5_mismatch", "Possible message corruption."},
+		{"/db/a", related(`{"_attachments":{"f":{"follows":true,"digest":"md5-XUFAKrxLKna5cZ2REBfFkg==","length":9,"encoded_length":5,
+			"encoding":"gzip"}}}`, "other"), 400, "content_md5_mismatch", "Possible message corruption."},
 		{"/db/a", related(two, "1234", "hello"), 400, "bad_request", `attachment shorter than expected: "f" should have 5 bytes`},
 		{"/db/a", related(two, "12345"), 400, "bad_request", `the content of the attachment "g" is missing`},
 		{"/db/a", related(two, "12345", "hello", ""), 400, "bad_request", "the body has more parts than the document has attachments that follow"},

@@ -19,7 +19,7 @@ import (
 
 // AttachmentReader reads an attachment's bytes as transferred: compressed if the attachment has an Encoding. It fails
 // if their number differs from the size in the document, and with [ErrDigest] instead of io.EOF if they do not match
-// the digest.
+// the digest. [AttachmentReader.LeaveDigest] switches the latter off.
 type AttachmentReader struct {
 	Attachment
 
@@ -33,6 +33,34 @@ type AttachmentReader struct {
 
 	sum  []byte    // from the digest
 	hash hash.Hash // of the bytes read; nil if there is nothing to compare with
+}
+
+// ChecksDigest returns the name of an attachment that the database compares with its digest when [Database.PutMultipart] writes
+// the document. If they do not match, the database refuses the document. So the caller need not compare them: see
+// [AttachmentReader.LeaveDigest]. It must compare all other attachments.
+//
+// CouchDB and settee compare the bytes as transferred, compressed or not, before the document is visible. Like this package
+// they ignore digests other than MD5. If the bytes do not match, settee and CouchDB 1 answer 400 content_md5_mismatch. CouchDB 2
+// and 3 answer 500 unknown_error, which can mean anything, and leave a process that takes what else comes over the connection,
+// except after the last attachment. PutMultipart repeats a small document after such an answer. So the attachment is the last
+// one that follows, in a document that is too large for that, of known size.
+func (d *Database) ChecksDigest(doc Document) (attachment string, ok bool) {
+	if !d.couchDB.Load() && !d.settee.Load() || d.express.Load() {
+		return "", false
+	}
+	all, err := doc.Attachments()
+	if err != nil {
+		return "", false
+	}
+	var last Attachment
+	var size int64
+	for _, a := range all {
+		if a.Follows {
+			last = a
+			size += max(0, a.size())
+		}
+	}
+	return last.Name, last.size() >= 0 && size > maxKept
 }
 
 // NewAttachmentReader returns an AttachmentReader for the attachment a with the bytes of r. It checks only digests of
@@ -54,6 +82,10 @@ func md5Sum(digest string) (sum []byte, ok bool) {
 	sum, err := base64.StdEncoding.DecodeString(text)
 	return sum, err == nil && len(sum) == md5.Size
 }
+
+// LeaveDigest makes the reader not compare the bytes with the digest. It must be called before Read. See
+// [Database.ChecksDigest].
+func (a *AttachmentReader) LeaveDigest() { a.hash = nil }
 
 // Read reads the attachment's bytes.
 func (a *AttachmentReader) Read(p []byte) (int, error) {

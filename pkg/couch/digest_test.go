@@ -3,6 +3,7 @@ package couch_test
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/pkg/couch"
+	"settee/pkg/couch/couchtest"
 )
 
 func TestDigestsAreChecked(t *testing.T) {
@@ -148,4 +150,113 @@ func TestDigestsOfWhatIsStoredCompressed(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "hello", string(got))
 	require.EqualValues(t, 2, asked.Load())
+}
+
+// unchecked is a source with an attachment whose reader does not compare it with its digest.
+type unchecked struct {
+	couch.AttachmentSource
+	name string
+}
+
+func (u unchecked) NextAttachment() (*couch.AttachmentReader, error) {
+	a, err := u.AttachmentSource.NextAttachment()
+	if err == nil && a.Name == u.name {
+		a.LeaveDigest()
+	}
+	return a, err
+}
+
+// A CouchDB refuses a document whose last attachment does not match its digest, and its connection stays usable. ChecksDigest
+// relies on that.
+func TestLiveDigests(t *testing.T) {
+	t.Parallel()
+	peer := couchtest.SharedCouchDB(t)
+	content := bytes.Repeat([]byte("0123456789abcdef"), 10_000)
+	var zipped bytes.Buffer
+	zip, err := gzip.NewWriterLevel(&zipped, gzip.NoCompression)
+	require.NoError(t, err)
+	_, _ = zip.Write(content)
+	require.NoError(t, zip.Close())
+	plain := plainAttachment("f", "application/octet-stream", content)
+	large := plainAttachment("g", "application/octet-stream", bytes.Repeat(content, 20))
+	small := plainAttachment("h", "a/b", []byte("1"))
+	for name, all := range map[string][]attached{
+		"stored as it is":       {plain},
+		"large":                 {large},
+		"compressed by CouchDB": {plainAttachment("f", "text/plain", content)},
+		"sent compressed": {
+			{couch.Attachment{Name: "f", ContentType: "text/plain", Length: int64(len(content)), Encoding: "gzip"}, zipped.Bytes()},
+		},
+		"after a large one":        {large, plain},
+		"small, after a large one": {large, small},
+		"empty, after a large one": {large, plainAttachment("f", "a/b", nil)},
+	} {
+		for _, right := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, right: %t", name, right), func(t *testing.T) {
+				t.Parallel()
+				db := live(t, peer, noRetries, func(c *couch.Config) { c.MaxConnections = 1 })
+				last := all[len(all)-1]
+				doc, source := withAttachments(t, "x", "1-aa", all...)
+				if !right {
+					another := digestOf(append([]byte("another"), last.Bytes...))
+					doc = document(t, strings.Replace(string(doc.Body), digestOf(last.Bytes), another, 1))
+					(*source)[len(all)-1].About.Digest = another
+				}
+				_, known := db.ChecksDigest(doc)
+				require.False(t, known, "the server has not answered yet")
+				_, err := db.Info(t.Context())
+				require.NoError(t, err)
+				name, known := db.ChecksDigest(doc)
+				require.True(t, known)
+				require.Equal(t, last.About.Name, name)
+				err = db.PutMultipart(t.Context(), doc, unchecked{source, name})
+				if right {
+					require.NoError(t, err)
+					require.Len(t, readLeaves(t, db, "x", "1-aa")[0].Attachments, len(all))
+					return
+				}
+				e, ok := errors.AsType[*couch.Error](err)
+				require.True(t, ok, err)
+				require.Equal(t, "500 unknown_error: function_clause", e.Cause())
+				_, err = db.Get(t.Context(), "x")
+				require.ErrorIs(t, err, couch.ErrNotFound)
+			})
+		}
+	}
+}
+
+func TestServersThatCheckDigests(t *testing.T) {
+	t.Parallel()
+	const couchDB, kept = "CouchDB/3.5.0 (Erlang OTP/25)", 64 << 10
+	follows := func(length int64) string { return fmt.Sprintf(`{"follows":true,"length":%d}`, length) }
+	for _, test := range []struct{ server, powered, attachments, checks string }{
+		{couchDB, "", `{"f":` + follows(kept+1) + `}`, "f"},
+		{couchDB, "Express", `{"f":` + follows(kept+1) + `}`, "f"}, // a proxy
+		{"settee", "", `{"f":` + follows(kept+1) + `}`, "f"},
+		{"nginx", "", `{"f":` + follows(kept+1) + `}`, ""},
+		{"", "", `{"f":` + follows(kept+1) + `}`, ""},
+		{"", "Express", `{"f":` + follows(kept+1) + `}`, ""},
+		{couchDB, "", `{"f":` + follows(kept) + `}`, ""},
+		{couchDB, "", `{"f":` + follows(kept) + `,"g":` + follows(1) + `}`, "g"},
+		{couchDB, "", `{"f":` + follows(kept+1) + `,"g":{"stub":true,"length":100000}}`, "f"},
+		{couchDB, "", `{"f":` + follows(kept) + `,"g":{"stub":true,"length":100000}}`, ""},
+		{couchDB, "", `{"f":` + follows(kept+1) + `,"g":{"follows":true}}`, ""},
+		{couchDB, "", `{"f":{"follows":true},"g":` + follows(kept+1) + `}`, "g"},
+		{couchDB, "", `{"f":{"follows":true,"length":100000,"encoding":"gzip","encoded_length":100}}`, ""},
+		{couchDB, "", `{"f":{"follows":true,"length":100000,"encoding":"gzip"}}`, ""},
+		{couchDB, "", `{}`, ""},
+	} {
+		db := serving(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Server", test.server)
+			w.Header().Set("X-Powered-By", test.powered)
+			_, _ = io.WriteString(w, dbInfo)
+		})
+		_, err := db.Info(t.Context())
+		require.NoError(t, err)
+		name, ok := db.ChecksDigest(document(t, `{"_id":"x","_rev":"1-aa","_attachments":`+test.attachments+`}`))
+		require.Equal(t, test.checks != "", ok, test)
+		if ok {
+			require.Equal(t, test.checks, name)
+		}
+	}
 }

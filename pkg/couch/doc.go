@@ -83,7 +83,8 @@
 // The package trusts no answer. A feed or a body that ends early is an error, even if the connection ends properly. A
 // value that is not JSON or not UTF-8, a document that was not requested, and an attachment of another length than
 // announced are errors ([ErrMalformed]) that name what was being read. An attachment whose bytes do not match its
-// digest is [ErrDigest]; a write that contains it is aborted, so that no server accepts it. The code notes the quirks
-// of PouchDB Server where it handles them. It recognizes PouchDB Server by the header X-Powered-By, and servers that
-// answer open_revs with JSON by their first such answer.
+// digest is [ErrDigest]; a write that contains it is aborted, so that no server accepts it. Only what
+// [Database.ChecksDigest] names can be left to the server that gets it. The code notes the quirks of PouchDB Server where it
+// handles them. It recognizes PouchDB Server by the header X-Powered-By, and servers that answer open_revs with JSON by their
+// first such answer.
 package couch

@@ -360,7 +360,7 @@ func (r *run) write(ctx context.Context, docs []couch.Document) (err error) {
 			continue
 		}
 		// This may be a failure of the server and not a refusal. A request of its own tells.
-		if err := r.put(ctx, docs[i], nil, false); err != nil {
+		if err := r.put(ctx, docs[i], nil, false, false); err != nil {
 			return err
 		}
 	}

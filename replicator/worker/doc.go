@@ -71,7 +71,9 @@
 // than the source has documents is given up. Without a filter, so is a feed that sends only heartbeats for ten
 // connection timeouts. With a filter, a feed that should end may send only heartbeats for five minutes, and after that
 // for as long as a filter could need for the changes that the source says are left, at most a day. An attachment whose
-// bytes do not match its digest does not reach the target. Without a working _bulk_get, documents are read one by one.
+// bytes do not match its digest is not stored: the run compares them, or a target that is known to
+// ([couch.Database.ChecksDigest]). If that target fails to write the document, the run reads it again and compares them itself,
+// so that its error names the attachment. Without a working _bulk_get, documents are read one by one.
 //
 // # Reports
 //

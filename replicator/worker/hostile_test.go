@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -163,6 +165,115 @@ func misdeeds() []misdeed {
 		misdeed{"source", couchtest.Get, couchtest.MissingParts, []string{document, `the part of "a1": `, early}},
 		misdeed{"source", couchtest.Get, couchtest.WrongDigest, []string{document, `attachment "a0": its bytes do not match its digest, md5-`}},
 	)
+}
+
+// The bytes of attachments that a source damages do not reach the target. If the target compares an attachment with its
+// digest, the run does so only after the target has refused the document, and its error is the same.
+func TestDamagedAttachments(t *testing.T) {
+	t.Parallel()
+	const says = `source: GET http://a.example/db/x: attachments of document "x": attachment "a0": its bytes do not match its digest, md5-`
+	for _, test := range []struct {
+		name    string
+		sizes   []int64
+		retries int
+		unnamed bool   // the target does not say that it is CouchDB
+		answer  string // of the target; "" for CouchDB's
+		passes  bool   // the source damages nothing later
+		refused int    // by the target
+	}{
+		{name: "large", sizes: []int64{100_000}, retries: 5, refused: 1},
+		{name: "large, without retries", sizes: []int64{100_000}, refused: 1},
+		{name: "large, for a short time", sizes: []int64{100_000}, retries: 5, passes: true, refused: 1},
+		{name: "large, for a short time, without retries", sizes: []int64{100_000}, passes: true, refused: 1},
+		{name: "large, refused as by settee", sizes: []int64{100_000}, retries: 5, answer: "400 content_md5_mismatch", refused: 1},
+		{name: "large, without an answer", sizes: []int64{100_000}, retries: 5, answer: "0", refused: 1},
+		{name: "large, to an unknown server", sizes: []int64{100_000}, retries: 5, unnamed: true},
+		{name: "several", sizes: []int64{100_000, 100_000}, retries: 5},
+		{name: "small", sizes: []int64{60_000}, retries: 5},
+	} {
+		testkit.RunBubble(t, test.name, func(t *testing.T) {
+			source, target := couchtest.NewHostile(1), couchtest.NewHostile(2)
+			source.Add("x", 50, test.sizes...)
+			source.Switch(couchtest.WrongDigest, couchtest.Get)
+			target.Unnamed = test.unnamed
+			if test.passes {
+				timer := time.AfterFunc(100*time.Millisecond, func() { source.Switch(couchtest.None, couchtest.Get) })
+				defer timer.Stop()
+			}
+			cfg := pipedTo(t, source, answering(target, test.answer))
+			cfg.RetriesPerRequest = test.retries
+			var r refusals
+			r.collect(&cfg)
+			job := worker.Job{Replication: replication(t, "http://a.example/db", "http://b.example/db")}
+			_, err := worker.Run(t.Context(), job, cfg, &recorder{})
+			if test.passes {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, couch.ErrDigest)
+				require.ErrorContains(t, err, says)
+				require.Empty(t, target.Checkpoints())
+			}
+			require.Equal(t, test.refused, target.Damaged())
+			require.Empty(t, r.all)
+			has, err := target.Has("x", source)
+			require.NoError(t, err)
+			require.Equal(t, test.passes, has)
+		})
+	}
+}
+
+// A target that finds an attachment damaged, although the run finds that it is not, refuses the document.
+func TestAttachmentsThatOnlyTheTargetFindsDamaged(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
+		source, target := couchtest.NewHostile(1), couchtest.NewHostile(2)
+		source.Add("x", 50, 100_000)
+		writes := 0
+		cfg := pipedTo(t, source, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/db/x" {
+				target.ServeHTTP(w, r)
+				return
+			}
+			writes++
+			_, _ = io.Copy(io.Discard, r.Body)
+			refuse(w, http.StatusBadRequest, `{"error":"content_md5_mismatch","reason":"Possible message corruption."}`)
+		}))
+		var r refusals
+		r.collect(&cfg)
+		job := worker.Job{Replication: replication(t, "http://a.example/db", "http://b.example/db")}
+		result, err := worker.Run(t.Context(), job, cfg, &recorder{})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, result.Stats.DocWriteFailures)
+		require.Len(t, r.all, 1)
+		require.Equal(t, "content_md5_mismatch", r.all[0].Code)
+		require.Equal(t, 2, writes)
+	})
+}
+
+// answering answers writes of documents with a status and a code, or not at all if the status is 0, where the target answers
+// 500. If answer is empty, it changes nothing.
+func answering(target http.Handler, answer string) http.Handler {
+	if answer == "" {
+		return target
+	}
+	status, code, _ := strings.Cut(answer, " ")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPut {
+			target.ServeHTTP(w, r)
+			return
+		}
+		right := httptest.NewRecorder()
+		target.ServeHTTP(right, r)
+		switch {
+		case right.Code != http.StatusInternalServerError:
+			maps.Copy(w.Header(), right.Header())
+			w.WriteHeader(right.Code)
+			_, _ = w.Write(right.Body.Bytes())
+		case status == "0":
+			panic(http.ErrAbortHandler)
+		default:
+			refuse(w, number(status), fmt.Sprintf(`{"error":%q,"reason":"Possible message corruption."}`, code))
+		}
+	})
 }
 
 // forgiven reports whether a run can tolerate a fault, because the fault loses nothing that the run needs or there is

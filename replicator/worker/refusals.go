@@ -118,6 +118,9 @@ func (r *run) took(n int) {
 	}
 }
 
+// codeMismatch is the error code for an attachment that does not match its digest.
+const codeMismatch = "content_md5_mismatch"
+
 // refusalStatus has the error codes that mean that a target refuses a document, as opposed to failing to write it, with
 // the status of an answer about that document alone.
 var refusalStatus = map[string]int{
@@ -128,7 +131,7 @@ var refusalStatus = map[string]int{
 	"attachment_too_large": http.StatusRequestEntityTooLarge, "too_large": http.StatusRequestEntityTooLarge,
 	"missing_stub": http.StatusPreconditionFailed, "not_acceptable": http.StatusNotAcceptable,
 	"unsupported_media_type": http.StatusUnsupportedMediaType, "bad_content_type": http.StatusUnsupportedMediaType,
-	"partition_overflow": http.StatusForbidden, "content_md5_mismatch": http.StatusBadRequest,
+	"partition_overflow": http.StatusForbidden, codeMismatch: http.StatusBadRequest,
 }
 
 func statusOf(code string) int { return refusalStatus[code] }

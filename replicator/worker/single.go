@@ -34,16 +34,26 @@ type sourceError struct{ error }
 func (e sourceError) Unwrap() error        { return e.error }
 func (e sourceError) Is(target error) bool { return target == errSource }
 
+// errUnchecked marks an error of a write with an attachment that only the target compared with its digest. It may mean that
+// they do not match.
+var errUnchecked = errors.New("digests left to the target")
+
+type uncheckedError struct{ error }
+
+func (e uncheckedError) Unwrap() error        { return e.error }
+func (e uncheckedError) Is(target error) bool { return target == errUnchecked }
+
 // copyRevision copies one revision, or the leaves that descend from it.
 func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 	backoff := retry.Backoff{First: r.retryBase}
-	tries, missed := 0, false
+	tries, most, missed := 0, min(maxStreams, r.retries+1), false
+	check := false               // compare attachments with their digests, even if the target does
 	settled := map[string]bool{} // leaves already copied, which another try skips
 	var since time.Time
 	over := func() {}
 	defer func() { over() }()
 	for {
-		err := r.copyLeaves(ctx, f, w, settled)
+		err := r.copyLeaves(ctx, f, w, settled, check)
 		over()
 		var delay time.Duration
 		switch {
@@ -62,7 +72,11 @@ func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 			missed = true
 			delay = r.missingDocRetry
 		default:
-			if tries++; tries >= min(maxStreams, r.retries+1) || !passing(err) {
+			if errors.Is(err, errUnchecked) {
+				check = true // so that an error names the attachment
+				most++
+			}
+			if tries++; tries >= most || !passing(err) {
 				return err
 			}
 			delay = backoff.Next()
@@ -74,7 +88,7 @@ func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 		if missed && errors.Is(err, errMissing) {
 			over = r.repeats.add(r.missingWait(f, since, delay))
 		} else {
-			over = r.repeating(r.blame(err), err, tries+1, min(maxStreams, r.retries+1), since, delay)
+			over = r.repeating(r.blame(err), err, tries+1, most, since, delay)
 		}
 		if err := retry.Wait(ctx, delay); err != nil {
 			return err
@@ -160,8 +174,8 @@ func (r *run) isAnnounced(ctx context.Context, f ref) (document, revision bool, 
 }
 
 // passing reports whether copying a revision may succeed if it is repeated. That holds for temporary errors, most
-// errors of the source during a write, a lost session, and a write whose answer is malformed, because writing twice is
-// harmless.
+// errors of the source during a write, a lost session, a write with an attachment that was not compared with its digest
+// here, and a write whose answer is malformed, because writing twice is harmless.
 func passing(err error) bool {
 	for _, final := range []error{errFinal, couch.ErrLimit, couch.ErrTooSlow, couch.ErrBackedOff} {
 		if errors.Is(err, final) {
@@ -171,7 +185,7 @@ func passing(err error) bool {
 	if retryAfter(err) > maxRetryAfter {
 		return false
 	}
-	if errors.Is(err, errSource) || errors.Is(err, couch.ErrSession) {
+	if errors.Is(err, errSource) || errors.Is(err, couch.ErrSession) || errors.Is(err, errUnchecked) {
 		return true
 	}
 	e, ok := errors.AsType[*couch.Error](err)
@@ -186,8 +200,8 @@ func retryAfter(err error) time.Duration {
 }
 
 // copyLeaves makes one try of copyRevision. It skips the leaves that are true in settled and adds the leaves that it
-// reads, as true when it has copied them. So each leaf counts as read once, before it can count as written.
-func (r *run) copyLeaves(ctx context.Context, f ref, w *writer, settled map[string]bool) error {
+// reads, as true when it has copied them. So each leaf counts as read once, before it can count as written. check is as in put.
+func (r *run) copyLeaves(ctx context.Context, f ref, w *writer, settled map[string]bool, check bool) error {
 	ctx, room := r.withRoom(ctx)
 	defer room.leave()
 	leaves, err := r.source.db.OpenRevs(ctx, f.id, f.rev, f.ancestors)
@@ -226,7 +240,7 @@ func (r *run) copyLeaves(ctx context.Context, f ref, w *writer, settled map[stri
 			settled[leaf.Doc.Rev] = true
 			continue
 		}
-		if err := r.put(ctx, leaf.Doc, leaf, len(f.ancestors) > 0); err != nil {
+		if err := r.put(ctx, leaf.Doc, leaf, len(f.ancestors) > 0, check); err != nil {
 			return err
 		}
 		settled[leaf.Doc.Rev] = true
@@ -243,9 +257,13 @@ func (r *run) unread(err error) error {
 
 // put writes a document in a request of its own, with the attachments that follow it. A refusal by the target is
 // recorded and is not an error. If partial is set, ancestors' attachments were left out, and put returns
-// couch.ErrMissingStub if the target does not have them.
-func (r *run) put(ctx context.Context, doc couch.Document, leaf *couch.Leaf, partial bool) error {
+// couch.ErrMissingStub if the target does not have them. Unless check is set, put does not compare an attachment with its
+// digest if the target does, and returns errUnchecked if they may not match.
+func (r *run) put(ctx context.Context, doc couch.Document, leaf *couch.Leaf, partial, check bool) error {
 	source := &watchedSource{leaf: leaf}
+	if !check {
+		source.name, source.left = r.target.db.ChecksDigest(doc)
+	}
 	err := r.target.db.PutMultipart(ctx, doc, source)
 	switch {
 	case err == nil:
@@ -257,6 +275,8 @@ func (r *run) put(ctx context.Context, doc couch.Document, leaf *couch.Leaf, par
 		return r.unread(source.err)
 	case partial && errors.Is(err, couch.ErrMissingStub):
 		return err
+	case source.left && mayBeMismatch(err):
+		return r.target.failed(codePlain, uncheckedError{err})
 	}
 	refused, err := r.isRefused(ctx, err)
 	if refused {
@@ -264,6 +284,16 @@ func (r *run) put(ctx context.Context, doc couch.Document, leaf *couch.Leaf, par
 		return nil
 	}
 	return r.target.failed(codePlain, err)
+}
+
+// mayBeMismatch reports whether err, from writing a document, may mean that the target found that an attachment does not match
+// its digest, as [couch.Database.ChecksDigest] describes. The answer may get lost.
+func mayBeMismatch(err error) bool {
+	if one, ok := errors.AsType[*couch.DocError](err); ok {
+		return one.Code == codeMismatch
+	}
+	e, ok := errors.AsType[*couch.Error](err)
+	return ok && (e.Code == codeMismatch || e.Status == http.StatusInternalServerError || e.Status == 0 && e.Temporary())
 }
 
 // isRefused reports whether err, from writing one document, is a refusal of that document.
@@ -292,6 +322,8 @@ func (r *run) isRefused(ctx context.Context, err error) (bool, error) {
 type watchedSource struct {
 	leaf *couch.Leaf
 	err  error
+	left bool   // the target compares an attachment with its digest
+	name string // the attachment's
 }
 
 func (s *watchedSource) NextAttachment() (*couch.AttachmentReader, error) {
@@ -305,8 +337,11 @@ func (s *watchedSource) NextAttachment() (*couch.AttachmentReader, error) {
 		}
 		return nil, err
 	}
+	if s.left && a.Name == s.name {
+		a.LeaveDigest()
+	}
 	about := a.Attachment
-	about.Digest = "" // a verifies it
+	about.Digest = "" // a or the target verifies it
 	return couch.NewAttachmentReader(about, &watchedReader{a, s}), nil
 }
 

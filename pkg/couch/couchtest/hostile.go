@@ -19,14 +19,16 @@ import (
 
 // Hostile is a database in memory that answers as CouchDB does, under any name, with prepared documents. It can be a
 // source or a target. [Hostile.Switch] makes its answers wrong, and right again, while it runs. It is an http.Handler
-// for real sockets or for [Pipe], with a bubble's time. It checks no digests, so that a test sees what a client
-// accepts.
+// for real sockets or for [Pipe], with a bubble's time.
 type Hostile struct {
 	// Numbers makes its sequences numbers, as CouchDB 1 and PouchDB have them. Set it before use.
 	Numbers bool
 	// Username and Password, if not empty, are required in every request, or else a cookie of _session. Set them before
 	// use.
 	Username, Password string
+	// Unnamed makes it not say that it is CouchDB, and store attachments that do not match their digests, so that a test
+	// sees what a client accepts. Otherwise it refuses them, as CouchDB does. Set it before use.
+	Unnamed bool
 
 	seed uint64
 
@@ -41,6 +43,7 @@ type Hostile struct {
 	resets  bool
 	pause   func(id string, sent int64)
 	cookies int
+	damaged int // documents refused for their digests
 }
 
 // prepared is a document with one leaf.
@@ -122,6 +125,13 @@ func (h *Hostile) Requests(e Endpoint) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.seen[e]
+}
+
+// Damaged returns the number of writes that it refused because an attachment did not match its digest.
+func (h *Hostile) Damaged() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.damaged
 }
 
 // Has reports whether it has a document. It returns an error if the contents differ from the source's by their digests.
@@ -215,7 +225,9 @@ func (h *Hostile) number(seq string) int {
 
 // answer answers as CouchDB does, except for faults that change the content.
 func (h *Hostile) answer(w http.ResponseWriter, r *http.Request, e Endpoint, fault Fault) {
-	w.Header().Set("Server", "CouchDB/3.5.0 (Erlang OTP/25)")
+	if !h.Unnamed {
+		w.Header().Set("Server", "CouchDB/3.5.0 (Erlang OTP/25)")
+	}
 	w.Header().Set("Content-Type", "application/json")
 	if e == Changes {
 		h.changes(w, r, fault)

@@ -61,6 +61,10 @@ func (h *Hostile) put(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		_, err = io.Copy(io.Discard, r.Body)
 	}
+	if err == nil && !h.Unnamed && !h.matches(text, files) {
+		refused(w, http.StatusInternalServerError, "unknown_error", "function_clause")
+		return
+	}
 	if err == nil {
 		err = h.store(text, files)
 	}
@@ -70,6 +74,25 @@ func (h *Hostile) put(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(http.StatusCreated)
 	fmt.Fprint(w, `{"ok":true,"id":"x","rev":"1-x"}`)
+}
+
+// matches reports whether the attachments match the digests in a document, and counts the document if they do not.
+func (h *Hostile) matches(text []byte, files []file) bool {
+	var doc struct {
+		Attachments map[string]struct{ Digest string } `json:"_attachments"`
+	}
+	if json.Unmarshal(text, &doc) != nil {
+		return true // store says what is wrong
+	}
+	for _, f := range files {
+		if doc.Attachments[f.name].Digest != f.digest {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.damaged++
+			return false
+		}
+	}
+	return true
 }
 
 func readRelated(parts *multipart.Reader) (text []byte, files []file, err error) {
