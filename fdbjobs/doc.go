@@ -92,7 +92,7 @@
 // chunks of the args, listed says whether the job has a key in listed, and the last three count how often the job has
 // entered each status. The state has a key of its own because it alone may take the 100,000 bytes that a value may have.
 //
-// A call that waits for a job watches its row ([Queue.Wait], [Queue.Follow], [Held.Lost], [Held.AfterLost]). The row changes
+// A call that waits for a job watches its row ([Queue.Wait], [Queue.Follow], [Held.AfterLost]). The row changes
 // with the job's status and its generation, and when its holder renews its hold: at most every sixth of the timeout.
 //
 // Invariants, kept by [Queue.put], the only function that writes these keys:

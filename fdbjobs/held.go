@@ -178,18 +178,21 @@ func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.T
 	return err
 }
 
-// Lost waits until the job is no longer held, or was added again, and returns ErrHalt. It only returns earlier than the
-// next Update would. The other errors are ctx's, ErrClosed, and the store's.
-func (h *Held) Lost(ctx context.Context) error { return h.queue.followRow(ctx, h.job.ID, h.readLost) }
-
-// AfterLost calls fn once, in a goroutine of its own, with the error that Lost would return. Unlike a call of Lost it has no
+// AfterLost calls fn once, in a goroutine of its own, when the job is no longer held, or was added again: with ErrHalt. It
+// only learns that earlier than the next Update would. The other errors are ctx's, ErrClosed, and the store's. It has no
 // goroutine while it waits, so that thousands of jobs take little memory.
 func (h *Held) AfterLost(ctx context.Context, fn func(error)) {
 	layer := h.queue.layer
-	waits, end := layer.whileOpen(ctx)
+	waits, end := layer.whileOpen(layer.named(ctx, "loss of "+h.lock))
 	var look func()
 	look = func() {
-		_, watch, err := h.queue.watchRow(waits, h.job.ID, h.readLost)
+		layer.pass(waits)
+		watch, err := h.queue.watchRow(waits, h.job.ID, func(_ kv.Transaction, row *row) error {
+			if again, err := h.isResubmitted(row); again || err != nil {
+				return ErrHalt
+			}
+			return nil
+		})
 		if err == nil {
 			kv.AfterChange(waits, watch, look)
 			return
@@ -198,14 +201,6 @@ func (h *Held) AfterLost(ctx context.Context, fn func(error)) {
 		fn(layer.waited(ctx, err))
 	}
 	go look()
-}
-
-// readLost is the rowReader of Lost.
-func (h *Held) readLost(_ kv.Transaction, row *row) (then func() (bool, error), err error) {
-	if again, err := h.isResubmitted(row); again || err != nil {
-		return nil, ErrHalt
-	}
-	return func() (bool, error) { return false, nil }, nil
 }
 
 // Finish ends the job with its last state. also and the errors are as for Update, except that an also that was

@@ -459,7 +459,14 @@ func (s *simulation) rest(ctx context.Context, h *fdbjobs.Held) bool {
 	case 0:
 		resting, cancel := context.WithTimeout(ctx, d)
 		defer cancel()
-		err := h.Lost(resting)
+		var err error
+		h.AfterLost(resting, func(lost error) {
+			err = lost
+			cancel()
+		})
+		for s.gate.Sleep(resting, d); err == nil; { // the deadline has passed before it was told
+			s.gate.Sleep(ctx, time.Millisecond)
+		}
 		if !errors.Is(err, fdbjobs.ErrHalt) {
 			if !errors.Is(err, context.DeadlineExceeded) {
 				s.fail("lost: %v", err)

@@ -50,70 +50,63 @@ func (q *Queue) Wait(ctx context.Context, ids []string, statuses ...Status) (job
 
 // wait is Wait for one job.
 func (q *Queue) wait(ctx context.Context, id string, statuses []Status) (job *Job, err error) {
-	looked, before := false, int64(0) // how often the job had entered one of statuses at the latest look
-	err = q.followRow(ctx, id, func(tx kv.Transaction, r *row) (then func() (bool, error), err error) {
-		if r == nil {
-			return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
-		}
-		entered := int64(0)
+	entered := func(r *row) (n int64) {
 		for _, status := range statuses {
-			entered += *r.entered.of(status)
+			n += *r.entered.of(status)
 		}
-		job = nil
-		// A job that was removed and added again counts from zero, so one of its statuses can be missed.
-		if slices.Contains(statuses, r.status) || looked && entered > 0 && entered != before {
-			job, err = q.Get(tx.Snapshot(), id)
-		}
-		return func() (bool, error) {
-			looked, before = true, entered
-			return job != nil, nil
-		}, err
-	})
-	if err != nil {
-		return nil, err
+		return n
 	}
-	return job, nil
+	err = q.follow(ctx, id, func(before, now *row) bool {
+		// A job that was removed and added again counts from zero, so one of its statuses can be missed.
+		passed := before != nil && entered(now) > 0 && entered(now) != entered(before)
+		return passed || slices.Contains(statuses, now.status)
+	}, func(found *Job) (bool, error) {
+		job = found
+		return true, nil
+	})
+	return job, err
 }
 
 // Follow calls fn with a job, and again after each change of its status or its generation, until fn returns true or an
 // error, which Follow returns. One call may stand for several changes. fn runs in the caller's goroutine. Other errors
 // are Wait's.
 func (q *Queue) Follow(ctx context.Context, id string, fn func(*Job) (done bool, err error)) error {
-	var last *row
-	return q.followRow(ctx, id, func(tx kv.Transaction, now *row) (func() (bool, error), error) {
-		if now == nil {
-			return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
-		}
-		if last != nil && now.generation == last.generation && now.entered == last.entered {
-			return func() (bool, error) { return false, nil }, nil
-		}
-		job, err := q.Get(tx.Snapshot(), id)
-		return func() (bool, error) {
-			last = now
-			return fn(job)
-		}, err
-	})
+	return q.follow(ctx, id, func(before, now *row) bool {
+		return before == nil || now.generation != before.generation || now.entered != before.entered
+	}, fn)
 }
 
-// rowReader reads more about a job with a row, nil if there is none, and returns what to do with that after the transaction.
-type rowReader func(tx kv.Transaction, now *row) (then func() (done bool, err error), err error)
-
-// followRow calls read in a transaction with a job's row, and then what read returned, again after each change of the row,
-// until that returns true or an error.
-func (q *Queue) followRow(ctx context.Context, id string, read rowReader) error {
+// follow reads a job's row, and again after each change of it. If wants returns true for the previous row, nil at first,
+// and this one, it calls fn with the job, until fn returns true or an error.
+func (q *Queue) follow(
+	ctx context.Context, id string, wants func(before, now *row) bool, fn func(*Job) (done bool, err error),
+) error {
 	return q.layer.waiting(ctx, func(ctx context.Context) error {
-		for {
-			var then func() (bool, error)
+		for before := (*row)(nil); ; {
+			var now *row
+			var job *Job
 			var watch kv.Watch
 			var err error
-			kv.Apart(func() { then, watch, err = q.watchRow(ctx, id, read) })
+			kv.Apart(func() {
+				watch, err = q.watchRow(ctx, id, func(tx kv.Transaction, r *row) (err error) {
+					if now, job = r, nil; now == nil {
+						return fmt.Errorf("%w: %q", ErrNotFound, id)
+					}
+					if wants(before, now) {
+						job, err = q.Get(tx.Snapshot(), id)
+					}
+					return err
+				})
+			})
 			q.layer.pass(ctx)
 			if err != nil {
 				return err
 			}
-			if done, err := then(); done || err != nil {
-				watch.Cancel()
-				return err
+			if before = now; job != nil {
+				if done, err := fn(job); done || err != nil {
+					watch.Cancel()
+					return err
+				}
 			}
 			q.layer.await(ctx, watch, time.Time{}, nil)
 			if ctx.Err() != nil {
@@ -123,21 +116,19 @@ func (q *Queue) followRow(ctx context.Context, id string, read rowReader) error 
 	})
 }
 
-// watchRow calls read in a transaction with a job's row, and watches the row.
-func (q *Queue) watchRow(
-	ctx context.Context, id string, read rowReader,
-) (then func() (done bool, err error), watch kv.Watch, err error) {
+// watchRow calls read in a transaction with a job's row, nil if there is none, and watches the row.
+func (q *Queue) watchRow(ctx context.Context, id string, read func(kv.Transaction, *row) error) (watch kv.Watch, err error) {
 	err = q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
 		row, err := q.readRow(tx.Snapshot(), id).Await()
-		if err != nil {
-			return err
+		if err == nil {
+			err = read(tx, row)
 		}
-		if then, err = read(tx, row); err == nil {
+		if err == nil {
 			watch = tx.Watch(q.keys.data.Pack(id))
 		}
 		return err
 	})
-	return then, watch, err
+	return watch, err
 }
 
 // waiting runs f, whose context also ends when the layer is closed, and returns its error. That is ErrClosed then.

@@ -107,9 +107,11 @@ func (r *Run) halted(ctx context.Context, err error) error {
 }
 
 // Lost waits until the job was cancelled, got a new definition, or is held by another node. It returns ErrEnding if the
-// run may write a last checkpoint, and else fdbjobs.ErrHalt. fdbjobs.Held.Lost names the other errors.
+// run may write a last checkpoint, and else fdbjobs.ErrHalt. fdbjobs.Held.AfterLost names the other errors.
 func (r *Run) Lost(ctx context.Context) error {
-	return r.halted(ctx, r.held.Lost(ctx))
+	lost := make(chan error, 1)
+	r.AfterLost(ctx, func(err error) { lost <- err })
+	return <-lost
 }
 
 // AfterLost calls fn once with the error that Lost would return, see fdbjobs.Held.AfterLost.
