@@ -10,6 +10,7 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
@@ -112,6 +113,7 @@ func TestCorrupt(t *testing.T) {
 						}))
 					}
 					require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
+						tx.Set(key(26, "pending", "o", "", ""), rows.Int(1)) // lists read the index where jobs are counted
 						tx.Set(c.key, c.value)
 						return nil
 					}))

@@ -75,9 +75,13 @@ type counterWalk struct {
 	next *counter // that was read and not yet taken
 }
 
-func (k *keyspace) walkCounters(tx kv.ReadTransaction, status Status, from string) *counterWalk {
-	s := k.counts.Sub(string(status))
-	w := &counterWalk{pages: pages{tx: tx, rest: rows.From(s, s.Pack(from))}, keys: k}
+// walkCounters walks the counters of a status, of the index's owner or of all from one on.
+func (x Index) walkCounters(tx kv.ReadTransaction, status Status, from string) *counterWalk {
+	s := x.queue.keys.counts.Sub(string(status))
+	w := &counterWalk{pages: pages{tx: tx, rest: rows.From(s, s.Pack(from))}, keys: &x.queue.keys}
+	if x.owner != nil {
+		w.rest = rows.Range(s.Sub(*x.owner))
+	}
 	w.start(firstCounters)
 	return w
 }
@@ -142,13 +146,13 @@ type tally struct {
 	n      int64   // in all
 }
 
-// tallies yields the owners from one on that have jobs with some statuses, by name. If there are parts, only jobs in these
-// count. It reads the counters of the statuses, a page at a time.
-func (q *Queue) tallies(tx kv.ReadTransaction, from string, statuses []Status, parts ...Part) iter.Seq2[tally, error] {
+// tallies yields the owners of the index, from one on, that have jobs with some statuses, by name. If there are parts, only
+// jobs in these count. It reads the counters of the statuses, a page at a time.
+func (x Index) tallies(tx kv.ReadTransaction, from string, statuses []Status, parts ...Part) iter.Seq2[tally, error] {
 	return func(yield func(tally, error) bool) {
 		walks := make([]*counterWalk, len(statuses))
 		for i, status := range statuses {
-			walks[i] = q.keys.walkCounters(tx, status, from)
+			walks[i] = x.walkCounters(tx, status, from)
 		}
 		for {
 			next, err := nextTally(walks, parts)
@@ -203,11 +207,11 @@ func statusesOf(parts []Part) (statuses []Status) {
 	return statuses
 }
 
-// Counts counts the jobs of all owners with some statuses by part, and the owners of jobs by the label of the jobs. It
-// reads a counter for each part of each owner that has jobs in it.
-func (x Index) Counts(tx kv.ReadTransaction, statuses ...Status) (jobs map[Part]int64, owners map[string]int64, err error) {
+// Counts returns the number of jobs in each of some parts, and the number of owners of these jobs by the label of the jobs.
+// It reads a counter for each part of each owner that has jobs in it.
+func (x Index) Counts(tx kv.ReadTransaction, parts ...Part) (jobs map[Part]int64, owners map[string]int64, err error) {
 	jobs, owners = map[Part]int64{}, map[string]int64{}
-	for t, err := range x.queue.tallies(tx, "", statuses) {
+	for t, err := range x.tallies(tx, "", statusesOf(parts), parts...) {
 		if err != nil {
 			return nil, nil, err
 		}
@@ -219,24 +223,4 @@ func (x Index) Counts(tx kv.ReadTransaction, statuses ...Status) (jobs map[Part]
 		}
 	}
 	return jobs, owners, nil
-}
-
-// Count returns the number of jobs in some parts. It reads what [Index.Counts] reads, or the counters of one owner.
-func (x Index) Count(tx kv.ReadTransaction, parts ...Part) (n int64, err error) {
-	if x.owner == nil {
-		jobs, _, err := x.Counts(tx, statusesOf(parts)...)
-		for _, part := range parts {
-			n += jobs[part]
-		}
-		return n, err
-	}
-	reads := make([]kv.Future[int64], len(parts))
-	for i, part := range parts {
-		reads[i] = kv.Map(tx.Get(x.queue.keys.counterOf(*x.owner, part)), ifAny(0, parseCount))
-	}
-	counted, err := kv.All(reads)
-	for _, m := range counted {
-		n += m
-	}
-	return n, err
 }

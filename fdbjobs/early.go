@@ -15,7 +15,7 @@ func (a *attempt) takeAny() error {
 		begin = AfterOwner(begin).Owner
 	}
 	for _, from := range []string{begin, ""} {
-		for t, err := range a.queue.tallies(a.tx.Snapshot(), from, []Status{Pending}) {
+		for t, err := range a.queue.Index().tallies(a.tx.Snapshot(), from, []Status{Pending}) {
 			if err != nil {
 				return err
 			}

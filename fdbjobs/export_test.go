@@ -28,6 +28,15 @@ func Parts(statuses ...Status) []Part {
 	return parts
 }
 
+// Count returns the number of jobs in some parts.
+func (x Index) Count(tx kv.ReadTransaction, parts ...Part) (all int64, err error) {
+	jobs, _, err := x.Counts(tx, parts...)
+	for _, n := range jobs {
+		all += n
+	}
+	return all, err
+}
+
 // ShareAtOnce sets the number of transactions that are under way before a call of a Held waits for one to share.
 func (q *Queue) ShareAtOnce(n int) { q.writer.atOnce = n }
 

@@ -108,19 +108,24 @@ func (q *Queue) Index() Index { return Index{queue: q} }
 // Of returns the index of the jobs of one owner. In its lists only the ID of a [Position] counts.
 func (x Index) Of(owner string) Index { return Index{x.queue, &owner} }
 
+// place returns a position with the index's owner.
+func (x Index) place(p Position) Position {
+	if x.owner != nil {
+		p.Owner = *x.owner
+	}
+	return p
+}
+
 // List reads the jobs in some parts, by owner and id: at most limit jobs, from the first after a position. It reads the
 // counters of the owners from there that have jobs with the parts' statuses, and does not read args: see [Spec].Listed.
 func (x Index) List(tx kv.ReadTransaction, after Position, limit int, parts ...Part) ([]*Job, error) {
 	if limit <= 0 {
 		return nil, nil
 	}
-	q := x.queue
-	if x.owner != nil {
-		return q.list(tx, limit, q.readIDs(tx, *x.owner, after.ID, false, limit, parts))
-	}
+	q, after := x.queue, x.place(after)
 	var reads []kv.Future[[]string]
 	left := limit // without the jobs of after.Owner, of which any number may come before after
-	for t, err := range q.tallies(tx, after.Owner, statusesOf(parts), parts...) {
+	for t, err := range x.tallies(tx, after.Owner, statusesOf(parts), parts...) {
 		if err != nil {
 			return nil, err
 		}
@@ -133,11 +138,6 @@ func (x Index) List(tx kv.ReadTransaction, after Position, limit int, parts ...P
 			break
 		}
 	}
-	return q.list(tx, limit, reads...)
-}
-
-// list reads the jobs whose ids are read, at most limit.
-func (q *Queue) list(tx kv.ReadTransaction, limit int, reads ...kv.Future[[]string]) ([]*Job, error) {
 	var found []kv.Future[*Job]
 	for _, read := range reads {
 		ids, err := read.Await()
@@ -174,37 +174,27 @@ func (x Index) Skip(tx kv.ReadTransaction, after Position, n int, without []stri
 	if n <= 0 {
 		return after, nil
 	}
-	q := x.queue
-	within := func(owner string, parts []Part) (found int, err error) {
-		ids, err := q.readIDs(tx, owner, after.ID, false, n, parts).Await()
-		if len(ids) > 0 {
-			after.ID = ids[len(ids)-1]
-		}
-		return len(ids), err
-	}
-	if x.owner != nil {
-		_, err := within(*x.owner, parts)
-		return after, err
-	}
-	for t, err := range q.tallies(tx, after.Owner, statusesOf(parts), parts...) {
+	after = x.place(after)
+	for t, err := range x.tallies(tx, after.Owner, statusesOf(parts), parts...) {
 		if err != nil {
 			return after, err
 		}
-		if slices.Contains(without, t.owner) {
+		switch {
+		case slices.Contains(without, t.owner):
 			continue
-		}
-		if t.owner != after.Owner && t.n <= int64(n) {
-			after = AfterOwner(t.owner)
-			n -= int(t.n)
-		} else {
+		case t.owner != after.Owner && t.n <= int64(n):
+			after, n = AfterOwner(t.owner), n-int(t.n)
+		default:
 			if t.owner != after.Owner {
 				after = Position{Owner: t.owner}
 			}
-			found, err := within(t.owner, t.parts)
+			ids, err := x.queue.readIDs(tx, t.owner, after.ID, false, n, t.parts).Await()
 			if err != nil {
 				return after, err
 			}
-			n -= found
+			if n -= len(ids); len(ids) > 0 {
+				after.ID = ids[len(ids)-1]
+			}
 		}
 		if n == 0 {
 			break

@@ -88,7 +88,7 @@ func (q *Queue) withoutJobs(tx kv.ReadTransaction, owners []string) ([]string, e
 		return nil, nil
 	}
 	have := map[string]bool{}
-	for t, err := range q.tallies(tx, owners[0], live) {
+	for t, err := range q.Index().tallies(tx, owners[0], live) {
 		if err != nil {
 			return nil, err
 		}

@@ -19,6 +19,9 @@ func Everywhere(statuses ...fdbjobs.Status) []fdbjobs.Part {
 	return slices.DeleteFunc(all, func(p fdbjobs.Part) bool { return !slices.Contains(statuses, p.Status) })
 }
 
+// CountIn returns the number of jobs in some parts of an index.
+var CountIn = countIn
+
 // ListFrom lists jobs that have not ended.
 func (s *Store) ListFrom(ctx context.Context, skip, limit int) ([]*Job, int64, error) {
 	list, err := s.Lists.List(ctx, Filter{}, ListOptions{Skip: skip, Limit: limit})

@@ -231,7 +231,7 @@ type Counts struct {
 // them.
 func (s *Lists) Counts(ctx context.Context) (Counts, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (Counts, error) {
-		counted, owners, err := s.jobs.Index().Counts(tx.Snapshot(), fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)
+		counted, owners, err := s.jobs.Index().Counts(tx.Snapshot(), parts(allStates, labels...)...)
 		if err != nil {
 			return Counts{}, err
 		}

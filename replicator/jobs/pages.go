@@ -105,7 +105,7 @@ func (s *pages) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (t
 	index := s.jobs.Index()
 	if l.owner != "" {
 		index = index.Of(l.owner)
-		if total, err = index.Count(tx, l.counted...); err != nil {
+		if total, err = countIn(tx, index, l.counted); err != nil {
 			return 0, after, err
 		}
 		after, err = index.Skip(tx, after, opts.Skip, nil, l.parts...)
@@ -115,12 +115,12 @@ func (s *pages) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (t
 	if err != nil {
 		return 0, after, err
 	}
-	if total, err = index.Count(tx, l.counted...); err != nil {
+	if total, err = countIn(tx, index, l.counted); err != nil {
 		return 0, after, err
 	}
 	without := make([]string, len(deleted))
 	for i, d := range deleted {
-		n, err := index.Of(d.owner).Count(tx, l.counted...)
+		n, err := countIn(tx, index.Of(d.owner), l.counted)
 		if err != nil {
 			return 0, after, err
 		}
@@ -128,6 +128,15 @@ func (s *pages) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (t
 	}
 	after, err = index.Skip(tx, after, opts.Skip, without, l.parts...)
 	return total, after, err
+}
+
+// countIn returns the number of jobs in some parts of an index.
+func countIn(tx kv.ReadTransaction, index fdbjobs.Index, parts []fdbjobs.Part) (total int64, err error) {
+	jobs, _, err := index.Counts(tx, parts...)
+	for _, n := range jobs {
+		total += n
+	}
+	return total, err
 }
 
 // summed returns a function that sums up the databases of a job that is a mirror, and returns the job and the error.

@@ -118,10 +118,10 @@ func (q *fdbjobsQueue) runNext(ctx context.Context) error {
 }
 
 func (q *fdbjobsQueue) finished(ctx context.Context) (int, error) {
-	var n int64
-	err := q.db.Transact(ctx, func(tx kv.Transaction) (err error) {
-		n, err = q.jobs.Index().Count(tx, fdbjobs.Part{Status: fdbjobs.Finished})
-		return err
+	ended := fdbjobs.Part{Status: fdbjobs.Finished}
+	n, err := kv.TransactValue(ctx, q.db, func(tx kv.Transaction) (int64, error) {
+		counts, _, err := q.jobs.Index().Counts(tx, ended)
+		return counts[ended], err
 	})
 	return int(n), err
 }
