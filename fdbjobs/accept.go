@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"settee/pkg/kv"
@@ -106,8 +107,9 @@ type claimer struct {
 	queue *Queue
 	id    string // unique among the claimers of all processes
 
+	made, empty, jobs atomic.Int64 // see Queue.Claims
+
 	mu       sync.Mutex
-	counts   Claims
 	requests []*request
 	running  bool
 	wake     chan struct{} // holds a token when requests have changed

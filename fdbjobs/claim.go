@@ -85,7 +85,11 @@ func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) 
 	if err != nil {
 		return outcome{}, err
 	}
-	c.count(len(found.taken))
+	c.made.Add(1)
+	c.jobs.Add(int64(len(found.taken)))
+	if len(found.taken) == 0 {
+		c.empty.Add(1)
+	}
 	c.learn(found)
 
 	out := outcome{due: found.next != 0 && found.next <= q.layer.now().Unix()}
@@ -285,29 +289,10 @@ func (q *Queue) parseDelayed(key []byte) (scheduled int64, id string, err error)
 	return scheduled, id, err
 }
 
-// Claims are the claims of one process in a queue, since its layer was opened.
-type Claims struct {
-	// Made is the number of claims. Empty of them took no job.
-	Made, Empty int64
-	// Jobs is the number of jobs that claims took.
-	Jobs int64
-}
-
-// Claims returns how often this process has looked for jobs to take, and how many it has taken. A claim that takes the
-// last ready job is followed by an empty one, which begins to wait, if there is still an acceptor.
-func (q *Queue) Claims() Claims {
-	q.claimer.mu.Lock()
-	defer q.claimer.mu.Unlock()
-	return q.claimer.counts
-}
-
-// count counts a claim that took some jobs.
-func (c *claimer) count(jobs int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.counts.Made++
-	c.counts.Jobs += int64(jobs)
-	if jobs == 0 {
-		c.counts.Empty++
-	}
+// Claims returns how often this process has looked for jobs to take since its layer was opened, how often it took none,
+// and how many it has taken. A claim that takes the last ready job is followed by an empty one, which begins to wait, if
+// there is still an acceptor.
+func (q *Queue) Claims() (made, empty, jobs int64) {
+	c := q.claimer
+	return c.made.Load(), c.empty.Load(), c.jobs.Load()
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"settee/cmd/settee/internal/lifecycle"
-	"settee/fdbjobs"
 	"settee/frontend"
 	"settee/pkg/certs"
 	"settee/pkg/config"
@@ -220,17 +219,17 @@ func (m *metrics) replicating(server *scheduler.Server, maxJobs func() int) {
 }
 
 // claiming adds the numbers of claims of replication jobs by this node.
-func (m *metrics) claiming(claims func() fdbjobs.Claims) {
+func (m *metrics) claiming(claims func() (made, empty, jobs int64)) {
 	for _, c := range []struct {
 		name, help string
-		of         func(fdbjobs.Claims) int64
+		of         func(made, empty, jobs int64) int64
 	}{
 		{"claims_total", "transactions in which this node looked for due replication jobs to take",
-			func(c fdbjobs.Claims) int64 { return c.Made }},
+			func(made, _, _ int64) int64 { return made }},
 		{"empty_claims_total", "transactions in which this node looked for due replication jobs and took none",
-			func(c fdbjobs.Claims) int64 { return c.Empty }},
+			func(_, empty, _ int64) int64 { return empty }},
 		{"claimed_jobs_total", "replication jobs that this node took from the queue",
-			func(c fdbjobs.Claims) int64 { return c.Jobs }},
+			func(_, _, jobs int64) int64 { return jobs }},
 	} {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "settee_replicator_" + c.name, Help: c.help},
 			func() float64 { return float64(c.of(claims())) }))
