@@ -16,9 +16,9 @@ type Owner struct {
 	// began with the lowest usage of the others.
 	Usage float64
 	// The number of its jobs by status.
-	Pending, Running, Finished int64
-	// Tagged is the number of its jobs with a tag, by status and tag.
-	Tagged map[Part]int64
+	Pending, Running int64
+	// Tagged is the number of its pending jobs with a tag, by tag.
+	Tagged map[string]int64
 }
 
 // Owners lists the owners with pending or running jobs by name: at most limit owners, from the first name that is
@@ -32,12 +32,10 @@ func (f *Fair) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, 
 	if err != nil {
 		return nil, err
 	}
-	reads, counts := make([]kv.Future[ownerUsage], len(names)), make([][]kv.RangeResult, len(names))
+	reads, pending := make([]kv.Future[ownerUsage], len(names)), make([]kv.RangeResult, len(names))
 	for i, name := range names {
 		reads[i] = f.readUsage(tx, tx, name)
-		for _, status := range []Status{Pending, Finished} {
-			counts[i] = append(counts[i], tx.GetRange(rows.Range(f.queue.keys.counts.Sub(string(status), name)), kv.RangeOptions{}))
-		}
+		pending[i] = tx.GetRange(rows.Range(f.queue.keys.counts.Sub(string(Pending), name)), kv.RangeOptions{})
 	}
 	r, err := rolled.Await()
 	if err != nil {
@@ -49,34 +47,22 @@ func (f *Fair) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, 
 	}
 	owners := make([]Owner, len(names))
 	for i, u := range usages {
-		owners[i] = Owner{Name: names[i], Weight: u.weight, Usage: u.usage(r), Running: u.running} // running jobs have no tag
-		if err := f.count(&owners[i], counts[i]); err != nil {
-			return nil, err
-		}
-	}
-	return owners, nil
-}
-
-// count adds the counters of jobs that do not run to the counts of o.
-func (f *Fair) count(o *Owner, counters []kv.RangeResult) error {
-	o.Tagged = map[Part]int64{}
-	into := map[Status]*int64{Pending: &o.Pending, Finished: &o.Finished}
-	for _, read := range counters {
-		for pair, err := range read.All() {
+		o := Owner{Name: names[i], Weight: u.weight, Usage: u.usage(r), Running: u.running, Tagged: map[string]int64{}}
+		for pair, err := range pending[i].All() {
 			if err != nil {
-				return err
+				return nil, err
 			}
 			c, err := f.queue.keys.parseCounter(pair)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			*into[c.part.Status] += c.n
-			if c.part.Tag != "" {
-				o.Tagged[Part{Status: c.part.Status, Tag: c.part.Tag}] += c.n
+			if o.Pending += c.n; c.part.Tag != "" {
+				o.Tagged[c.part.Tag] += c.n
 			}
 		}
+		owners[i] = o
 	}
-	return nil
+	return owners, nil
 }
 
 // live are the statuses of jobs for which an owner has a place in fair share.

@@ -69,18 +69,17 @@ func (s *Shares) owners(ctx context.Context) (all []fdbjobs.Owner, err error) {
 
 // demand returns how many of an owner's jobs would run if there were room.
 func demand(o fdbjobs.Owner) int64 {
-	return o.Running + o.Pending - crashing(o) - o.Tagged[fdbjobs.Part{Status: fdbjobs.Pending, Tag: tagWaiting}] - parked(o) -
-		o.Tagged[fdbjobs.Part{Status: fdbjobs.Pending, Tag: tagPaused}]
+	return o.Running + o.Pending - crashing(o) - o.Tagged[tagWaiting] - parked(o) - o.Tagged[tagPaused]
 }
 
 // crashing returns how many of an owner's jobs wait after a failure.
 func crashing(o fdbjobs.Owner) int64 {
-	return o.Tagged[fdbjobs.Part{Status: fdbjobs.Pending, Tag: tagCrashing}]
+	return o.Tagged[tagCrashing]
 }
 
 // parked returns how many of an owner's jobs wait for a change of their source.
 func parked(o fdbjobs.Owner) int64 {
-	return o.Tagged[fdbjobs.Part{Status: fdbjobs.Pending, Tag: tagParked}]
+	return o.Tagged[tagParked]
 }
 
 // entitlements divides the running jobs among their owners by weight. What an owner has no jobs

@@ -16,7 +16,7 @@ import (
 // What an owner cannot use is divided among the others by weight, and no owner gets more than it
 // has jobs.
 func TestEntitlements(t *testing.T) {
-	crashing := map[fdbjobs.Part]int64{{Status: fdbjobs.Pending, Tag: "crashing"}: 500}
+	crashing := map[string]int64{"crashing": 500}
 	for name, c := range map[string]struct {
 		owners []fdbjobs.Owner
 		want   map[string]float64
