@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
+	"reflect"
 	"time"
 
-	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
@@ -134,28 +134,15 @@ func (r *row) tuple() tuple.Tuple {
 	fields := r.fields()
 	t := make(tuple.Tuple, len(fields))
 	for i, field := range fields {
-		switch field := field.(type) {
-		case *string:
-			t[i] = *field
-		case *int64:
-			t[i] = *field
-		case *bool:
-			t[i] = *field
-		case **int64:
-			t[i] = elementOf(*field)
-		case **tuple.Versionstamp:
-			t[i] = elementOf(*field)
+		v := reflect.ValueOf(field).Elem()
+		if v.Kind() == reflect.Pointer {
+			v = v.Elem()
+		}
+		if v.IsValid() {
+			t[i] = v.Interface()
 		}
 	}
 	return t
-}
-
-// elementOf returns an element that may be null.
-func elementOf[T any](p *T) any {
-	if p == nil {
-		return nil
-	}
-	return *p
 }
 
 func parseRow(value []byte) (*row, error) {
@@ -177,26 +164,7 @@ func scanKey(what string, s tuple.Subspace, key []byte, into ...any) error {
 }
 
 func storeElements(what string, t tuple.Tuple, err error, into []any) error {
-	ok := len(t) == len(into)
-	for i := 0; ok && i < len(into); i++ {
-		switch into := into[i].(type) {
-		case *string:
-			ok = rows.As(t[i], into)
-		case *int64:
-			ok = rows.As(t[i], into)
-		case *float64:
-			ok = rows.As(t[i], into)
-		case *bool:
-			ok = rows.As(t[i], into)
-		case *tuple.Versionstamp:
-			ok = rows.As(t[i], into)
-		case **int64:
-			ok = storeNullable(t[i], into)
-		case **tuple.Versionstamp:
-			ok = storeNullable(t[i], into)
-		}
-	}
-	if err == nil && !ok {
+	if err == nil && (len(t) != len(into) || !storeAll(t, into)) {
 		err = fmt.Errorf("%w: unknown form of %d elements", tuple.ErrMalformed, len(t))
 	}
 	if err != nil {
@@ -205,12 +173,27 @@ func storeElements(what string, t tuple.Tuple, err error, into []any) error {
 	return nil
 }
 
-func storeNullable[T any](element any, into **T) bool {
-	if element == nil {
-		return true
+// storeAll stores each element in into, and reports whether their types are the same.
+func storeAll(t tuple.Tuple, into []any) bool {
+	for i, element := range t {
+		if into[i] == nil {
+			continue
+		}
+		v := reflect.ValueOf(into[i]).Elem()
+		if v.Kind() == reflect.Pointer {
+			if element == nil {
+				continue
+			}
+			v.Set(reflect.New(v.Type().Elem()))
+			v = v.Elem()
+		}
+		e := reflect.ValueOf(element)
+		if !e.IsValid() || e.Type() != v.Type() {
+			return false
+		}
+		v.Set(e)
 	}
-	*into = new(T)
-	return rows.As(element, *into)
+	return true
 }
 
 // ifAny returns parse for the value of a key that may not exist. It returns none then.
