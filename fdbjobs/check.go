@@ -444,7 +444,3 @@ func (c *checker) watched(k keyed) (func() error, error) {
 	}
 	return nil, nil
 }
-
-// Rows returns where the queue keeps the states of all jobs, and [Spec].Listed of those that have it, by job id. It is for
-// checks of the states, and for indexes of what jobs list.
-func (a Admin) Rows() (states, listed tuple.Subspace) { return a.queue.keys.state, a.queue.keys.listed }

@@ -3,6 +3,7 @@ package fdbjobs
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"settee/pkg/kv"
@@ -295,4 +296,36 @@ func (q *Queue) parseDelayed(key []byte) (scheduled int64, id string, err error)
 func (q *Queue) Claims() (made, empty, jobs int64) {
 	c := q.claimer
 	return c.made.Load(), c.empty.Load(), c.jobs.Load()
+}
+
+// maxBounds limits the number of owners whose bounds a process remembers.
+const maxBounds = 10_000
+
+// bounds are lower bounds of the keys of ready rows, by owner: where an earlier read of this process has found the first row.
+// They stay valid, because stamps only grow. bounds is safe for concurrent use. Forgetting costs only time.
+type bounds struct {
+	mu      sync.Mutex
+	byOwner map[string][]byte
+}
+
+// of returns the bound of an owner, or nil if none is known.
+func (b *bounds) of(owner string) []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.byOwner[owner]
+}
+
+// set notes that an owner has no ready rows below a key.
+func (b *bounds) set(owner string, key []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	note(&b.byOwner, owner, key)
+}
+
+// note sets an entry of a map of limited size.
+func note[V any](m *map[string]V, owner string, v V) {
+	if *m == nil || len(*m) >= maxBounds {
+		*m = map[string]V{}
+	}
+	(*m)[owner] = v
 }

@@ -153,6 +153,15 @@ func (q *Queue) setArgs(tx kv.Transaction, id string, args json.RawMessage, had 
 	return n
 }
 
+// openArgs returns the args of a job. The error is ErrSealed.
+func (q *Queue) openArgs(id string, stored []byte) (json.RawMessage, error) {
+	args, err := q.layer.sealer.Open(stored, "args", q.name, id)
+	if err != nil {
+		return nil, fmt.Errorf("%w of the job %q: %w", ErrSealed, id, err)
+	}
+	return args, nil
+}
+
 // clearArgs removes the chunks from begin to end one by one, because a cleared range costs a store more than a few
 // keys.
 func (q *Queue) clearArgs(tx kv.Transaction, id string, begin, end int64) {
@@ -206,4 +215,25 @@ func parseTimeout(value []byte) (time.Duration, error) {
 		err = fmt.Errorf("reading a timeout: %w: %v", tuple.ErrMalformed, seconds)
 	}
 	return time.Duration(math.Round(seconds * float64(time.Second))), err
+}
+
+// Remove removes a job, and reports whether it existed. If it runs, its processor gets ErrHalt at its next update.
+//
+// After a commit whose result was unknown the transaction's function runs again and finds the job gone. A caller that
+// reports the result keeps it outside of the function: the job existed if any run found it.
+func (q *Queue) Remove(tx kv.Transaction, id string) (bool, error) {
+	old, err := q.readRow(tx, id).Await()
+	if err != nil || old == nil {
+		return false, err
+	}
+	q.drop(tx, id, old)
+	return true, q.settle(tx, []string{old.owner})
+}
+
+// drop removes a job with all its rows.
+func (q *Queue) drop(tx kv.Transaction, id string, old *row) {
+	q.clearArgs(tx, id, 0, old.chunks)
+	tx.Clear(q.keys.state.Pack(id))
+	q.setListed(tx, id, nil, old)
+	q.put(tx, id, old, nil)
 }

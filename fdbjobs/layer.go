@@ -159,9 +159,3 @@ type Queue struct {
 	claimer *claimer
 	writer  *sharedWriter
 }
-
-// Admin is what the keepers of a store need: it removes many jobs, and looks at all.
-type Admin struct{ queue *Queue }
-
-// Admin returns the administration of the queue.
-func (q *Queue) Admin() Admin { return Admin{q} }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
@@ -34,12 +35,10 @@ func (q *Queue) readJob(tx kv.ReadTransaction, id string) jobRead {
 	}
 }
 
-// readListed is readJob with Listed instead of the args.
-func (q *Queue) readListed(tx kv.ReadTransaction, id string) jobRead {
-	return jobRead{
-		id: id, queue: q, tx: tx,
-		row: q.readRow(tx, id), state: tx.Get(q.keys.state.Pack(id)), listed: tx.Get(q.keys.listed.Pack(id)),
-	}
+// readListed is readJob with Listed instead of the args. It reads the row through own, and the rest through rest.
+func (q *Queue) readListed(own, rest kv.ReadTransaction, id string) jobRead {
+	state, listed := rest.Get(q.keys.state.Pack(id)), rest.Get(q.keys.listed.Pack(id))
+	return jobRead{id: id, queue: q, row: q.readRow(own, id), state: state, listed: listed}
 }
 
 // Await returns the job. The error is ErrNotFound if it does not exist.
@@ -145,7 +144,7 @@ func (x Index) List(tx kv.ReadTransaction, after Position, limit int, parts ...P
 			return nil, err
 		}
 		for _, id := range ids[:min(len(ids), limit-len(found))] {
-			found = append(found, q.readListed(tx, id))
+			found = append(found, q.readListed(tx, tx, id))
 		}
 	}
 	jobs, err := kv.All(found)
@@ -157,7 +156,7 @@ func (x Index) List(tx kv.ReadTransaction, after Position, limit int, parts ...P
 
 // Read starts reading a job as List does. Its result is nil if the job does not exist.
 func (x Index) Read(tx kv.ReadTransaction, id string) kv.Future[*Job] {
-	read := x.queue.readListed(tx, id)
+	read := x.queue.readListed(tx, tx, id)
 	return kv.Func[*Job](func() (*Job, error) {
 		job, err := read.Await()
 		if errors.Is(err, ErrNotFound) {
@@ -249,4 +248,81 @@ func lastStrings(s tuple.Subspace, pairs []kv.KeyValue) ([]string, error) {
 		}
 	}
 	return all, nil
+}
+
+// OldestDue returns the time for which the due job that waits longest is scheduled, of all owners, or the zero time if no
+// job is due. Of the jobs that are ready it reads the first one of each of the 100 owners that are served next. Jobs of
+// paused owners do not count.
+func (x Index) OldestDue(tx kv.ReadTransaction) (time.Time, error) {
+	q := x.queue
+	now := q.layer.now().Unix()
+	delayed := tx.GetRange(
+		kv.KeyRange{Begin: rows.Range(q.keys.delayed).Begin, End: q.keys.delayed.Pack(now + 1)}, kv.RangeOptions{Limit: 1})
+	ready, err := q.firstReady(tx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	oldest := now + 1
+	pairs, err := delayed.Slice()
+	if err != nil {
+		return time.Time{}, err
+	}
+	for _, pair := range pairs {
+		if oldest, _, err = q.parseDelayed(pair.Key); err != nil {
+			return time.Time{}, err
+		}
+	}
+	for _, row := range ready {
+		if row != nil {
+			oldest = min(oldest, row.scheduled)
+		}
+	}
+	if oldest > now {
+		return time.Time{}, nil
+	}
+	return unixTime(oldest), nil
+}
+
+// firstReady returns the rows of the first ready jobs of the owners that are served next.
+func (q *Queue) firstReady(tx kv.ReadTransaction) ([]*row, error) {
+	owners, err := q.share.order(tx, "", 0, ownersAtATime).next(ownersAtATime)
+	if err != nil {
+		return nil, err
+	}
+	reads := make([]kv.Future[[]kv.KeyValue], len(owners))
+	for i, o := range owners {
+		reads[i] = q.readReady(tx, o.owner, 1)
+	}
+	firsts, err := kv.All(reads)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, pairs := range firsts {
+		for _, pair := range pairs {
+			_, id, err := stampAndID(q.keys.ready, pair.Key)
+			if err != nil {
+				return nil, err
+			}
+			ids = append(ids, id)
+		}
+	}
+	return q.readRows(tx, ids)
+}
+
+// DueBefore counts the jobs of the same owner that became due before a job that waits to be taken, up to limit. more
+// reports whether there are others. A job that no process has yet moved to the owner's rows comes after all of these.
+// DueBefore returns zero and false for a job that does not exist, or does not wait to be taken.
+func (x Index) DueBefore(tx kv.ReadTransaction, id string, limit int) (n int, more bool, err error) {
+	q := x.queue
+	row, err := q.readRow(tx, id).Await()
+	if err != nil || row == nil || row.status != Pending || row.scheduled > q.layer.now().Unix() {
+		return 0, false, err
+	}
+	ready := rows.Range(q.keys.ready.Sub(row.owner))
+	if row.sequence != nil {
+		ready.End = q.keys.ready.Pack(row.owner, *row.sequence, id)
+	}
+	pairs, err := tx.GetRange(ready, kv.RangeOptions{Limit: limit + 1}).Slice()
+	return min(len(pairs), limit), len(pairs) > limit, err
 }

@@ -316,12 +316,3 @@ func (q *Queue) requeueRows(
 	}
 	return out, nil
 }
-
-// RequeueAll takes all running jobs from their holders and queues them again. It is for a process that has just opened
-// a store that no other process can have open ([kv.Exclusive]): the holders were in a process that has died. It must be
-// called before the process accepts jobs. It returns the number of jobs.
-func (a Admin) RequeueAll(ctx context.Context) (n int, err error) {
-	active := rows.Range(a.queue.keys.active)
-	all, err := a.queue.requeueRange(ctx, active, func(tuple.Versionstamp, []byte) (time.Duration, error) { return 0, nil })
-	return len(all.moved), err
-}

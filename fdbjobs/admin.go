@@ -1,0 +1,163 @@
+package fdbjobs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+)
+
+// Admin is what the keepers of a store need: it removes many jobs, and looks at all.
+type Admin struct{ queue *Queue }
+
+// Admin returns the administration of the queue.
+func (q *Queue) Admin() Admin { return Admin{q} }
+
+// Rows returns where the queue keeps the states of all jobs, and [Spec].Listed of those that have it, by job id. It is for
+// checks of the states, and for indexes of what jobs list.
+func (a Admin) Rows() (states, listed tuple.Subspace) { return a.queue.keys.state, a.queue.keys.listed }
+
+// RequeueAll takes all running jobs from their holders and queues them again. It is for a process that has just opened
+// a store that no other process can have open ([kv.Exclusive]): the holders were in a process that has died. It must be
+// called before the process accepts jobs. It returns the number of jobs.
+func (a Admin) RequeueAll(ctx context.Context) (n int, err error) {
+	active := rows.Range(a.queue.keys.active)
+	all, err := a.queue.requeueRange(ctx, active, func(tuple.Versionstamp, []byte) (time.Duration, error) { return 0, nil })
+	return len(all.moved), err
+}
+
+// RemoveOwned removes jobs of one owner that are in one of the parts: at most limit jobs, in descending order of ids
+// from the last id that is less than before, or from the last of all if before is empty. It returns them in that order,
+// as they were, with Listed instead of their args, so that the caller can remove what belongs to them. Running jobs are
+// halted as by [Queue.Remove].
+//
+// The order is descending because ids often grow, and claims begin with the oldest jobs: the two ends of a queue do not
+// conflict.
+func (a Admin) RemoveOwned(tx kv.Transaction, owner, before string, limit int, parts ...Part) ([]*Job, error) {
+	found, err := a.queue.readIDs(tx.Snapshot(), owner, before, true, limit, parts).Await()
+	if err != nil {
+		return nil, err
+	}
+	return a.queue.removeMany(tx, found, func(_ int, r *row) bool {
+		return r.owner == owner && slices.Contains(parts, r.part())
+	})
+}
+
+// RemoveExpired removes up to limit finished jobs that have expired ([Held].Expires), and returns them as
+// [Admin.RemoveOwned] does.
+func (a Admin) RemoveExpired(tx kv.Transaction, limit int) ([]*Job, error) {
+	q := a.queue
+	expired := rows.Range(q.keys.expiry)
+	expired.End = q.keys.expiry.Pack(q.layer.now().Unix() + 1)
+	pairs, err := tx.Snapshot().GetRange(expired, kv.RangeOptions{Limit: limit}).Slice()
+	if err != nil {
+		return nil, err
+	}
+	ids, err := lastStrings(q.keys.expiry, pairs)
+	if err != nil {
+		return nil, err
+	}
+	return q.removeMany(tx, ids, func(i int, r *row) bool {
+		return r.expires != nil && bytes.Equal(pairs[i].Key, q.keys.expiry.Pack(*r.expires, ids[i]))
+	})
+}
+
+// removeMany removes the jobs that match. They come from an index, so the invariants say that all match.
+func (q *Queue) removeMany(tx kv.Transaction, ids []string, match func(i int, r *row) bool) ([]*Job, error) {
+	reads, now := make([]jobRead, len(ids)), tx.Snapshot()
+	for i, id := range ids {
+		// A write of the state or of Listed conflicts with a read of the row as well.
+		reads[i] = q.readListed(tx, now, id)
+	}
+	var removed []*Job
+	var owners []string
+	for i, read := range reads {
+		old, err := read.row.Await()
+		if err != nil {
+			return nil, err
+		}
+		if old == nil || !match(i, old) {
+			continue
+		}
+		job, err := read.job(old)
+		if err != nil {
+			return nil, err
+		}
+		q.drop(tx, read.id, old)
+		removed, owners = append(removed, job), append(owners, old.owner)
+	}
+	slices.Sort(owners)
+	return removed, q.settle(tx, slices.Compact(owners))
+}
+
+// resealAtOnce is the number of jobs that one transaction of Reseal reads.
+const resealAtOnce = 50
+
+// Reseal reads all jobs. It returns the number of args by the id of the key that sealed them. The empty id is for plain
+// args. If keyID is not empty, it is the id of the layer's current key, and Reseal reseals with it all args that were
+// sealed with another key or not at all, except those that cannot be opened. It may be interrupted, repeated, and run
+// while jobs are added and run.
+func (a Admin) Reseal(ctx context.Context, keyID string) (map[string]int64, error) {
+	q := a.queue
+	counts, err := rows.Reseal(ctx, q.layer.db, q.layer.sealer, keyID, rows.Range(q.keys.data), q.sealedArgs)
+	if err != nil {
+		return nil, fmt.Errorf("sealing the args of jobs: %w", err)
+	}
+	return counts, nil
+}
+
+// sealedArgs reads the args of the first jobs of a range.
+func (q *Queue) sealedArgs(tx kv.Transaction, r kv.KeyRange) (values []rows.Sealed, rest []byte, err error) {
+	pairs, err := tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: resealAtOnce}).Slice()
+	if err != nil {
+		return nil, nil, err
+	}
+	ids, err := lastStrings(q.keys.data, pairs)
+	if err != nil {
+		return nil, nil, err
+	}
+	reads := make([]jobRead, len(pairs))
+	for i, id := range ids {
+		reads[i] = jobRead{id: id, queue: q, tx: tx.Snapshot(), args: tx.Snapshot().Get(q.keys.args.Pack(id, 0))}
+	}
+	for i, pair := range pairs {
+		row, err := parseRow(pair.Value)
+		if err != nil {
+			return nil, nil, err
+		}
+		if row.chunks == 0 {
+			continue
+		}
+		stored, err := reads[i].storedArgs(row.chunks)
+		if err != nil {
+			return nil, nil, err
+		}
+		values = append(values, rows.Sealed{
+			Begin: pair.Key, Stored: stored,
+			Reseal: func() { q.resealOne(tx, pair.Key, ids[i], row, stored) },
+		})
+	}
+	if len(pairs) == resealAtOnce {
+		rest = kv.KeyAfter(pairs[len(pairs)-1].Key)
+	}
+	return values, rest, nil
+}
+
+// resealOne seals the args of a job again, unless they cannot be opened. It conflicts with each write of the job's row:
+// adding and removing the job writes it.
+func (q *Queue) resealOne(tx kv.Transaction, key []byte, id string, row *row, stored []byte) {
+	args, err := q.openArgs(id, stored)
+	if err != nil {
+		return
+	}
+	tx.AddReadConflictKey(key)
+	if chunks := q.setArgs(tx, id, args, row.chunks); chunks != row.chunks {
+		row.chunks = chunks
+		tx.Set(key, row.tuple().Pack())
+	}
+}
