@@ -101,21 +101,10 @@ func (c *checker) visit(p *check.Page, pair kv.KeyValue) (func() error, error) {
 		return nil, k.unknown()
 	}
 	if c.queue == nil || c.queue.name != name {
-		c.queue = &Queue{layer: c.layer, name: name, keys: newKeyspace(c.layer.space, name)}
-		c.queue.share = newFair(c.queue)
+		c.queue = newQueue(c.layer, name)
 	}
 	k.queue = c.queue
 	return kind.check(c, k)
-}
-
-// awaitJob returns the row of a job that another row belongs to. It returns nil if there is none, and ok is false if it
-// cannot be read, which is a fault of its own.
-func awaitJob(f kv.Future[*row]) (r *row, ok bool, err error) {
-	r, err = f.Await()
-	if errors.Is(err, tuple.ErrMalformed) {
-		return nil, false, nil
-	}
-	return r, err == nil && (r == nil || r.sound()), err
 }
 
 // as stores the elements of the key in into, as scanKey does, and reports whether it can.
@@ -253,8 +242,29 @@ func (c *checker) allArgs(k keyed, id string, r *row) func() error {
 	}
 }
 
+// belongs checks that a row belongs to a job: has reports so for the job's row. Otherwise it calls fault. A job that cannot
+// be read is a fault of its own.
+func (k keyed) belongs(id string, has func(*row) bool, fault func()) func() error {
+	job := k.queue.readRow(k, id)
+	return func() error {
+		r, err := job.Await()
+		switch {
+		case errors.Is(err, tuple.ErrMalformed):
+			return nil
+		case err == nil && (r == nil || r.sound() && !has(r)):
+			fault()
+		}
+		return err
+	}
+}
+
+// part checks a row with a part of a job that no other row says.
+func (k keyed) part(id, what string, has func(*row) bool) (func() error, error) {
+	return k.belongs(id, has, func() { k.Fault(k.Key, nil, "%s of a job that does not have it", what) }), nil
+}
+
 // object checks a row with a JSON object that belongs to a job.
-func (c *checker) object(k keyed, what string, has func(*row) bool) (func() error, error) {
+func (k keyed) object(what string, has func(*row) bool) (func() error, error) {
 	var id string
 	if !k.as(&id) {
 		return nil, k.unknown()
@@ -262,27 +272,15 @@ func (c *checker) object(k keyed, what string, has func(*row) bool) (func() erro
 	if !check.Object(k.Value) {
 		k.Fault(k.Key, nil, "%s is not a JSON object", what)
 	}
-	return k.belongs(id, what, has), nil
-}
-
-// belongs checks that a row belongs to a job that has it.
-func (k keyed) belongs(id, what string, has func(*row) bool) func() error {
-	job := k.queue.readRow(k, id)
-	return func() error {
-		r, ok, err := awaitJob(job)
-		if err == nil && ok && (r == nil || !has(r)) {
-			k.Fault(k.Key, nil, "%s of a job that does not have it", what)
-		}
-		return err
-	}
+	return k.part(id, what, has)
 }
 
 func (c *checker) state(k keyed) (func() error, error) {
-	return c.object(k, "a state", func(*row) bool { return true })
+	return k.object("a state", func(*row) bool { return true })
 }
 
 func (c *checker) listed(k keyed) (func() error, error) {
-	return c.object(k, "a listed part", func(r *row) bool { return r.listed })
+	return k.object("a listed part", func(r *row) bool { return r.listed })
 }
 
 func (c *checker) args(k keyed) (func() error, error) {
@@ -291,7 +289,7 @@ func (c *checker) args(k keyed) (func() error, error) {
 	if !k.as(&id, &n) {
 		return nil, k.unknown()
 	}
-	return k.belongs(id, "a chunk of args", func(r *row) bool { return n >= 0 && n < r.chunks }), nil
+	return k.part(id, "a chunk of args", func(r *row) bool { return n >= 0 && n < r.chunks })
 }
 
 // place checks a row by which a job is found. Its key ends with the job's id.
@@ -300,23 +298,19 @@ func (c *checker) place(k keyed) (func() error, error) {
 	if len(k.key) == 0 || !rows.As(k.key[len(k.key)-1], &id) {
 		return nil, k.unknown()
 	}
-	job := k.queue.readRow(k, id)
-	return func() error {
-		r, ok, err := awaitJob(job)
+	return k.belongs(id, func(r *row) bool {
+		if !bytes.Equal(k.queue.derive(id, r).key(), k.Key) {
+			return false
+		}
+		_, bad := parseTimeout(k.Value)
 		switch {
-		case err != nil || !ok:
-			return err
-		case r == nil || !bytes.Equal(k.queue.derive(id, r).key(), k.Key):
-			k.Stray(k.Key, "a row by which the job %q is found, and the job is not there", id)
 		case r.waits() && r.owner != string(k.Value):
 			k.Wrong(k.Key, []byte(r.owner), "a delayed job with another owner than its own")
-		case r.status == Running:
-			if _, bad := parseTimeout(k.Value); bad != nil {
-				k.Wrong(k.Key, packTimeout(DefaultTimeout), "the timeout of a running job: the value is not one that settee writes")
-			}
+		case r.status == Running && bad != nil:
+			k.Wrong(k.Key, packTimeout(DefaultTimeout), "the timeout of a running job: the value is not one that settee writes")
 		}
-		return nil
-	}, nil
+		return true
+	}, func() { k.Stray(k.Key, "a row by which the job %q is found, and the job is not there", id) }), nil
 }
 
 // owned checks a row of the index, and that its counter exists.
@@ -326,16 +320,14 @@ func (c *checker) owned(k keyed) (func() error, error) {
 	if !k.as(&owner, (*string)(&part.Status), &part.Label, &part.Tag, &id) {
 		return nil, k.unknown()
 	}
-	job, key := k.queue.readRow(k, id), k.queue.keys.counterOf(owner, part)
-	counted := k.Get(key)
+	stray, key := false, k.queue.keys.counterOf(owner, part)
+	belongs, counted := k.belongs(id, func(r *row) bool { return bytes.Equal(k.queue.derive(id, r).index, k.Key) }, func() {
+		k.Stray(k.Key, "the index of an owner's jobs has the job %q, which is not there", id)
+		stray = true
+	}), k.Get(key)
 	return func() error {
-		r, ok, err := awaitJob(job)
-		if err != nil {
+		if err := belongs(); err != nil || stray {
 			return err
-		}
-		if ok && (r == nil || !bytes.Equal(k.queue.derive(id, r).index, k.Key)) {
-			k.Stray(k.Key, "the index of an owner's jobs has the job %q, which is not there", id)
-			return nil
 		}
 		value, err := counted.Await()
 		if err == nil && value == nil {

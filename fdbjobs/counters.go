@@ -78,7 +78,7 @@ type counterWalk struct {
 // walkCounters walks the counters of a status, of the index's owner or of all from one on.
 func (x Index) walkCounters(tx kv.ReadTransaction, status Status, from string) *counterWalk {
 	s := x.queue.keys.counts.Sub(string(status))
-	w := &counterWalk{pages: pages{tx: tx, rest: rows.From(s, s.Pack(from))}, keys: &x.queue.keys}
+	w := &counterWalk{pages: pages{tx: tx, rest: rows.From(s, s.Pack(from))}, keys: x.queue.keys}
 	if x.owner != nil {
 		w.rest = rows.Range(s.Sub(*x.owner))
 	}

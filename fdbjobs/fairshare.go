@@ -25,23 +25,9 @@ import (
 //	(weights, queue, owner)             -> weight   of owners whose weight is not 1; of paused ones it is 0
 //	(rollup,  queue)                    -> (generation, time, coefficient, running) of the last roll-up
 type Fair struct {
-	queue                                       *Queue
-	standings, waiting, ranks, charges, weights tuple.Subspace
-	rollup                                      []byte
-	seen                                        latestRollup
-}
-
-func newFair(q *Queue) *Fair {
-	root := q.layer.space
-	return &Fair{
-		queue:     q,
-		standings: root.Sub(tagOwners, q.name),
-		waiting:   root.Sub(tagWaiting, q.name),
-		ranks:     root.Sub(tagRanks, q.name),
-		charges:   root.Sub(tagCharges, q.name),
-		weights:   root.Sub(tagWeights, q.name),
-		rollup:    root.Pack(tagRollup, q.name),
-	}
+	*keyspace
+	queue *Queue
+	seen  latestRollup
 }
 
 // Fair returns the fair share of the queue.
@@ -58,6 +44,14 @@ const (
 	rankIdle    int64 = iota // nothing is ready
 	rankWaiting              // something is ready, or was until lately
 )
+
+// partOf returns the part of ranks of an owner with a value in waiting, nil if it has none.
+func partOf(waiting []byte) int64 {
+	if waiting == nil {
+		return rankIdle
+	}
+	return rankWaiting
+}
 
 // SetWeight sets an owner's weight. It is kept when the owner has no jobs. DefaultWeight removes the stored weight. An
 // owner with the weight 0 is paused: its jobs are not taken until it has another weight. It then begins as an owner
@@ -81,7 +75,7 @@ func (f *Fair) SetWeight(tx kv.Transaction, owner string, weight float64) error 
 	if before > 0 || weight == 0 {
 		return f.fold(tx, []string{owner})
 	}
-	tx.Add(f.queue.keys.watchReady, 1)
+	tx.Add(f.watchReady, 1)
 	return f.resume(tx, owner)
 }
 
@@ -176,10 +170,7 @@ func (f *Fair) resume(tx kv.Transaction, owner string) error {
 	if known, err := f.forget(tx, owner); err != nil || !known {
 		return err
 	}
-	if waits == nil {
-		return f.admit(tx, owner, rankIdle)
-	}
-	return f.admit(tx, owner, rankWaiting)
+	return f.admit(tx, owner, partOf(waits))
 }
 
 // lowestOf is the number of owners with the lowest ranks whose charges are read. Newcomers begin with the lowest usage
@@ -310,10 +301,7 @@ func (f *Fair) fold(tx kv.Transaction, owners []string) error {
 		if u.charged != 0 {
 			f.Charge(tx, owner, -u.charged)
 		}
-		part := rankIdle
-		if waits[i] != nil {
-			part = rankWaiting
-		}
+		part := partOf(waits[i])
 		f.moveRank(tx, owner, u.standing, part, next, part, u.weight)
 		tx.Set(f.standings.Pack(owner), next.pack())
 	}

@@ -46,25 +46,18 @@ func (c *checker) standing(k keyed) (func() error, error) {
 		return nil, nil
 	}
 	share := k.queue.share
-	waits, weight := k.Get(share.waiting.Pack(owner)), share.readWeight(k, owner)
-	keys := [2][]byte{share.ranks.Pack(rankIdle, s.rank, owner), share.ranks.Pack(rankWaiting, s.rank, owner)}
-	ranked := [2]kv.Future[[]byte]{k.Get(keys[rankIdle]), k.Get(keys[rankWaiting])}
+	ranks := [2][]byte{share.ranks.Pack(rankIdle, s.rank, owner), share.ranks.Pack(rankWaiting, s.rank, owner)}
+	reads := []kv.Future[[]byte]{k.Get(ranks[rankIdle]), k.Get(ranks[rankWaiting]), k.Get(share.waiting.Pack(owner))}
+	weight := share.readWeight(k, owner)
 	return func() error {
-		value, err := waits.Await()
+		values, err := kv.All(reads)
 		if err != nil {
 			return err
 		}
-		part := rankIdle
-		if value != nil {
-			part = rankWaiting
-		}
+		part := partOf(values[2])
 		paused, err := awaitPaused(weight)
-		if err != nil || paused {
-			return err
-		}
-		there, err := ranked[part].Await()
-		if err == nil && there == nil {
-			k.Wrong(keys[part], nil, "the owner %q has no rank", owner)
+		if err == nil && !paused && values[part] == nil {
+			k.Wrong(ranks[part], nil, "the owner %q has no rank", owner)
 		}
 		return err
 	}, nil
@@ -87,14 +80,10 @@ func (c *checker) rank(k keyed) (func() error, error) {
 		return nil, k.unknown()
 	}
 	share := k.queue.share
-	standing, waits := k.Get(share.standings.Pack(owner)), k.Get(share.waiting.Pack(owner))
+	reads := []kv.Future[[]byte]{k.Get(share.standings.Pack(owner)), k.Get(share.waiting.Pack(owner))}
 	weight := share.readWeight(k, owner)
 	return func() error {
-		value, err := standing.Await()
-		if err != nil {
-			return err
-		}
-		waiting, err := waits.Await()
+		values, err := kv.All(reads)
 		if err != nil {
 			return err
 		}
@@ -102,8 +91,8 @@ func (c *checker) rank(k keyed) (func() error, error) {
 		if err != nil {
 			return err
 		}
-		s, bad := parseStanding(value)
-		if value == nil || paused || bad == nil && (s.rank != rank || (waiting != nil) != (part == rankWaiting)) {
+		s, bad := parseStanding(values[0])
+		if values[0] == nil || paused || bad == nil && (s.rank != rank || part != partOf(values[1])) {
 			k.Stray(k.Key, "a rank of the owner %q that is not its own", owner)
 		}
 		return nil

@@ -42,29 +42,25 @@ const (
 	tagLayout
 )
 
-// keyspace packs the keys of one queue, except the keys of fair share. The package's doc comment lists them.
+// keyspace packs the keys of one queue. The comments of the package and of [Fair] list them.
 type keyspace struct {
-	data, state, args, delayed, ready, active tuple.Subspace
-	claimers, listed                          tuple.Subspace
-	owned, counts, expiry                     tuple.Subspace
-	timeout, watchReady                       []byte
+	data, state, args, listed      tuple.Subspace
+	delayed, ready, active, expiry tuple.Subspace
+	owned, counts, claimers        tuple.Subspace
+	waiting, standings, ranks      tuple.Subspace
+	charges, weights               tuple.Subspace
+	rollup, timeout, watchReady    []byte
 }
 
-func newKeyspace(root tuple.Subspace, queue string) keyspace {
-	return keyspace{
-		data:       root.Sub(tagData, queue),
-		state:      root.Sub(tagState, queue),
-		args:       root.Sub(tagArgs, queue),
-		delayed:    root.Sub(tagDelayed, queue),
-		ready:      root.Sub(tagReady, queue),
-		claimers:   root.Sub(tagClaimers, queue),
-		listed:     root.Sub(tagListed, queue),
-		active:     root.Sub(tagActive, queue),
-		owned:      root.Sub(tagOwned, queue),
-		counts:     root.Sub(tagCounts, queue),
-		expiry:     root.Sub(tagExpiry, queue),
-		timeout:    root.Pack(tagTimeout, queue),
-		watchReady: root.Pack(tagWatchReady, queue),
+func newKeyspace(root tuple.Subspace, queue string) *keyspace {
+	of := func(tag int64) tuple.Subspace { return root.Sub(tag, queue) }
+	return &keyspace{
+		data: of(tagData), state: of(tagState), args: of(tagArgs), listed: of(tagListed),
+		delayed: of(tagDelayed), ready: of(tagReady), active: of(tagActive), expiry: of(tagExpiry),
+		owned: of(tagOwned), counts: of(tagCounts), claimers: of(tagClaimers),
+		waiting: of(tagWaiting), standings: of(tagOwners), ranks: of(tagRanks),
+		charges: of(tagCharges), weights: of(tagWeights),
+		rollup: root.Pack(tagRollup, queue), timeout: root.Pack(tagTimeout, queue), watchReady: root.Pack(tagWatchReady, queue),
 	}
 }
 

@@ -101,8 +101,7 @@ func (l *Layer) Queue(name string) *Queue {
 	if q := l.queues[name]; q != nil {
 		return q
 	}
-	q := &Queue{layer: l, name: name, keys: newKeyspace(l.space, name)}
-	q.share = newFair(q)
+	q := newQueue(l, name)
 	q.claimer = newClaimer(q)
 	q.writer = newSharedWriter(q)
 	l.queues[name] = q
@@ -152,10 +151,17 @@ func (l *Layer) draw() *rand.Rand {
 type Queue struct {
 	layer *Layer
 	name  string
-	keys  keyspace
+	keys  *keyspace
 	share *Fair
 
 	bounds  bounds
 	claimer *claimer
 	writer  *sharedWriter
+}
+
+// newQueue returns a queue that neither accepts nor writes held jobs.
+func newQueue(l *Layer, name string) *Queue {
+	q := &Queue{layer: l, name: name, keys: newKeyspace(l.space, name)}
+	q.share = &Fair{keyspace: q.keys, queue: q}
+	return q
 }

@@ -35,7 +35,7 @@ func (f *Fair) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, 
 	reads, pending := make([]kv.Future[ownerUsage], len(names)), make([]kv.RangeResult, len(names))
 	for i, name := range names {
 		reads[i] = f.readUsage(tx, tx, name)
-		pending[i] = tx.GetRange(rows.Range(f.queue.keys.counts.Sub(string(Pending), name)), kv.RangeOptions{})
+		pending[i] = tx.GetRange(rows.Range(f.counts.Sub(string(Pending), name)), kv.RangeOptions{})
 	}
 	r, err := rolled.Await()
 	if err != nil {
@@ -52,7 +52,7 @@ func (f *Fair) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, 
 			if err != nil {
 				return nil, err
 			}
-			c, err := f.queue.keys.parseCounter(pair)
+			c, err := f.parseCounter(pair)
 			if err != nil {
 				return nil, err
 			}
