@@ -113,15 +113,11 @@ func (f *Fair) Charge(tx kv.Transaction, owner string, amount int64) {
 func (f *Fair) admit(tx kv.Transaction, owner string, part int64) error {
 	// The transaction conflicts only on the owner's own rows. All other reads may be slightly out of date.
 	now := tx.Snapshot()
-	reading, rolled := f.readUsage(tx, now, owner), f.readRollup(now)
-	pending := f.queue.readOwnerCount(now, owner, Pending)
+	rolled := f.readRollup(now)
+	reading, pending := f.readUsages(tx, now, rolled, owner), f.queue.readOwnerCount(now, owner, Pending)
 	lowest := f.lowestUsage(now, owner, rolled)
 
-	u, err := reading.Await()
-	if err != nil {
-		return err
-	}
-	r, err := rolled.Await()
+	usages, err := reading.Await()
 	if err != nil {
 		return err
 	}
@@ -129,6 +125,7 @@ func (f *Fair) admit(tx kv.Transaction, owner string, part int64) error {
 	if err != nil {
 		return err
 	}
+	u := usages[0]
 	s := u.standing
 	if s.known && part == rankIdle {
 		return nil
@@ -139,8 +136,7 @@ func (f *Fair) admit(tx kv.Transaction, owner string, part int64) error {
 		if err != nil {
 			return err
 		}
-		s.usage, s.generation = least*divisor(u.weight), r.generation
-		s.rank = least + float64(r.running*u.running)/divisor(u.weight)
+		s.usage, s.generation, s.rank = least*divisor(u.weight), u.rolled.generation, least+u.perWeight(0)
 		tx.Clear(f.charges.Pack(owner))
 	}
 	tx.Set(f.standings.Pack(owner), s.pack())
@@ -185,7 +181,7 @@ func (f *Fair) lowestUsage(tx kv.ReadTransaction, except string, rolled kv.Futur
 		parts = append(parts, tx.GetRange(rows.Range(f.ranks.Sub(part)), kv.RangeOptions{Limit: lowestOf}))
 	}
 	return kv.Func[float64](func() (float64, error) {
-		var reads []kv.Future[ownerUsage]
+		var others []string
 		for _, part := range parts {
 			for pair, err := range part.All() {
 				if err != nil {
@@ -196,18 +192,14 @@ func (f *Fair) lowestUsage(tx kv.ReadTransaction, except string, rolled kv.Futur
 					return 0, err
 				}
 				if owner != except {
-					reads = append(reads, f.readUsage(tx, tx, owner))
+					others = append(others, owner)
 				}
 			}
 		}
-		r, err := rolled.Await()
-		if err != nil {
-			return 0, err
-		}
-		usages, err := kv.All(reads)
+		usages, err := f.readUsages(tx, tx, rolled, others...).Await()
 		lowest := math.Inf(1)
 		for _, u := range usages {
-			lowest = min(lowest, u.usage(r)/divisor(u.weight))
+			lowest = min(lowest, u.usage()/divisor(u.weight))
 		}
 		if len(usages) == 0 {
 			lowest = 0
@@ -273,17 +265,11 @@ func (f *Fair) owners(tx kv.ReadTransaction, after string, limit int) ([]string,
 // fold moves the charges of owners into their usage, and updates their ranks. It does not conflict with charges: it
 // subtracts what it moves.
 func (f *Fair) fold(tx kv.Transaction, owners []string) error {
-	rolled := f.readRollup(tx.Snapshot())
-	waiting, reads := make([]kv.Future[[]byte], len(owners)), make([]kv.Future[ownerUsage], len(owners))
+	waiting, reading := make([]kv.Future[[]byte], len(owners)), f.readUsages(tx, tx.Snapshot(), f.readRollup(tx.Snapshot()), owners...)
 	for i, owner := range owners {
 		waiting[i] = tx.Get(f.waiting.Pack(owner))
-		reads[i] = f.readUsage(tx, tx.Snapshot(), owner)
 	}
-	r, err := rolled.Await()
-	if err != nil {
-		return err
-	}
-	usages, err := kv.All(reads)
+	usages, err := reading.Await()
 	if err != nil {
 		return err
 	}
@@ -296,8 +282,8 @@ func (f *Fair) fold(tx kv.Transaction, owners []string) error {
 		if !u.standing.known {
 			continue
 		}
-		next := standing{usage: max(u.usage(r), 0), generation: r.generation}
-		next.rank = (next.usage + float64(r.running*u.running)) / divisor(u.weight)
+		next := standing{usage: max(u.usage(), 0), generation: u.rolled.generation}
+		next.rank = u.perWeight(next.usage)
 		if u.charged != 0 {
 			f.Charge(tx, owner, -u.charged)
 		}

@@ -81,26 +81,23 @@ func (f *Fair) loadUsage(tx kv.ReadTransaction, rolled kv.Future[rollup], owners
 	if err != nil {
 		return 0, err
 	}
-	if exact || r.running != 0 {
-		err = f.loadUsages(tx, owners, r)
-	} else {
-		err = f.loadCharges(tx, owners)
+	if !exact && r.running == 0 {
+		return 0, f.loadCharges(tx, owners)
+	}
+	usages, err := f.readUsages(tx, tx, rolled, ownersOf(owners)...).Await()
+	for i, u := range usages {
+		p := owners[i]
+		p.weight, p.offset, p.used = divisor(u.weight), offset(p.owner, r.generation), u.perWeight(u.usage())
 	}
 	return float64(r.running), err
 }
 
-func (f *Fair) loadUsages(tx kv.ReadTransaction, owners []*candidate, r rollup) error {
-	reads := make([]kv.Future[ownerUsage], len(owners))
-	for i, p := range owners {
-		reads[i] = f.readUsage(tx, tx, p.owner)
+func ownersOf(candidates []*candidate) []string {
+	names := make([]string, len(candidates))
+	for i, p := range candidates {
+		names[i] = p.owner
 	}
-	usages, err := kv.All(reads)
-	for i, u := range usages {
-		p := owners[i]
-		p.weight, p.offset = divisor(u.weight), offset(p.owner, r.generation)
-		p.used = (u.usage(r) + float64(r.running*u.running)) / p.weight
-	}
-	return err
+	return names
 }
 
 // loadCharges adds the later charges to the owners' ranks.

@@ -139,14 +139,6 @@ func (f *Fair) readStanding(tx kv.ReadTransaction, owner string) kv.Future[stand
 	return kv.Map(tx.Get(f.standings.Pack(owner)), ifAny(standing{}, parseStanding))
 }
 
-// rolled returns the usage after the roll-ups since its generation.
-func (s standing) rolled(r rollup) float64 {
-	if missed := r.generation - s.generation; missed > 0 {
-		return s.usage * math.Pow(r.coeff, float64(missed))
-	}
-	return s.usage
-}
-
 // readWeight starts reading an owner's weight. It is 0 if the owner is paused.
 func (f *Fair) readWeight(tx kv.ReadTransaction, owner string) kv.Future[float64] {
 	return kv.Map(tx.Get(f.weights.Pack(owner)), ifAny(DefaultWeight, parseWeight))
@@ -174,27 +166,53 @@ type ownerUsage struct {
 	weight   float64 // 0 if it is paused
 	charged  int64   // since the standing was written
 	running  int64   // the number of its running jobs
-}
-
-// readUsage starts reading an owner's usage. It reads the standing and weight, which change together with the rank,
-// through own, and the rest through rest.
-func (f *Fair) readUsage(own, rest kv.ReadTransaction, owner string) kv.Future[ownerUsage] {
-	standings, weights := f.readStanding(own, owner), f.readWeight(own, owner)
-	charges, running := f.readCharges(rest, owner), f.queue.readOwnerCount(rest, owner, Running)
-	return kv.Func[ownerUsage](func() (u ownerUsage, err error) {
-		if u.standing, err = standings.Await(); err != nil {
-			return u, err
-		}
-		if u.weight, err = weights.Await(); err != nil {
-			return u, err
-		}
-		if u.charged, err = charges.Await(); err != nil {
-			return u, err
-		}
-		u.running, err = running.Await()
-		return u, err
-	})
+	rolled   rollup  // the last roll-up
 }
 
 // usage returns the charges, decayed by the roll-ups.
-func (u ownerUsage) usage(r rollup) float64 { return u.standing.rolled(r) + float64(u.charged) }
+func (u ownerUsage) usage() float64 {
+	usage := u.standing.usage
+	if missed := u.rolled.generation - u.standing.generation; missed > 0 {
+		usage *= math.Pow(u.rolled.coeff, float64(missed))
+	}
+	return usage + float64(u.charged)
+}
+
+// perWeight returns a usage per weight, with what the owner's running jobs count.
+func (u ownerUsage) perWeight(usage float64) float64 {
+	return (usage + float64(u.rolled.running*u.running)) / divisor(u.weight)
+}
+
+// readUsages starts reading the usages of owners. It reads the standing and weight, which change together with the rank,
+// through own, and the rest through rest.
+func (f *Fair) readUsages(own, rest kv.ReadTransaction, rolled kv.Future[rollup], owners ...string) kv.Future[[]ownerUsage] {
+	reads := make([]kv.Future[ownerUsage], len(owners))
+	for i, owner := range owners {
+		standings, weights := f.readStanding(own, owner), f.readWeight(own, owner)
+		charges, running := f.readCharges(rest, owner), f.queue.readOwnerCount(rest, owner, Running)
+		reads[i] = kv.Func[ownerUsage](func() (u ownerUsage, err error) {
+			if u.standing, err = standings.Await(); err != nil {
+				return u, err
+			}
+			if u.weight, err = weights.Await(); err != nil {
+				return u, err
+			}
+			if u.charged, err = charges.Await(); err != nil {
+				return u, err
+			}
+			u.running, err = running.Await()
+			return u, err
+		})
+	}
+	return kv.Func[[]ownerUsage](func() ([]ownerUsage, error) {
+		r, err := rolled.Await()
+		if err != nil {
+			return nil, err
+		}
+		usages, err := kv.All(reads)
+		for i := range usages {
+			usages[i].rolled = r
+		}
+		return usages, err
+	})
+}

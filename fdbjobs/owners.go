@@ -27,27 +27,21 @@ func (f *Fair) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, 
 	if limit <= 0 {
 		return nil, nil
 	}
-	rolled := f.readRollup(tx)
 	names, err := f.owners(tx, after, limit)
 	if err != nil {
 		return nil, err
 	}
-	reads, pending := make([]kv.Future[ownerUsage], len(names)), make([]kv.RangeResult, len(names))
+	reading, pending := f.readUsages(tx, tx, f.readRollup(tx), names...), make([]kv.RangeResult, len(names))
 	for i, name := range names {
-		reads[i] = f.readUsage(tx, tx, name)
 		pending[i] = tx.GetRange(rows.Range(f.counts.Sub(string(Pending), name)), kv.RangeOptions{})
 	}
-	r, err := rolled.Await()
-	if err != nil {
-		return nil, err
-	}
-	usages, err := kv.All(reads)
+	usages, err := reading.Await()
 	if err != nil {
 		return nil, err
 	}
 	owners := make([]Owner, len(names))
 	for i, u := range usages {
-		o := Owner{Name: names[i], Weight: u.weight, Usage: u.usage(r), Running: u.running, Tagged: map[string]int64{}}
+		o := Owner{Name: names[i], Weight: u.weight, Usage: u.usage(), Running: u.running, Tagged: map[string]int64{}}
 		for pair, err := range pending[i].All() {
 			if err != nil {
 				return nil, err
