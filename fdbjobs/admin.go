@@ -75,7 +75,6 @@ func (q *Queue) removeMany(tx kv.Transaction, ids []string, match func(i int, r 
 		reads[i] = q.readListed(tx, now, id)
 	}
 	var removed []*Job
-	var owners []string
 	for i, read := range reads {
 		old, err := read.row.Await()
 		if err != nil {
@@ -89,10 +88,9 @@ func (q *Queue) removeMany(tx kv.Transaction, ids []string, match func(i int, r 
 			return nil, err
 		}
 		q.drop(tx, read.id, old)
-		removed, owners = append(removed, job), append(owners, old.owner)
+		removed = append(removed, job)
 	}
-	slices.Sort(owners)
-	return removed, q.settle(tx, slices.Compact(owners))
+	return removed, nil
 }
 
 // resealAtOnce is the number of jobs that one transaction of Reseal reads.

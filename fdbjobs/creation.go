@@ -50,17 +50,12 @@ func (q *Queue) Add(tx kv.Transaction, specs ...Spec) error {
 	if err != nil {
 		return err
 	}
-	var left []string // previous owners, which may have no other jobs
 	for i, old := range olds {
 		if err := q.add(batch, specs[i], old); err != nil {
 			return err
 		}
-		if old != nil && old.owner != specs[i].Owner {
-			left = append(left, old.owner)
-		}
 	}
-	slices.Sort(left)
-	return q.settle(tx, slices.Compact(left))
+	return nil
 }
 
 // add adds a job whose row is old, or nil if there is none.
@@ -227,7 +222,7 @@ func (q *Queue) Remove(tx kv.Transaction, id string) (bool, error) {
 		return false, err
 	}
 	q.drop(tx, id, old)
-	return true, q.settle(tx, []string{old.owner})
+	return true, nil
 }
 
 // drop removes a job with all its rows.

@@ -12,7 +12,7 @@ import (
 // Fair divides running time among the owners of a queue. It has its own keys. The queue uses these functions:
 //
 //   - admit when a job becomes ready whose owner is not in line (batch.go), or a job is taken that was never ready; leave
-//     when the owner has no ready jobs; forget when the owner has no jobs left;
+//     when the owner has no ready jobs; forget when a monitor finds that the owner has no jobs left;
 //   - order and loadUsage in each run of a claim, to read what choose (choose.go) decides from;
 //   - fold to make charges part of the rank.
 //

@@ -125,11 +125,7 @@ func (m *monitor) sweep(ctx context.Context) error {
 		if err != nil {
 			return "", err
 		}
-		idle, err := m.queue.withoutJobs(tx.Snapshot(), owners)
-		if err != nil {
-			return "", err
-		}
-		if err := m.queue.settle(tx, idle); err != nil {
+		if err := m.queue.forgetIdle(tx, owners); err != nil {
 			return "", err
 		}
 		if err := m.queue.dropClaimers(tx, claimers); err != nil || len(owners) < sweepBatch {

@@ -1,8 +1,6 @@
 package fdbjobs
 
 import (
-	"slices"
-
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 )
@@ -62,39 +60,24 @@ func (f *Fair) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, 
 // live are the statuses of jobs for which an owner has a place in fair share.
 var live = []Status{Pending, Running}
 
-// withoutJobs returns the owners, of some in order, that have no pending or running jobs.
-func (q *Queue) withoutJobs(tx kv.ReadTransaction, owners []string) ([]string, error) {
+// forgetIdle forgets the owners, of some in order, that have no pending or running jobs. It conflicts with adding a job to
+// such an owner, and with nothing for the others.
+func (q *Queue) forgetIdle(tx kv.Transaction, owners []string) error {
 	if len(owners) == 0 {
-		return nil, nil
+		return nil
 	}
 	have := map[string]bool{}
-	for t, err := range q.Index().tallies(tx, owners[0], live) {
+	for t, err := range q.Index().tallies(tx.Snapshot(), owners[0], live) {
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if t.owner > owners[len(owners)-1] {
 			break
 		}
 		have[t.owner] = true
 	}
-	return slices.DeleteFunc(slices.Clone(owners), func(owner string) bool { return have[owner] }), nil
-}
-
-// settle forgets owners without pending or running jobs. It conflicts with adding a job to such an owner, and with
-// nothing for the others.
-func (q *Queue) settle(tx kv.Transaction, owners []string) error {
-	reads := make([][]kv.Future[int64], len(owners))
-	for i, owner := range owners {
-		for _, status := range live {
-			reads[i] = append(reads[i], q.readOwnerCount(tx.Snapshot(), owner, status))
-		}
-	}
-	for i, owner := range owners {
-		jobs, err := kv.All(reads[i])
-		if err != nil {
-			return err
-		}
-		if slices.ContainsFunc(jobs, func(n int64) bool { return n > 0 }) {
+	for _, owner := range owners {
+		if have[owner] {
 			continue
 		}
 		for _, status := range live {
