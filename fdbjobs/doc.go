@@ -126,26 +126,17 @@
 // met it before reads its weight with a conflict, so none of its jobs are taken after it was paused. Its other weight
 // wakes all claimers.
 //
-// If running jobs count ([Fair.RollUp]), they do so at once, before anything is charged for them. The rank then contains
-// the running jobs at the time when it was written, so it is not a bound: a claim reads the usage and the running jobs of
-// each owner that it looks at. Jobs are whole and shares are not, so a part of a job that changes with time is added for
-// each owner. Each gets its share on average.
-//
-// A holder without room can take jobs in exchange for some that it holds ([AcceptOptions].Yielding), in the transaction
-// that takes the new ones. The owner with the highest usage gives up a job, as long as the owner that is served has a
-// lower usage. [Fair.Yield] says which jobs go first when a holder is to hold fewer.
+// If running jobs count ([Fair.RollUp]), the rank contains those at the time when it was written, so it is not a bound: a
+// claim reads the usage and the running jobs of each owner that it looks at. A holder without room can take jobs in
+// exchange for some that it holds ([AcceptOptions].Yielding), in the transaction that takes the new ones.
 //
 // A claim reads, chooses, and then writes (claim.go, take.go, choose.go). It reads a small window at the head of an
 // owner's ready rows without conflicts, and conflicts only on what it takes. If only one process takes jobs, it takes the
-// longest waiting first. If several do, each prefers some of the owners, and the jobs of the window that are in its
-// partition (partition.go), to avoid conflicts. The claimer tidies what a claim has found while the next one runs
-// (tidy.go).
+// longest waiting first. If several do, each prefers some of the owners and jobs, to avoid conflicts (partition.go). What
+// a claim has found to tidy is tidied while the next one runs (tidy.go).
 //
 // The acceptors of a process share one claimer, which takes jobs for all of them in one transaction, and waits for more
-// with one watch and until the first delayed job is due. A job that becomes ready wakes all claimers; a delayed job does
-// so only if it comes before all others (batch.go). A claimer that has taken no job since an earlier change pauses before
-// it looks, so that few conflict. While others take jobs, its pauses grow to two seconds (accept.go): a few claimers take
-// the jobs if there are few, and the others look rarely.
+// with one watch and until the first delayed job is due (batch.go). Claimers that take no jobs look rarely (accept.go).
 //
 // Rows are removed at the head, and for a while a store passes over removed rows as slowly as over others. Readers of
 // ready and active therefore begin where their last read began: stamps only grow, so nothing can have appeared before
