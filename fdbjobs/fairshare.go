@@ -79,14 +79,19 @@ func (f *Fair) SetWeight(tx kv.Transaction, owner string, weight float64) error 
 	return f.resume(tx, owner)
 }
 
-// Weight returns an owner's weight.
-func (f *Fair) Weight(tx kv.ReadTransaction, owner string) (float64, error) {
-	return f.readWeight(tx, owner).Await()
-}
-
-// Weights returns the weights by owner that are not [DefaultWeight].
-func (f *Fair) Weights(tx kv.ReadTransaction) (map[string]float64, error) {
+// Weights returns the weights of some owners, or, if there are none, all weights that are not [DefaultWeight].
+func (f *Fair) Weights(tx kv.ReadTransaction, owners ...string) (map[string]float64, error) {
 	weights := map[string]float64{}
+	for _, owner := range owners {
+		weight, err := f.readWeight(tx, owner).Await()
+		if err != nil {
+			return nil, err
+		}
+		weights[owner] = weight
+	}
+	if len(owners) > 0 {
+		return weights, nil
+	}
 	for pair, err := range tx.GetRange(rows.Range(f.weights), kv.RangeOptions{}).All() {
 		if err != nil {
 			return nil, err

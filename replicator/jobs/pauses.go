@@ -39,7 +39,8 @@ func (s *usageRows) pauseKey(owner string) []byte { return s.space.Pack("paused"
 
 // setWeight sets the weight of an owner.
 func (s *usageRows) setWeight(tx kv.Transaction, owner string, weight float64) error {
-	before, err := s.jobs.Fair().Weight(tx, owner)
+	weights, err := s.jobs.Fair().Weights(tx, owner)
+	before := weights[owner]
 	if err != nil || before == weight {
 		return err
 	}
@@ -58,8 +59,8 @@ func (s *usageRows) readPause(tx kv.ReadTransaction, owner string) (pause, error
 		return pause{}, nil
 	}
 	row := tx.Get(s.pauseKey(owner))
-	weight, err := s.jobs.Fair().Weight(tx, owner)
-	if err != nil || weight > 0 {
+	weights, err := s.jobs.Fair().Weights(tx, owner)
+	if err != nil || weights[owner] > 0 {
 		return pause{}, err
 	}
 	value, err := row.Await()
