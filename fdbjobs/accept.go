@@ -186,16 +186,19 @@ func (c *claimer) run(ctx context.Context) {
 			}
 			return
 		}
-		if ctx.Err() != nil {
-			c.fail(ErrClosed)
-			continue
+		var idle *idle
+		err := ctx.Err()
+		if err == nil {
+			idle, err = c.serveAll(claims, requests)
 		}
-		idle, err := c.serveAll(claims, requests)
 		switch {
-		case err != nil && (ctx.Err() != nil || errors.Is(err, kv.ErrClosed)):
-			c.fail(ErrClosed)
 		case err != nil:
-			c.fail(err)
+			if ctx.Err() != nil || errors.Is(err, kv.ErrClosed) {
+				err = ErrClosed
+			}
+			for _, r := range requests {
+				c.answer(r, nil, err)
+			}
 		case idle != nil:
 			if c.queue.layer.await(ctx, idle.watch, idle.next, c.wake) { // the watch has ended
 				idle.pause(ctx, c)
@@ -207,40 +210,25 @@ func (c *claimer) run(ctx context.Context) {
 	}
 }
 
-// fail ends all requests. It does not change running: the caller continues.
-func (c *claimer) fail(err error) {
-	c.mu.Lock()
-	requests := slices.Clone(c.requests)
-	c.mu.Unlock()
-	for _, r := range requests {
-		c.answer(r, nil, err)
-	}
-}
-
 // serveAll serves the requests once. It returns what to wait for if no request got a job.
-func (c *claimer) serveAll(ctx context.Context, requests []*request) (*idle, error) {
-	var waitFor *idle
+func (c *claimer) serveAll(ctx context.Context, requests []*request) (waitFor *idle, err error) {
 	again := false
-	for len(requests) > 0 {
+	for len(requests) > 0 && err == nil {
 		// Requests with the same wants are served together.
 		first := requests[0].wants
 		group := slices.DeleteFunc(slices.Clone(requests), func(r *request) bool { return r.wants != first })
-		requests = slices.DeleteFunc(requests, func(r *request) bool { return r.wants == first })
-		found, err := c.serve(ctx, group)
-		if err != nil {
-			waitFor.cancel()
-			return nil, err
-		}
-		again = again || found.again()
-		if waitFor == nil {
+		requests = slices.DeleteFunc(slices.Clone(requests), func(r *request) bool { return r.wants == first })
+		var found outcome
+		found, err = c.serve(ctx, group)
+		if again = again || found.again(); waitFor == nil {
 			waitFor = found.idle
 		} else {
 			found.idle.cancel()
 		}
 	}
-	if again {
+	if again || err != nil {
 		waitFor.cancel()
-		return nil, nil
+		return nil, err
 	}
 	return waitFor, nil
 }
