@@ -79,8 +79,8 @@ type counterWalk struct {
 func (x Index) walkCounters(tx kv.ReadTransaction, status Status, from string) *counterWalk {
 	s := x.queue.keys.counts.Sub(string(status))
 	w := &counterWalk{pages: pages{tx: tx, rest: rows.From(s, s.Pack(from))}, keys: x.queue.keys}
-	if x.owner != nil {
-		w.rest = rows.Range(s.Sub(*x.owner))
+	if len(x.owner) > 0 {
+		w.rest = rows.Range(s.Sub(x.owner[0]))
 	}
 	w.start(firstCounters)
 	return w

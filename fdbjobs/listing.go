@@ -95,22 +95,20 @@ type Position struct{ Owner, ID string }
 // AfterOwner returns the place after all jobs of an owner.
 func AfterOwner(owner string) Position { return Position{Owner: owner + "\x00"} }
 
-// Index lists and counts the jobs of a queue, or of one of its owners: see [Index.Of].
+// Index lists and counts the jobs of a queue, or of one of its owners.
 type Index struct {
 	queue *Queue
-	owner *string // nil means all
+	owner []string // empty means all
 }
 
-// Index returns the index of all jobs of the queue.
-func (q *Queue) Index() Index { return Index{queue: q} }
-
-// Of returns the index of the jobs of one owner. In its lists only the ID of a [Position] counts.
-func (x Index) Of(owner string) Index { return Index{x.queue, &owner} }
+// Index returns the index of all jobs of the queue, or, with an owner, the index of the owner's jobs. In lists of one owner
+// only the ID of a [Position] counts.
+func (q *Queue) Index(owner ...string) Index { return Index{q, owner} }
 
 // place returns a position with the index's owner.
 func (x Index) place(p Position) Position {
-	if x.owner != nil {
-		p.Owner = *x.owner
+	if len(x.owner) > 0 {
+		p.Owner = x.owner[0]
 	}
 	return p
 }

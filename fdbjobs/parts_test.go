@@ -33,10 +33,10 @@ func TestParts(t *testing.T) {
 				}
 				n, err := b.jobs.Index().Count(tx, parts...)
 				assert.EqualValues(t, len(found), n)
-				owned, err2 := b.jobs.Index().Of("o").List(tx, fdbjobs.Position{}, 100, parts...)
+				owned, err2 := b.jobs.Index("o").List(tx, fdbjobs.Position{}, 100, parts...)
 				require.NoError(t, err2)
 				assert.Len(t, owned, len(found))
-				last, err2 := b.jobs.Index().Of("o").Skip(tx, fdbjobs.Position{}, 100, nil, parts...)
+				last, err2 := b.jobs.Index("o").Skip(tx, fdbjobs.Position{}, 100, nil, parts...)
 				require.NoError(t, err2)
 				if len(found) > 0 {
 					assert.Equal(t, found[len(found)-1], last.ID)

@@ -39,11 +39,7 @@ func (s *pages) readPage(ctx context.Context, read pageRead, l listing, after fd
 
 // page is the pageRead of a list by owner. It skips all jobs of a deleted database in one step.
 func (s *pages) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n int) (out page, err error) {
-	index := s.jobs.Index()
-	if l.owner != "" {
-		index = index.Of(l.owner)
-	}
-	batch, err := index.List(tx, after, n, l.parts...)
+	batch, err := s.index(l).List(tx, after, n, l.parts...)
 	if err != nil {
 		return out, err
 	}
@@ -102,9 +98,8 @@ func (s *pages) parseListed(raw *fdbjobs.Job, of ownership) (*Job, error) {
 // more than deletedAtOnce deleted databases, it counts the jobs of the rest.
 func (s *pages) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (total int64, after fdbjobs.Position, err error) {
 	after = opts.After
-	index := s.jobs.Index()
+	index := s.index(l)
 	if l.owner != "" {
-		index = index.Of(l.owner)
 		if total, err = countIn(tx, index, l.counted); err != nil {
 			return 0, after, err
 		}
@@ -120,7 +115,7 @@ func (s *pages) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (t
 	}
 	without := make([]string, len(deleted))
 	for i, d := range deleted {
-		n, err := countIn(tx, index.Of(d.owner), l.counted)
+		n, err := countIn(tx, s.jobs.Index(d.owner), l.counted)
 		if err != nil {
 			return 0, after, err
 		}
@@ -128,6 +123,14 @@ func (s *pages) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (t
 	}
 	after, err = index.Skip(tx, after, opts.Skip, without, l.parts...)
 	return total, after, err
+}
+
+// index returns the index of a list by owner.
+func (s *pages) index(l listing) fdbjobs.Index {
+	if l.owner != "" {
+		return s.jobs.Index(l.owner)
+	}
+	return s.jobs.Index()
 }
 
 // countIn returns the number of jobs in some parts of an index.
