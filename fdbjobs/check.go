@@ -107,8 +107,8 @@ func (c *checker) visit(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	return kind.check(c, k)
 }
 
-// as stores the elements of the key in into, as scanKey does, and reports whether it can.
-func (k keyed) as(into ...any) bool { return storeElements("a key", k.key, nil, into) == nil }
+// as stores the elements of the key in into, as [rows.ScanKey] does, and reports whether it can.
+func (k keyed) as(into ...any) bool { return rows.Store(k.key, into...) }
 
 // data checks a job's own row, and that it has the other rows that it must have.
 func (c *checker) data(k keyed) (func() error, error) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 )
 
 const (
@@ -286,7 +287,7 @@ func (a *attempt) enough() bool { return len(a.taken) >= a.n || a.size >= enough
 
 // parseDelayed returns the time and the job id of a key in delayed.
 func (q *Queue) parseDelayed(key []byte) (scheduled int64, id string, err error) {
-	err = scanKey("the key of a delayed job", q.keys.delayed, key, &scheduled, &id)
+	err = rows.ScanKey("the key of a delayed job", q.keys.delayed, key, &scheduled, &id)
 	return scheduled, id, err
 }
 

@@ -29,7 +29,7 @@ func (k *keyspace) ownedBy(owner string, p Part) tuple.Subspace {
 }
 
 func (k *keyspace) parseCounter(pair kv.KeyValue) (c counter, err error) {
-	err = scanKey("a counter of jobs", k.counts, pair.Key, (*string)(&c.part.Status), &c.owner, &c.part.Label, &c.part.Tag)
+	err = rows.ScanKey("a counter of jobs", k.counts, pair.Key, (*string)(&c.part.Status), &c.owner, &c.part.Label, &c.part.Tag)
 	if err == nil {
 		c.n, err = parseCount(pair.Value)
 	}

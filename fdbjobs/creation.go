@@ -205,7 +205,7 @@ func packTimeout(timeout time.Duration) []byte { return tuple.Tuple{timeout.Seco
 
 func parseTimeout(value []byte) (time.Duration, error) {
 	var seconds float64
-	err := scan("a timeout", value, &seconds)
+	err := rows.Scan("a timeout", value, &seconds)
 	if err == nil && !(seconds > 0) {
 		err = fmt.Errorf("reading a timeout: %w: %v", tuple.ErrMalformed, seconds)
 	}

@@ -215,7 +215,7 @@ func (f *Fair) lowestUsage(tx kv.ReadTransaction, except string, rolled kv.Futur
 
 // parseRank parses a key of ranks.
 func (f *Fair) parseRank(key []byte) (rank float64, owner string, err error) {
-	err = scanKey("an owner's rank", f.ranks, key, nil, &rank, &owner)
+	err = rows.ScanKey("an owner's rank", f.ranks, key, nil, &rank, &owner)
 	return rank, owner, err
 }
 

@@ -27,7 +27,7 @@ func (f *Fair) readRollup(tx kv.ReadTransaction) kv.Future[rollup] {
 }
 
 func parseRollup(value []byte) (r rollup, err error) {
-	err = scan("the last roll-up", value, &r.generation, &r.at, &r.coeff, &r.running)
+	err = rows.Scan("the last roll-up", value, &r.generation, &r.at, &r.coeff, &r.running)
 	return r, err
 }
 
@@ -130,7 +130,7 @@ func (s standing) pack() []byte { return tuple.Tuple{s.usage, s.rank, s.generati
 
 func parseStanding(value []byte) (standing, error) {
 	s := standing{known: true}
-	err := scan("an owner's row", value, &s.usage, &s.rank, &s.generation)
+	err := rows.Scan("an owner's row", value, &s.usage, &s.rank, &s.generation)
 	return s, err
 }
 
@@ -148,7 +148,7 @@ func (f *Fair) readWeight(tx kv.ReadTransaction, owner string) kv.Future[float64
 func divisor(weight float64) float64 { return cmp.Or(weight, DefaultWeight) }
 
 func parseWeight(value []byte) (weight float64, err error) {
-	err = scan("an owner's weight", value, &weight)
+	err = rows.Scan("an owner's weight", value, &weight)
 	if err == nil && !(weight >= 0) {
 		err = fmt.Errorf("reading an owner's weight: %w: %v", tuple.ErrMalformed, weight)
 	}

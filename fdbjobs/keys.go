@@ -2,11 +2,11 @@ package fdbjobs
 
 import (
 	"encoding/binary"
-	"fmt"
 	"hash/fnv"
 	"reflect"
 	"time"
 
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
@@ -143,53 +143,7 @@ func (r *row) tuple() tuple.Tuple {
 
 func parseRow(value []byte) (*row, error) {
 	var r row
-	return &r, scan("a job's row", value, r.fields()...)
-}
-
-// scan stores the elements of a packed tuple in into: pointers to their types. A pointer to a pointer is for an element
-// that may be null, nil for one that is not needed. what names the value in errors, which wrap [tuple.ErrMalformed].
-func scan(what string, packed []byte, into ...any) error {
-	t, err := tuple.Unpack(packed)
-	return storeElements(what, t, err, into)
-}
-
-// scanKey is [scan] for a key of s.
-func scanKey(what string, s tuple.Subspace, key []byte, into ...any) error {
-	t, err := s.Unpack(key)
-	return storeElements(what, t, err, into)
-}
-
-func storeElements(what string, t tuple.Tuple, err error, into []any) error {
-	if err == nil && (len(t) != len(into) || !storeAll(t, into)) {
-		err = fmt.Errorf("%w: unknown form of %d elements", tuple.ErrMalformed, len(t))
-	}
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", what, err)
-	}
-	return nil
-}
-
-// storeAll stores each element in into, and reports whether their types are the same.
-func storeAll(t tuple.Tuple, into []any) bool {
-	for i, element := range t {
-		if into[i] == nil {
-			continue
-		}
-		v := reflect.ValueOf(into[i]).Elem()
-		if v.Kind() == reflect.Pointer {
-			if element == nil {
-				continue
-			}
-			v.Set(reflect.New(v.Type().Elem()))
-			v = v.Elem()
-		}
-		e := reflect.ValueOf(element)
-		if !e.IsValid() || e.Type() != v.Type() {
-			return false
-		}
-		v.Set(e)
-	}
-	return true
+	return &r, rows.Scan("a job's row", value, r.fields()...)
 }
 
 // ifAny returns parse for the value of a key that may not exist. It returns none then.
@@ -226,7 +180,7 @@ func stampVersion(s tuple.Versionstamp) int64 {
 
 // stampAndID returns the last two elements of a key of s, which is ready or active.
 func stampAndID(s tuple.Subspace, key []byte) (stamp tuple.Versionstamp, id string, err error) {
-	err = scanKey("a job's key", s, key, nil, &stamp, &id)
+	err = rows.ScanKey("a job's key", s, key, nil, &stamp, &id)
 	return stamp, id, err
 }
 

@@ -122,7 +122,7 @@ func (a *attempt) heartbeat() {
 
 func parseHeartbeat(value []byte) (time.Time, error) {
 	var at int64
-	err := scan("when a claimer was there", value, &at)
+	err := rows.Scan("when a claimer was there", value, &at)
 	return unixTime(at), err
 }
 

@@ -181,9 +181,8 @@ func (s *pages) troubled(order Order) pageRead {
 		}
 		times, ids := make([]int64, len(pairs)), make([]string, len(pairs))
 		for i, pair := range pairs {
-			e, err := index.Unpack(pair.Key)
-			if err != nil || len(e) != 2 || !rows.As(e[0], &times[i]) || !rows.As(e[1], &ids[i]) {
-				return out, fmt.Errorf("reading an index of replication jobs: %w", tuple.ErrMalformed)
+			if err := rows.ScanKey("an index of replication jobs", index, pair.Key, &times[i], &ids[i]); err != nil {
+				return out, err
 			}
 		}
 		at := func(i int) fdbjobs.Position {

@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"fmt"
 	"time"
 
 	"settee/fdbjobs"
@@ -71,14 +70,10 @@ func (s *usageRows) readPause(tx kv.ReadTransaction, owner string) (pause, error
 }
 
 func parsePause(value []byte) (pause, error) {
-	e, err := tuple.Unpack(value)
 	var since int64
 	p := pause{paused: true}
-	if err == nil && (len(e) != 2 || !rows.As(e[0], &since) || !rows.As(e[1], &p.before)) {
-		err = tuple.ErrMalformed
-	}
-	if err != nil {
-		return pause{}, fmt.Errorf("reading when a database was paused: %w", err)
+	if err := rows.Scan("when a database was paused", value, &since, &p.before); err != nil {
+		return pause{}, err
 	}
 	p.since = time.Unix(since, 0)
 	return p, nil

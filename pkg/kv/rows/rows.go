@@ -5,6 +5,7 @@ package rows
 import (
 	"encoding/binary"
 	"fmt"
+	"reflect"
 
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
@@ -30,6 +31,55 @@ func As[T any](element any, into *T) bool {
 	v, ok := element.(T)
 	*into = v
 	return ok
+}
+
+// Scan stores the elements of a packed tuple in into: pointers to their types. A pointer to a pointer is for an element that
+// may be null, nil for one that is not needed. what names the value in errors, which wrap [tuple.ErrMalformed].
+func Scan(what string, packed []byte, into ...any) error {
+	t, err := tuple.Unpack(packed)
+	return store(what, t, err, into)
+}
+
+// ScanKey is [Scan] for a key of s.
+func ScanKey(what string, s tuple.Subspace, key []byte, into ...any) error {
+	t, err := s.Unpack(key)
+	return store(what, t, err, into)
+}
+
+func store(what string, t tuple.Tuple, err error, into []any) error {
+	if err == nil && !Store(t, into...) {
+		err = fmt.Errorf("%w: unknown form of %d elements", tuple.ErrMalformed, len(t))
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", what, err)
+	}
+	return nil
+}
+
+// Store stores the elements of a tuple in into, as [Scan] does. It reports whether their number and types are the same.
+func Store(t tuple.Tuple, into ...any) bool {
+	if len(t) != len(into) {
+		return false
+	}
+	for i, element := range t {
+		if into[i] == nil {
+			continue
+		}
+		v := reflect.ValueOf(into[i]).Elem()
+		if v.Kind() == reflect.Pointer {
+			if element == nil {
+				continue
+			}
+			v.Set(reflect.New(v.Type().Elem()))
+			v = v.Elem()
+		}
+		e := reflect.ValueOf(element)
+		if !e.IsValid() || e.Type() != v.Type() {
+			return false
+		}
+		v.Set(e)
+	}
+	return true
 }
 
 // LastString returns the last element of a key of s. The error is [tuple.ErrMalformed] if it is not a string.

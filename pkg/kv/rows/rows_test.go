@@ -70,3 +70,31 @@ func TestLastString(t *testing.T) {
 	_, err = rows.LastString(s, []byte("other"))
 	require.ErrorIs(t, err, tuple.ErrNotInSubspace)
 }
+
+// TestScan: elements are stored by their types, null only where it may be, and everything else is malformed.
+func TestScan(t *testing.T) {
+	t.Parallel()
+	var name string
+	var n int64
+	var maybe, missing *int64
+	value := tuple.Tuple{"a", int64(1), int64(2), nil, "not needed"}
+	require.NoError(t, rows.Scan("a value", value.Pack(), &name, &n, &maybe, &missing, nil))
+	assert.Equal(t, "a", name)
+	assert.EqualValues(t, 1, n)
+	assert.EqualValues(t, 2, *maybe)
+	assert.Nil(t, missing)
+	for of, packed := range map[string][]byte{
+		"no tuple": {0xfe}, "too few elements": tuple.Tuple{"a"}.Pack(), "too many": tuple.Tuple{"a", int64(1), nil, nil}.Pack(),
+		"another type": tuple.Tuple{"a", "b", nil}.Pack(), "null": tuple.Tuple{nil, int64(1), nil}.Pack(),
+		"another type that may be null": tuple.Tuple{"a", int64(1), "b"}.Pack(),
+	} {
+		err := rows.Scan("a value", packed, &name, &n, &maybe)
+		require.ErrorIs(t, err, tuple.ErrMalformed, of)
+		require.ErrorContains(t, err, "reading a value", of)
+	}
+	s := tuple.SubspaceFromBytes([]byte("s"))
+	require.NoError(t, rows.ScanKey("a key", s, s.Pack("b", int64(3)), &name, &n))
+	assert.Equal(t, "b", name)
+	require.ErrorIs(t, rows.ScanKey("a key", s, []byte("other"), &name), tuple.ErrNotInSubspace)
+	assert.False(t, rows.Store(tuple.Tuple{true}, &n))
+}
