@@ -26,9 +26,9 @@ func (a Admin) Rows() (states, listed tuple.Subspace) { return a.queue.keys.stat
 // a store that no other process can have open ([kv.Exclusive]): the holders were in a process that has died. It must be
 // called before the process accepts jobs. It returns the number of jobs.
 func (a Admin) RequeueAll(ctx context.Context) (n int, err error) {
-	active := rows.Range(a.queue.keys.active)
-	all, err := a.queue.requeueRange(ctx, active, func(tuple.Versionstamp, []byte) (time.Duration, error) { return 0, nil })
-	return len(all.moved), err
+	active := []*overdue{{rest: rows.Range(a.queue.keys.active)}}
+	moved, err := a.queue.requeueAll(ctx, active, func(tuple.Versionstamp, []byte) (time.Duration, error) { return 0, nil })
+	return len(moved), err
 }
 
 // RemoveOwned removes jobs of one owner that are in one of the parts: at most limit jobs, in descending order of ids

@@ -15,7 +15,7 @@ import (
 const (
 	// monitorParts is the number of a monitor's looks per timeout.
 	monitorParts = 6
-	// requeueBatch is the number of jobs that one transaction takes from their holders.
+	// requeueBatch is the number of jobs that one transaction takes from their holders. It is more than the number of stripes.
 	requeueBatch = 50
 	// sweepBatch is the number of owners that a monitor checks for jobs in one look.
 	sweepBatch = 300
@@ -89,7 +89,8 @@ type monitor struct {
 func newMonitor(q *Queue) *monitor {
 	m := &monitor{queue: q}
 	for i := range stripes {
-		m.parts = append(m.parts, &activePart{rows: q.keys.active.Sub(i)})
+		part := q.keys.active.Sub(i)
+		m.parts = append(m.parts, &activePart{rows: part, head: part.Pack(tuple.Versionstamp{})})
 	}
 	return m
 }
@@ -169,50 +170,12 @@ func (m *monitor) requeueOverdue(ctx context.Context, now time.Time) (requeued [
 	if !ok {
 		return nil, nil
 	}
-	ranges := make([]kv.KeyRange, len(m.parts))
+	ranges := make([]*overdue, len(m.parts))
 	for i, part := range m.parts {
-		ranges[i] = kv.KeyRange{Begin: part.head, End: part.rows.Pack(stampAfter(version))}
-		if part.head == nil {
-			ranges[i].Begin = part.rows.Pack(tuple.Versionstamp{})
-		}
+		// If the timeout has grown, it ends before it begins: what is overdue lies further back.
+		ranges[i] = &overdue{rest: kv.KeyRange{Begin: part.head, End: part.rows.Pack(stampAfter(version))}}
 	}
-	there, err := m.notEmpty(ctx, ranges)
-	if err != nil {
-		return nil, err
-	}
-	for i, part := range m.parts {
-		switch {
-		case there[i]:
-			moved, err := m.requeuePart(ctx, part, ranges[i], now)
-			requeued = append(requeued, moved...)
-			if err != nil {
-				return requeued, err
-			}
-		case bytes.Compare(part.head, ranges[i].End) < 0:
-			part.head, part.longest = ranges[i].End, 0
-		}
-	}
-	return requeued, nil
-}
-
-// notEmpty reads which ranges have rows. One that ends before it begins has none: the timeout has grown then, and what is
-// overdue lies further back.
-func (m *monitor) notEmpty(ctx context.Context, ranges []kv.KeyRange) ([]bool, error) {
-	return kv.TransactValue(ctx, m.queue.layer.db, func(tx kv.Transaction) ([]bool, error) {
-		there := make([]kv.Future[bool], len(ranges))
-		for i, r := range ranges {
-			if there[i] = kv.Known(false); bytes.Compare(r.Begin, r.End) < 0 {
-				first := tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: 1})
-				there[i] = kv.Map(kv.Func[[]kv.KeyValue](first.Slice), func(pairs []kv.KeyValue) (bool, error) { return len(pairs) > 0, nil })
-			}
-		}
-		return kv.All(there)
-	})
-}
-
-// requeuePart queues the overdue jobs of a part of active.
-func (m *monitor) requeuePart(ctx context.Context, part *activePart, overdue kv.KeyRange, now time.Time) (moved []string, err error) {
-	found, err := m.queue.requeueRange(ctx, overdue, func(stamp tuple.Versionstamp, value []byte) (time.Duration, error) {
+	requeued, err = m.queue.requeueAll(ctx, ranges, func(stamp tuple.Versionstamp, value []byte) (time.Duration, error) {
 		timeout, err := parseTimeout(value)
 		if err != nil || timeout <= m.timeout {
 			return 0, err
@@ -223,76 +186,93 @@ func (m *monitor) requeuePart(ctx context.Context, part *activePart, overdue kv.
 		return timeout, nil
 	})
 	if err != nil {
-		return found.moved, err
+		return requeued, err
 	}
-	if part.head, part.longest = found.left, found.longest; part.head == nil {
-		part.head = overdue.End
+	for i, part := range m.parts {
+		switch r := ranges[i]; {
+		case r.left != nil:
+			part.head, part.longest = r.left, r.longest
+		case bytes.Compare(part.head, r.rest.End) < 0:
+			part.head, part.longest = r.rest.End, 0
+		}
 	}
-	return found.moved, nil
+	return requeued, nil
 }
 
-// requeued is what became of some rows of active.
-type requeued struct {
-	moved   []string      // the jobs that were queued
+// overdue is a range of active whose jobs are queued.
+type overdue struct {
+	rest    kv.KeyRange   // that was not yet read
 	left    []byte        // the first row that stays
 	longest time.Duration // timeout of the rows that stay
 }
 
-// requeueRange queues the jobs of a range of active, requeueBatch of them in each transaction. A job stays whose timeout
-// stays returns for its row. It returns 0 for the others.
-func (q *Queue) requeueRange(
-	ctx context.Context, r kv.KeyRange, stays func(stamp tuple.Versionstamp, value []byte) (time.Duration, error),
-) (all requeued, err error) {
-	for r.Begin != nil {
-		var next []byte
-		some, err := kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) (requeued, error) {
-			pairs, err := tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: requeueBatch}).Slice()
-			if err != nil {
-				return requeued{}, err
-			}
-			if next = nil; len(pairs) == requeueBatch {
-				next = kv.KeyAfter(pairs[len(pairs)-1].Key)
-			}
-			return q.requeueRows(tx, pairs, stays)
+// requeueAll queues the jobs of some ranges of active, at most requeueBatch of them in each transaction. A job stays whose
+// timeout stays returns for its row. It returns 0 for the others.
+func (q *Queue) requeueAll(
+	ctx context.Context, ranges []*overdue, stays func(stamp tuple.Versionstamp, value []byte) (time.Duration, error),
+) (moved []string, err error) {
+	for {
+		ranges = slices.DeleteFunc(slices.Clone(ranges), func(o *overdue) bool { return bytes.Compare(o.rest.Begin, o.rest.End) >= 0 })
+		if len(ranges) == 0 {
+			return moved, nil
+		}
+		var read []overdue
+		some, err := kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) (ids []string, err error) {
+			read, ids, err = q.requeueSome(tx, ranges, stays)
+			return ids, err
 		})
 		if err != nil {
-			return all, err
+			return moved, err
 		}
-		all.moved, all.longest = append(all.moved, some.moved...), max(all.longest, some.longest)
-		if all.left == nil {
-			all.left = some.left
+		moved = append(moved, some...)
+		for i, o := range ranges {
+			*o = read[i]
 		}
-		r.Begin = next
 	}
-	return all, nil
 }
 
-// requeueRows is requeueRange for some rows. A job whose row has moved meanwhile stays.
-func (q *Queue) requeueRows(
-	tx kv.Transaction, pairs []kv.KeyValue, stays func(stamp tuple.Versionstamp, value []byte) (time.Duration, error),
-) (out requeued, err error) {
+// requeueSome is requeueAll for one transaction. It returns the ranges as they are after it. A job whose row has moved
+// meanwhile stays.
+func (q *Queue) requeueSome(
+	tx kv.Transaction, ranges []*overdue, stays func(stamp tuple.Versionstamp, value []byte) (time.Duration, error),
+) (after []overdue, moved []string, err error) {
+	limit := requeueBatch / len(ranges)
+	reads := make([]kv.RangeResult, len(ranges))
+	for i, o := range ranges {
+		reads[i] = tx.Snapshot().GetRange(o.rest, kv.RangeOptions{Limit: limit})
+	}
 	var stamps []tuple.Versionstamp
 	var ids []string
-	for _, pair := range pairs {
-		stamp, id, err := stampAndID(q.keys.active, pair.Key)
+	for i, o := range ranges {
+		pairs, err := reads[i].Slice()
 		if err != nil {
-			return out, err
+			return nil, nil, err
 		}
-		timeout, err := stays(stamp, pair.Value)
-		if err != nil {
-			return out, err
+		next := *o
+		if next.rest.Begin = next.rest.End; len(pairs) == limit {
+			next.rest.Begin = kv.KeyAfter(pairs[limit-1].Key)
 		}
-		if timeout == 0 {
-			stamps, ids = append(stamps, stamp), append(ids, id)
-			continue
+		for _, pair := range pairs {
+			stamp, id, err := stampAndID(q.keys.active, pair.Key)
+			if err != nil {
+				return nil, nil, err
+			}
+			timeout, err := stays(stamp, pair.Value)
+			switch {
+			case err != nil:
+				return nil, nil, err
+			case timeout == 0:
+				stamps, ids = append(stamps, stamp), append(ids, id)
+			case next.left == nil:
+				next.left = pair.Key
+			}
+			next.longest = max(next.longest, timeout)
 		}
-		if out.longest = max(out.longest, timeout); out.left == nil {
-			out.left = pair.Key
-		}
+		after = append(after, next)
 	}
 	rows, err := q.readRows(tx, ids)
 	if err != nil {
-		return out, err
+		return nil, nil, err
 	}
 	there := func(i int) bool { return rows[i] != nil && rows[i].status == Running && *rows[i].sequence == stamps[i] }
 	batch := q.batch(tx)
@@ -306,9 +286,9 @@ func (q *Queue) requeueRows(
 			continue
 		}
 		if err := q.requeue(batch, ids[i], row, uint16(i)); err != nil {
-			return out, err
+			return nil, nil, err
 		}
-		out.moved = append(out.moved, ids[i])
+		moved = append(moved, ids[i])
 	}
-	return out, nil
+	return after, moved, nil
 }

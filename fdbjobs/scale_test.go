@@ -122,7 +122,7 @@ func modelSteps(stripe int) (s steps) {
 	s.finish = step{keys: 7, gets: 1, bytes: state + ended}
 	moved := active + queued + indexed(running, pending)
 	s.resubmit = step{keys: 9, gets: 2, bytes: state + moved + row(stamp, pending, lock, 2, 1, 0)}
-	s.requeue = step{keys: 8, gets: 2, ranges: 1, rows: 2, bytes: moved + row(stamp, pending, "", 2, 1, 0)}
+	s.requeue = step{keys: 8, gets: 2, rows: 1, bytes: moved + row(stamp, pending, "", 2, 1, 0)}
 	s.heartbeat = step{keys: 1, bytes: key(other, lock) + len(tuple.Tuple{seconds}.Pack())}
 
 	// timeout, rollup; the job's row, state, args; charges and weight of the owner, the latter also with a conflict
