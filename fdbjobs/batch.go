@@ -111,6 +111,34 @@ func (b *batch) put(id string, old, next *row) error {
 	return nil
 }
 
+// putAll puts the rows that next returns for the rows of jobs, unless it returns nil. It reports for each id whether it did.
+// The ids must differ.
+func (b *batch) putAll(ids []string, next func(i int, old *row) *row) (put []bool, err error) {
+	olds, err := b.queue.readRows(b.tx, ids)
+	if err != nil {
+		return nil, err
+	}
+	nexts, put := make([]*row, len(ids)), make([]bool, len(ids))
+	for i, old := range olds {
+		if old == nil {
+			continue
+		}
+		if nexts[i] = next(i, old); nexts[i] != nil {
+			b.want(old.owner, nexts[i].scheduled)
+		}
+	}
+	for i, next := range nexts {
+		if next == nil {
+			continue
+		}
+		if err := b.put(ids[i], olds[i], next); err != nil {
+			return nil, err
+		}
+		put[i] = true
+	}
+	return put, nil
+}
+
 // delay wakes the claimers for a job that is delayed until a time, unless there is an earlier row.
 func (b *batch) delay(scheduled int64) error {
 	if !b.read {

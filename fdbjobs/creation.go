@@ -114,28 +114,15 @@ func (q *Queue) MakeDue(tx kv.Transaction, ids []string, from, to string, order 
 	if err := checkTag(to); err != nil {
 		return nil, err
 	}
-	olds, err := q.readRows(tx, ids)
-	if err != nil {
-		return nil, err
-	}
-	batch, made := q.batch(tx), make([]bool, len(ids))
-	for i, old := range olds {
-		if made[i] = old != nil && old.waits() && old.tag == from; made[i] {
-			batch.wantOwner(old.owner)
-		}
-	}
 	now := q.layer.now().Unix()
-	for i, old := range olds {
-		if !made[i] {
-			continue
+	return q.batch(tx).putAll(ids, func(i int, old *row) *row {
+		if !old.waits() || old.tag != from {
+			return nil
 		}
 		next := queued(*old, min(old.scheduled, now), now, order+uint16(i))
 		next.tag = to
-		if err := batch.put(ids[i], old, next); err != nil {
-			return nil, err
-		}
-	}
-	return made, nil
+		return next
+	})
 }
 
 // setArgs writes the args of a job that had some chunks before, and returns the new number of chunks.

@@ -276,17 +276,6 @@ func (h *Held) write(ctx context.Context, w *write, state json.RawMessage) error
 	return err
 }
 
-// requeue takes a running job from its holder and queues it.
-func (q *Queue) requeue(batch *batch, id string, old *row, order uint16) error {
-	next, now := *old, q.layer.now().Unix()
-	next.lock = ""
-	at := now
-	if old.resubmit != nil {
-		at = *old.resubmit
-	}
-	return batch.put(id, old, queued(next, at, now, order))
-}
-
 // setState writes the state, unless it is nil.
 func (h *Held) setState(tx kv.Transaction, state json.RawMessage) {
 	if state != nil {

@@ -270,25 +270,17 @@ func (q *Queue) requeueSome(
 		}
 		after = append(after, next)
 	}
-	rows, err := q.readRows(tx, ids)
-	if err != nil {
-		return nil, nil, err
-	}
-	there := func(i int) bool { return rows[i] != nil && rows[i].status == Running && *rows[i].sequence == stamps[i] }
-	batch := q.batch(tx)
-	for i, row := range rows {
-		if there(i) {
-			batch.wantOwner(row.owner)
+	now := q.layer.now().Unix()
+	put, err := q.batch(tx).putAll(ids, func(i int, old *row) *row {
+		if old.status != Running || *old.sequence != stamps[i] {
+			return nil
+		}
+		return requeued(old, now, uint16(i))
+	})
+	for i := range put {
+		if put[i] {
+			moved = append(moved, ids[i])
 		}
 	}
-	for i, row := range rows {
-		if !there(i) {
-			continue
-		}
-		if err := q.requeue(batch, ids[i], row, uint16(i)); err != nil {
-			return nil, nil, err
-		}
-		moved = append(moved, ids[i])
-	}
-	return after, moved, nil
+	return after, moved, err
 }

@@ -131,6 +131,16 @@ func queued(r row, scheduled, now int64, order uint16) *row {
 	return &r
 }
 
+// requeued returns the row of a running job that is taken from its holder.
+func requeued(r *row, now int64, order uint16) *row {
+	next, at := *r, now
+	next.lock = ""
+	if r.resubmit != nil {
+		at = *r.resubmit
+	}
+	return queued(next, at, now, order)
+}
+
 func stamp(order uint16) *tuple.Versionstamp {
 	s := tuple.IncompleteVersionstamp(order)
 	return &s

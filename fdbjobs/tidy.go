@@ -173,18 +173,12 @@ func (q *Queue) promote(ctx context.Context, begin int64, partition partition) e
 			}
 			batch.wantOwner(string(pair.Value))
 		}
-		olds, err := q.readRows(tx, ids)
-		if err != nil {
-			return err
-		}
-		for i, old := range olds {
-			if old == nil || !old.waits() {
-				continue
+		_, err = batch.putAll(ids, func(i int, old *row) *row {
+			if !old.waits() {
+				return nil
 			}
-			if err := batch.put(ids[i], old, queued(*old, old.scheduled, now, uint16(i))); err != nil {
-				return err
-			}
-		}
-		return nil
+			return queued(*old, old.scheduled, now, uint16(i))
+		})
+		return err
 	})
 }
