@@ -121,8 +121,9 @@ type claimer struct {
 	cleanup chan error
 }
 
+// newClaimer returns a queue's claimer. The caller holds the layer's mu.
 func newClaimer(q *Queue) *claimer {
-	return &claimer{queue: q, id: q.layer.newID(), wake: make(chan struct{}, 1), memory: memory{partition: wholeQueue}}
+	return &claimer{queue: q, id: newID(q.layer.random), wake: make(chan struct{}, 1), memory: memory{partition: wholeQueue}}
 }
 
 // submit adds a request. It reports false if the layer is closed.

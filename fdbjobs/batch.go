@@ -120,21 +120,19 @@ func (b *batch) putAll(ids []string, next func(i int, old *row) *row) (put []boo
 	}
 	nexts, put := make([]*row, len(ids)), make([]bool, len(ids))
 	for i, old := range olds {
-		if old == nil {
-			continue
+		if old != nil {
+			nexts[i] = next(i, old)
 		}
-		if nexts[i] = next(i, old); nexts[i] != nil {
+		if nexts[i] != nil {
 			b.want(old.owner, nexts[i].scheduled)
 		}
 	}
 	for i, next := range nexts {
-		if next == nil {
-			continue
+		if put[i] = next != nil; put[i] {
+			if err := b.put(ids[i], olds[i], next); err != nil {
+				return nil, err
+			}
 		}
-		if err := b.put(ids[i], olds[i], next); err != nil {
-			return nil, err
-		}
-		put[i] = true
 	}
 	return put, nil
 }

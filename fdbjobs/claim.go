@@ -238,9 +238,10 @@ func (c *claim) attempt(tx kv.Transaction) (*attempt, error) {
 
 // drawLocks draws a lock for each job that an attempt may take. Each lock is used once.
 func (c *claim) drawLocks() {
+	random := c.queue.layer.draw()
 	c.locks = make([]string, c.n)
 	for i := range c.locks {
-		c.locks[i] = c.queue.layer.newLock()
+		c.locks[i] = newID(random)
 	}
 }
 

@@ -123,18 +123,11 @@ func (l *Layer) start(name string, f func(ctx context.Context)) bool {
 	return true
 }
 
-// newLock returns a new random lock.
-func (l *Layer) newLock() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.newID()
-}
-
-// newID returns a new random id. The caller holds mu.
-func (l *Layer) newID() string {
+// newID returns a new random id or lock.
+func newID(random *rand.Rand) string {
 	var b [16]byte
 	for i := range b {
-		b[i] = byte(l.random.Uint32())
+		b[i] = byte(random.Uint32())
 	}
 	return hex.EncodeToString(b[:])
 }
