@@ -121,9 +121,10 @@ func (c *checker) data(k keyed) (func() error, error) {
 		k.unreadable("a job")
 		return nil, nil
 	}
+	r.timeout = DefaultTimeout // for a place that has to be written; the queue's timeout protects the job if it is longer
 	q, derived := k.queue, k.queue.derive(id, r)
 	place, index := derived.key(), derived.index
-	reads := []kv.Future[[]byte]{k.Get(q.keys.state.Pack(id)), k.Get(index), k.Get(q.keys.listed.Pack(id)), k.Get(q.keys.timeout)}
+	reads := []kv.Future[[]byte]{k.Get(q.keys.state.Pack(id)), k.Get(index), k.Get(q.keys.listed.Pack(id))}
 	if place != nil {
 		reads = append(reads, k.Get(place))
 	}
@@ -133,18 +134,23 @@ func (c *checker) data(k keyed) (func() error, error) {
 		if err != nil {
 			return err
 		}
-		state, indexed, listed, timeout := values[0], values[1], values[2], values[3]
-		if state == nil {
+		if values[0] == nil {
 			k.Fault(k.Key, nil, "the job has no state")
 		}
-		if r.listed && listed == nil {
-			k.Fault(k.Key, nil, "the job has no listed part")
-		}
-		if indexed == nil {
+		if values[1] == nil {
 			k.Wrong(index, nil, "the job is missing in the index of its owner's jobs")
 		}
-		if place != nil && values[4] == nil {
-			c.missingPlace(k, id, r, timeout)
+		if r.listed && values[2] == nil {
+			k.Fault(k.Key, nil, "the job has no listed part")
+		}
+		if place != nil && values[3] == nil {
+			k.Fault(place, func() error {
+				derived.set(k)
+				if r.status == Pending {
+					k.Add(q.keys.watchReady, 1)
+				}
+				return nil
+			}, "the job is %s, and is missing in the index by which it is found", r.status)
 		}
 		if err := owner(); err != nil {
 			return err
@@ -165,23 +171,6 @@ func (r *row) sound() bool {
 		sound = r.sequence == nil && r.resubmit == nil
 	}
 	return sound && r.chunks >= 0 && r.chunks <= MaxArgsSize/rows.ChunkSize+2 && (r.sequence == nil || r.sequence.IsComplete())
-}
-
-// missingPlace notes a job without its row in delayed, ready, active or expiry. timeout is the value of the queue's.
-func (c *checker) missingPlace(k keyed, id string, r *row, timeout []byte) {
-	if r.timeout = DefaultTimeout; timeout != nil {
-		if own, bad := parseTimeout(timeout); bad == nil {
-			r.timeout = own
-		}
-	}
-	derived := k.queue.derive(id, r)
-	k.Fault(derived.key(), func() error {
-		derived.set(k)
-		if r.status == Pending {
-			k.Add(k.queue.keys.watchReady, 1)
-		}
-		return nil
-	}, "the job is %s, and is missing in the index by which it is found", r.status)
 }
 
 // owner checks that the owner of a ready or running job is known, and in line if it has to be.
