@@ -2,9 +2,9 @@ package fdbjobs
 
 import (
 	"cmp"
-	"encoding/binary"
 	"hash/fnv"
 	"math"
+	"math/rand/v2"
 	"slices"
 
 	"settee/pkg/kv"
@@ -203,16 +203,6 @@ const offsetFor = 16
 func offset(owner string, generation int64) float64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(owner)) // never fails
-	phase := h.Sum64() % offsetFor
-	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, (uint64(generation)+phase)/offsetFor))
-	return float64(mix(h.Sum64())>>11) / (1 << 53)
-}
-
-// mix spreads the bits of a hash whose last bytes differ little (the finalizer of MurmurHash3).
-func mix(x uint64) uint64 {
-	x ^= x >> 33
-	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
-	x *= 0xc4ceb9fe1a85ec53
-	return x ^ x>>33
+	seed := h.Sum64()
+	return rand.New(rand.NewPCG(seed, (uint64(generation)+seed%offsetFor)/offsetFor)).Float64()
 }
