@@ -1,12 +1,16 @@
 package watch_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/pkg/kv"
 )
 
 // What a node with idle watches does in an hour grows little with their number: heartbeats share transactions.
@@ -14,6 +18,19 @@ func TestCostsOfManyWatches(t *testing.T) {
 	inLab(t, func(l *lab) {
 		controlled := control(l.db)
 		controlled.CommitDelay.Store(int64(time.Millisecond)) // meanwhile others gather
+		var others sync.WaitGroup // write, too, so that versions grow
+		ctx, cancel := context.WithCancel(l.Context())
+		defer others.Wait()
+		defer cancel()
+		others.Go(func() {
+			for ctx.Err() == nil {
+				_ = l.db.Transact(ctx, func(tx kv.Transaction) error {
+					tx.Clear([]byte("other"))
+					return nil
+				})
+				kv.Sleep(ctx, time.Second)
+			}
+		})
 		cost := func() int64 {
 			time.Sleep(time.Minute)
 			synctest.Wait()
