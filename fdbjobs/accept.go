@@ -58,16 +58,18 @@ func (q *Queue) Accept(ctx context.Context, opts AcceptOptions) ([]*Held, error)
 		count: min(max(opts.Count, 1), maxClaim), wants: opts.wants(), once: opts.Wait < 0,
 		done: make(chan struct{}),
 	}
+	waits := ctx
 	if opts.Wait > 0 {
-		timer := q.layer.afterFunc(ctx, "waited", opts.Wait, func() { q.claimer.answer(r, nil, nil) })
-		defer timer.Stop()
+		var cancel func()
+		waits, cancel = context.WithTimeout(ctx, opts.Wait)
+		defer cancel()
 	}
 	if !q.claimer.submit(r) {
 		return nil, ErrClosed
 	}
 	select {
 	case <-r.done:
-	case <-ctx.Done():
+	case <-waits.Done():
 	}
 	q.layer.pass(ctx)
 	q.claimer.answer(r, nil, ctx.Err()) // without effect if it was answered
