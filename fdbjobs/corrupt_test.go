@@ -1,6 +1,7 @@
 package fdbjobs_test
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"time"
@@ -65,7 +66,11 @@ func TestCorrupt(t *testing.T) {
 		"monitor": func(b *bundle, _ kv.Transaction) (failed error) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 			defer cancel()
-			_ = b.jobs.RunMonitor(ctx, fdbjobs.MonitorOptions{Failed: func(err error) { failed = err; cancel() }})
+			_ = b.jobs.RunMonitor(ctx, func(_ []string, _ time.Duration, err error) {
+				if failed = cmp.Or(failed, err); failed != nil {
+					cancel()
+				}
+			})
 			return failed
 		},
 	}

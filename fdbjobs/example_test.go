@@ -26,7 +26,7 @@ func Example() {
 
 	// Each process runs a monitor, which queues the jobs of dead processes again.
 	monitor := make(chan error)
-	go func() { monitor <- mails.RunMonitor(ctx, fdbjobs.MonitorOptions{}) }()
+	go func() { monitor <- mails.RunMonitor(ctx, nil) }()
 
 	// The job is added in a transaction, together with other writes. The token is drawn outside, so that the function
 	// can run again.

@@ -35,7 +35,7 @@ func Example_worker() {
 		log.Fatal(err)
 	}
 	var running sync.WaitGroup
-	running.Go(func() { _ = squares.RunMonitor(ctx, fdbjobs.MonitorOptions{}) }) // for dead processes; it ends with ctx
+	running.Go(func() { _ = squares.RunMonitor(ctx, nil) }) // for dead processes; it ends with ctx
 	running.Go(func() { _ = squares.Work(ctx, 2, square) })
 
 	for _, id := range []string{"3", "12"} {

@@ -149,9 +149,13 @@ func (b *bundle) monitor(t *testing.T) (requeued <-chan []string, stop func()) {
 	told, ended := make(chan []string, 1000), make(chan struct{})
 	go func() {
 		defer close(ended)
-		err := b.jobs.RunMonitor(ctx, fdbjobs.MonitorOptions{
-			Requeued: func(ids []string) { told <- ids },
-			Failed:   func(err error) { t.Errorf("monitor: %v", err) },
+		err := b.jobs.RunMonitor(ctx, func(ids []string, _ time.Duration, err error) {
+			if len(ids) > 0 {
+				told <- ids
+			}
+			if err != nil {
+				t.Errorf("monitor: %v", err)
+			}
 		})
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("monitor: %v", err)

@@ -21,40 +21,27 @@ const (
 	sweepBatch = 300
 )
 
-// MonitorOptions are the options of [Queue.RunMonitor]. The zero value works.
-type MonitorOptions struct {
-	// Requeued, if not nil, is called with the ids of jobs that were taken from their holders. It may miss jobs of a
-	// commit whose result was unknown.
-	Requeued func(ids []string)
-	// Failed, if not nil, is called with an error of the store. The monitor continues.
-	Failed func(error)
-	// Looked, if not nil, is called after each look without an error, with the time until the next one.
-	Looked func(next time.Duration)
-}
-
 // RunMonitor is the activity monitor. Until ctx ends it queues jobs again that were not updated for the queue's timeout,
 // at most a sixth of the timeout late. Any number of monitors may run, in any processes, and
 // at least one should. It returns ctx's error.
 //
+// After each look it calls looked, if that is not nil, with the ids of the jobs that it has taken from their holders, the
+// time until the next look, and an error of the store, after which it continues. The ids may lack jobs of a commit whose
+// result was unknown.
+//
 // It compares commits with commits: a job is overdue if it was last updated before a version that was current a timeout
 // ago, by this process's own monotonic clock. No two clocks are compared.
-func (q *Queue) RunMonitor(ctx context.Context, opts MonitorOptions) error {
+func (q *Queue) RunMonitor(ctx context.Context, looked func(requeued []string, next time.Duration, err error)) error {
 	m := newMonitor(q)
 	for {
 		timeout, requeued, err := m.runOnce(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil && opts.Failed != nil {
-			opts.Failed(err)
-		}
-		if len(requeued) > 0 && opts.Requeued != nil {
-			opts.Requeued(requeued)
-		}
 		// Rounded up: six looks from now, this one must be a whole timeout ago.
 		next := (timeout + monitorParts - 1) / monitorParts
-		if err == nil && opts.Looked != nil {
-			opts.Looked(next)
+		if looked != nil {
+			looked(requeued, next, err)
 		}
 		select {
 		case <-ctx.Done():

@@ -191,9 +191,13 @@ func TestMonitorGoesOn(t *testing.T) {
 		failed, ended := make(chan error, 100), make(chan error)
 		requeued := make(chan []string, 1)
 		go func() {
-			ended <- b.jobs.RunMonitor(ctx, fdbjobs.MonitorOptions{
-				Failed:   func(err error) { failed <- err },
-				Requeued: func(ids []string) { requeued <- ids },
+			ended <- b.jobs.RunMonitor(ctx, func(ids []string, _ time.Duration, err error) {
+				if len(ids) > 0 {
+					requeued <- ids
+				}
+				if err != nil {
+					failed <- err
+				}
 			})
 		}()
 		require.ErrorIs(t, <-failed, failure)

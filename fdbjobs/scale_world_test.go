@@ -154,9 +154,12 @@ func (w *world) run() {
 	for i, p := range w.procs {
 		monitors.Go(func() {
 			time.Sleep(w.timeout / 6 * time.Duration(i) / time.Duration(w.claimers))
-			_ = p.jobs.RunMonitor(monitored, fdbjobs.MonitorOptions{Failed: w.check, Requeued: func(ids []string) {
-				w.t.Errorf("queued again: %v", ids)
-			}}) // ends with its context
+			_ = p.jobs.RunMonitor(monitored, func(ids []string, _ time.Duration, err error) { // ends with its context
+				w.check(err)
+				if len(ids) > 0 {
+					w.t.Errorf("queued again: %v", ids)
+				}
+			})
 		})
 	}
 	for range w.timeout * 4 / 3 / time.Second { // from now on a look is complete

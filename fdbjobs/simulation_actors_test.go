@@ -304,8 +304,10 @@ func (s *simulation) monitor(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "monitor", func(ctx context.Context) {
 		by := &intent{does: monitors, committed: map[string]bool{}}
 		s.monitors = append(s.monitors, &monitoring{process: p, book: s.ledger.book(queue.Name()), began: time.Now()})
-		err := queue.RunMonitor(by.in(ctx), fdbjobs.MonitorOptions{
-			Failed: func(err error) { s.fail("monitor: %v", err) },
+		err := queue.RunMonitor(by.in(ctx), func(_ []string, _ time.Duration, err error) {
+			if err != nil {
+				s.fail("monitor: %v", err)
+			}
 		})
 		turnstile.Pass(ctx, "monitor ended") // it ends at once with its context
 		s.fail("a monitor ended: %v", err)

@@ -54,7 +54,11 @@ func Run(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, tasks []Task
 	ctx, cancel := context.WithCancel(ctx)
 	var monitoring sync.WaitGroup
 	monitoring.Go(func() {
-		_ = r.queue.RunMonitor(ctx, fdbjobs.MonitorOptions{Failed: func(err error) { failed("", err) }}) // ends with ctx
+		_ = r.queue.RunMonitor(ctx, func(_ []string, _ time.Duration, err error) { // ends with ctx
+			if err != nil {
+				failed("", err)
+			}
+		})
 	})
 	defer monitoring.Wait()
 	defer cancel()

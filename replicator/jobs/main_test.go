@@ -360,7 +360,11 @@ func (b *bundle) monitor(requeued func([]string)) (stop func()) {
 	ctx, cancel := context.WithCancel(b.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		_ = b.store.Jobs().RunMonitor(ctx, fdbjobs.MonitorOptions{Requeued: requeued})
+		_ = b.store.Jobs().RunMonitor(ctx, func(ids []string, _ time.Duration, _ error) {
+			if len(ids) > 0 && requeued != nil {
+				requeued(ids)
+			}
+		})
 	})
 	return func() {
 		cancel()

@@ -241,7 +241,11 @@ func (w *parkWorld) run() []string {
 	for _, p := range w.processes {
 		for _, queue := range []*fdbjobs.Queue{p.jobs.Jobs(), p.jobs.Watches.Queue()} {
 			others.Go(func() {
-				_ = queue.RunMonitor(ctx, fdbjobs.MonitorOptions{Failed: func(err error) { w.Errorf("monitor: %v", err) }})
+				_ = queue.RunMonitor(ctx, func(_ []string, _ time.Duration, err error) {
+					if err != nil {
+						w.Errorf("monitor: %v", err)
+					}
+				})
 			})
 		}
 	}

@@ -160,7 +160,11 @@ func (w *world) run() {
 			_ = upkeep.Run(ctx, p.db, p.layer, p.jobs.Upkeep.Tasks(), w.failed)
 		})
 		others.Go(func() {
-			_ = p.jobs.Jobs().RunMonitor(ctx, fdbjobs.MonitorOptions{Failed: func(err error) { w.failed("monitor", err) }})
+			_ = p.jobs.Jobs().RunMonitor(ctx, func(_ []string, _ time.Duration, err error) {
+				if err != nil {
+					w.failed("monitor", err)
+				}
+			})
 		})
 	}
 	writing.Wait()

@@ -495,7 +495,11 @@ func TestLost(t *testing.T) {
 			taken := make(chan []string, 1)
 			ended := make(chan error, 1)
 			go func() {
-				ended <- b.store.Jobs().RunMonitor(ctx, fdbjobs.MonitorOptions{Requeued: func(ids []string) { taken <- ids }})
+				ended <- b.store.Jobs().RunMonitor(ctx, func(ids []string, _ time.Duration, _ error) {
+					if len(ids) > 0 {
+						taken <- ids
+					}
+				})
 			}()
 			<-taken
 			stop()

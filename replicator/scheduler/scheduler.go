@@ -118,12 +118,15 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // monitor puts the jobs of dead nodes back into the queue.
 func (s *Server) monitor(ctx context.Context) {
-	_ = s.opts.Jobs.Jobs().RunMonitor(ctx, fdbjobs.MonitorOptions{
-		Requeued: func(ids []string) {
+	_ = s.opts.Jobs.Jobs().RunMonitor(ctx, func(ids []string, next time.Duration, err error) {
+		if len(ids) > 0 {
 			s.opts.Log.Warn().Strs("jobs", ids).Msg("queued jobs again that no node kept alive")
-		},
-		Failed: func(err error) { s.opts.Log.Error().Err(err).Msg("the activity monitor failed, and tries again") },
-		Looked: s.look.set,
+		}
+		if err != nil {
+			s.opts.Log.Error().Err(err).Msg("the activity monitor failed, and tries again")
+			return
+		}
+		s.look.set(next)
 	})
 }
 

@@ -18,7 +18,8 @@ func TestCostsOfManyWatches(t *testing.T) {
 	inLab(t, func(l *lab) {
 		controlled := control(l.db)
 		controlled.CommitDelay.Store(int64(time.Millisecond)) // meanwhile others gather
-		var others sync.WaitGroup // write, too, so that versions grow
+		// Others write, too, so that versions grow.
+		var others sync.WaitGroup
 		ctx, cancel := context.WithCancel(l.Context())
 		defer others.Wait()
 		defer cancel()

@@ -92,11 +92,13 @@ func (w *Watcher) Shutdown(ctx context.Context) error { return w.stages.Shutdown
 
 // monitor puts the watches of dead nodes back into the queue.
 func (w *Watcher) monitor(ctx context.Context) {
-	_ = w.queue.RunMonitor(ctx, fdbjobs.MonitorOptions{
-		Requeued: func(servers []string) {
+	_ = w.queue.RunMonitor(ctx, func(servers []string, _ time.Duration, err error) {
+		if len(servers) > 0 {
 			w.opts.Log.Warn().Strs("servers", servers).Msg("queued watches of servers again that no node kept alive")
-		},
-		Failed: func(err error) { w.opts.Log.Error().Err(err).Msg("the monitor of watches failed, and tries again") },
+		}
+		if err != nil {
+			w.opts.Log.Error().Err(err).Msg("the monitor of watches failed, and tries again")
+		}
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"settee/fdbjobs"
 	"settee/internal/servers"
@@ -75,7 +76,13 @@ func (q *fdbjobsQueue) add(ctx context.Context, begin, end int) error {
 func (q *fdbjobsQueue) work(ctx context.Context) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { _ = q.jobs.RunMonitor(ctx, fdbjobs.MonitorOptions{Failed: q.progress.fail}) }) // ends with ctx
+	running.Go(func() {
+		_ = q.jobs.RunMonitor(ctx, func(_ []string, _ time.Duration, err error) { // ends with ctx
+			if err != nil {
+				q.progress.fail(err)
+			}
+		})
+	})
 	for range q.workers {
 		running.Go(func() {
 			for ctx.Err() == nil {
