@@ -296,7 +296,7 @@ func (i *idle) pause(ctx context.Context, c *claimer) {
 	if !i.next.IsZero() {
 		pause = min(pause, time.Until(i.next))
 	}
-	c.queue.layer.pauseOr(ctx, pause, c.wake)
+	c.queue.layer.pause(ctx, pause, c.wake)
 }
 
 // longestPause returns the limit of the pause after a change. claimers is Options.Claimers.

@@ -47,11 +47,8 @@ func parseCount(value []byte) (int64, error) {
 // readOwnerCount starts reading the number of an owner's jobs with a status.
 func (q *Queue) readOwnerCount(tx kv.ReadTransaction, owner string, status Status) kv.Future[int64] {
 	counters := tx.GetRange(rows.Range(q.keys.counts.Sub(string(status), owner)), kv.RangeOptions{})
-	return kv.Func[int64](func() (n int64, err error) {
-		for pair, err := range counters.All() {
-			if err != nil {
-				return 0, err
-			}
+	return kv.Map(kv.Func[[]kv.KeyValue](counters.Slice), func(pairs []kv.KeyValue) (n int64, err error) {
+		for _, pair := range pairs {
 			m, err := parseCount(pair.Value)
 			if err != nil {
 				return 0, err

@@ -103,7 +103,7 @@ func (l *Layer) Queue(name string) *Queue {
 	}
 	q := newQueue(l, name)
 	q.claimer = newClaimer(q)
-	q.writer = newSharedWriter(q)
+	q.writer = &sharedWriter{queue: q, atOnce: sharedAtOnce}
 	l.queues[name] = q
 	return q
 }

@@ -87,12 +87,10 @@ type sharedWriter struct {
 	queue *Queue
 
 	mu      sync.Mutex
-	atOnce  int      // sharedAtOnce
+	atOnce  int      // sharedAtOnce, except in tests
 	writers int      // that run, without those whose transaction is repeated
 	waiting []*write // the urgent ones first, and of each kind the longest waiting
 }
-
-func newSharedWriter(q *Queue) *sharedWriter { return &sharedWriter{queue: q, atOnce: sharedAtOnce} }
 
 // do makes a write. It returns ErrHalt if the job is not held. A panic of the caller's function is the caller's.
 func (s *sharedWriter) do(w *write) error {

@@ -51,16 +51,11 @@ func (l *Layer) await(ctx context.Context, watch kv.Watch, until time.Time, wake
 	return kv.AwaitChange(ctx, watch, kv.AwaitOptions{Until: until, Wake: wake, Pass: l.pass})
 }
 
-// pause waits, and reports whether the time has passed. It reports false if ctx has ended.
-func (l *Layer) pause(ctx context.Context, d time.Duration) bool {
-	l.pauseOr(ctx, d, nil)
-	return ctx.Err() == nil
-}
-
-// pauseOr waits for a time, a token in wake, or the end of ctx.
-func (l *Layer) pauseOr(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+// pause waits for a time, a token in wake, or the end of ctx. It reports false if ctx has ended.
+func (l *Layer) pause(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	if d > 0 && ctx.Err() == nil {
 		kv.SleepOr(ctx, d, wake)
 		l.pass(ctx)
 	}
+	return ctx.Err() == nil
 }

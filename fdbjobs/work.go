@@ -79,7 +79,7 @@ func (h *Held) keepAlive(ctx context.Context, fn func(context.Context, *Held) er
 	go func() {
 		defer close(kept)
 		l.pass(keeping)
-		for l.pause(keeping, h.Heartbeat()) {
+		for l.pause(keeping, h.Heartbeat(), nil) {
 			// After an error the update is repeated until Context ends.
 			_ = h.Update(keeping, nil, nil)
 		}
