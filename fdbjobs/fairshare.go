@@ -270,7 +270,8 @@ func (f *Fair) owners(tx kv.ReadTransaction, after string, limit int) ([]string,
 // fold moves the charges of owners into their usage, and updates their ranks. It does not conflict with charges: it
 // subtracts what it moves.
 func (f *Fair) fold(tx kv.Transaction, owners []string) error {
-	waiting, reading := make([]kv.Future[[]byte], len(owners)), f.readUsages(tx, tx.Snapshot(), f.readRollup(tx.Snapshot()), owners...)
+	now := tx.Snapshot()
+	reading, waiting := f.readUsages(tx, now, f.readRollup(now), owners...), make([]kv.Future[[]byte], len(owners))
 	for i, owner := range owners {
 		waiting[i] = tx.Get(f.waiting.Pack(owner))
 	}

@@ -198,14 +198,15 @@ type overdue struct {
 func (q *Queue) requeueAll(
 	ctx context.Context, ranges []*overdue, stays func(stamp tuple.Versionstamp, value []byte) (time.Duration, error),
 ) (moved []string, err error) {
+	read := func(o *overdue) bool { return bytes.Compare(o.rest.Begin, o.rest.End) >= 0 }
 	for {
-		ranges = slices.DeleteFunc(slices.Clone(ranges), func(o *overdue) bool { return bytes.Compare(o.rest.Begin, o.rest.End) >= 0 })
+		ranges = slices.DeleteFunc(slices.Clone(ranges), read)
 		if len(ranges) == 0 {
 			return moved, nil
 		}
-		var read []overdue
+		var after []overdue
 		some, err := kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) (ids []string, err error) {
-			read, ids, err = q.requeueSome(tx, ranges, stays)
+			after, ids, err = q.requeueSome(tx, ranges, stays)
 			return ids, err
 		})
 		if err != nil {
@@ -213,7 +214,7 @@ func (q *Queue) requeueAll(
 		}
 		moved = append(moved, some...)
 		for i, o := range ranges {
-			*o = read[i]
+			*o = after[i]
 		}
 	}
 }
