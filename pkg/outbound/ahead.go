@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// aheadSize is how many bytes a connection reads at a time. net/http asks for 4 KiB, because each connection has a buffer of that
-// size for as long as it is open.
+// aheadSize is how many bytes a connection reads at a time. net/http asks for readBuffer, because each connection has a buffer of
+// that size for as long as it is open.
 const aheadSize = 128 << 10
 
 // aheadBuffers holds buffers of aheadSize bytes. A connection has one only while it has bytes that the reader has not asked

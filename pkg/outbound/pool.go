@@ -38,9 +38,10 @@ const (
 	// streamWindow is how many bytes of one HTTP/2 answer may wait in memory for its reader, and so how many
 	// one answer can bring per round trip.
 	streamWindow = 512 << 10
-	// writeBuffer is the buffer of an HTTP/1.1 connection for requests. It has room for their headers. Bodies pass it by,
-	// and thousands of connections wait for changes.
-	writeBuffer = 1 << 10
+	// writeBuffer is the buffer of an HTTP/1.1 connection for requests, and readBuffer the one for answers. They have room for
+	// headers. Bodies pass them by, and thousands of connections wait for changes. A smaller readBuffer makes no more system
+	// calls, because a connection reads ahead, or TLS has whole records. The line before a chunk must fit into readBuffer.
+	writeBuffer, readBuffer = 1 << 10, 1 << 10
 	// maxHeader bounds the headers of an answer.
 	maxHeader = 256 << 10
 
@@ -302,6 +303,7 @@ func (g *generation) newTransport(key routeKey, proxy *url.URL) *http.Transport 
 		ExpectContinueTimeout:  continueWait,
 		MaxResponseHeaderBytes: maxHeader,
 		WriteBufferSize:        writeBuffer,
+		ReadBufferSize:         readBuffer,
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout: g.pool.pingAfter, PingTimeout: g.pool.pingTimeout,
 			MaxReceiveBufferPerStream: streamWindow,
