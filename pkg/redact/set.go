@@ -47,20 +47,23 @@ func (s Set) known() known {
 	return s.of()
 }
 
-// With returns the set with more secrets. It ignores secrets of less than four bytes.
+// With returns the set with more secrets. It ignores secrets of less than four bytes. Thousands of runs keep sets, most of
+// which have the same secrets for several endpoints: a set has each once, and no room for more.
 func (s Set) With(secrets ...string) Set {
-	secrets = slices.DeleteFunc(slices.Clone(secrets), func(secret string) bool { return len(secret) < minLength })
+	now := s.known()
+	secrets = slices.DeleteFunc(slices.Clone(secrets), func(secret string) bool {
+		return len(secret) < minLength || slices.Contains(now.plain, secret)
+	})
 	if len(secrets) == 0 {
 		return s
 	}
-	now := s.known()
 	now.plain, now.spelt = slices.Clone(now.plain), slices.Clone(now.spelt)
 	for _, secret := range secrets {
 		now.plain = append(now.plain, secret)
 		now.spelt = append(now.spelt, spellings(secret)...)
 	}
 	slices.SortFunc(now.spelt, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
-	now.spelt = slices.Compact(now.spelt)
+	now.spelt = slices.Clone(slices.Compact(now.spelt))
 	return Set{func() known { return now }}
 }
 
@@ -69,7 +72,13 @@ func (s Set) With(secrets ...string) Set {
 // that would show that it is one.
 func (s Set) Beside(shown ...string) Set {
 	now := s.known()
-	now.shown = append(slices.Clone(now.shown), shown...)
+	shown = slices.DeleteFunc(slices.Clone(shown), func(text string) bool {
+		return len(text) < minLength || slices.Contains(now.shown, text)
+	})
+	if len(shown) == 0 {
+		return s
+	}
+	now.shown = slices.Concat(now.shown, shown)
 	return Set{func() known { return now }}
 }
 
