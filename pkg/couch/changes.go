@@ -106,6 +106,7 @@ func (d *Database) changes(ctx context.Context, path string, o ChangesOptions) (
 	if err != nil {
 		return nil, err
 	}
+	p.settle()
 	c := newChanges(p, o.Feed)
 	c.p = p
 	c.quiet.patience = o.Patience

@@ -144,6 +144,9 @@ func (p *response) expect(bytes int64) {
 	}
 }
 
+// settle forgets what is of use only until the answer has begun. Thousands of feeds wait for what comes next.
+func (p *response) settle() { p.header, p.r.query, p.r.body = nil, nil, nil }
+
 // finish closes an answer that has been read. If only its end is missing, finish reads it, so that the connection can
 // be reused.
 func (p *response) finish() {
@@ -374,16 +377,18 @@ func (d *Database) send(outer context.Context, r *request, target *url.URL, t ti
 		cancel()
 		return nil, e
 	}
-	hidden := func() redact.Set { return d.hidden.With(t.cookie, granted(answer.Header).cookie) }
+	cookie := granted(answer.Header).cookie
+	hidden := func() redact.Set { return d.hidden.With(t.cookie, cookie) }
 	p := &response{
 		d: d, r: r, url: e.URL, status: answer.StatusCode, header: answer.Header,
 		body: answer.Body, hidden: hidden, outer: outer, end: cancel, dog: dog, span: span, release: func() {},
 	}
+	answer.Header = nil // answer.Body keeps answer: see settle
 	answeredSpan(span, p.status)
 	if r.feed {
 		span.End()
 	}
-	d.learn(answer.Header)
+	d.learn(p.header)
 	if p.status < 300 || isRedirect(p.status) {
 		d.limiter.note(d.limitKey(r.method), p.status, 0)
 		return p, nil
