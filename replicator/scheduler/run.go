@@ -122,15 +122,24 @@ func (s *Server) started(parked bool, log *zerolog.Logger) {
 
 // logOf returns a log whose lines name a job, and its document or the mirror that has made it.
 func (s *Server) logOf(job *jobs.Job) *zerolog.Logger {
-	fields := s.opts.Log.With().Str("job", job.ID)
-	if database, docID, ok := job.Document(); ok {
-		fields = fields.Str("database", database).Str("doc_id", docID)
-	}
-	if mirror := job.Mirror(); mirror != "" {
-		fields = fields.Str("mirror", mirror)
-	}
-	log := fields.Stringer("source", job.Args.Replication.Source).Stringer("target", job.Args.Replication.Target).Logger()
+	log := s.opts.Log.Hook(logsJob{job})
 	return &log
+}
+
+// logsJob adds the fields of logOf to each line of a log. A context of zerolog would take half a kilobyte for each run that
+// waits.
+type logsJob struct{ job *jobs.Job }
+
+// Run implements zerolog.Hook.
+func (l logsJob) Run(e *zerolog.Event, _ zerolog.Level, _ string) {
+	e.Str("job", l.job.ID)
+	if database, docID, ok := l.job.Document(); ok {
+		e.Str("database", database).Str("doc_id", docID)
+	}
+	if mirror := l.job.Mirror(); mirror != "" {
+		e.Str("mirror", mirror)
+	}
+	e.Stringer("source", l.job.Args.Replication.Source).Stringer("target", l.job.Args.Replication.Target)
 }
 
 // replicate replicates, and records the end of the run.

@@ -135,7 +135,7 @@ func methodOf(r *http.Request) string {
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, act Action) {
 	x := s.receive(w, r)
 	defer x.ended()
-	defer recoverPanic(x.out, x.served)
+	defer x.recoverPanic()
 	admitted := x.begin()
 	defer x.end()
 	defer x.leaveRest()
@@ -167,12 +167,13 @@ type exchange struct {
 func (s *Server) receive(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{server: s, began: time.Now(), out: &answer{ResponseWriter: w}}
 	id := requestIDOf(r)
-	log := s.Log.With().Str("request_id", id).Logger()
+	log := s.Log.Hook(logsRequest(id))
 	ctx, span := s.startSpan(r)
 	if own := span.SpanContext(); own.IsSampled() {
 		log = log.With().Stringer("trace_id", own.TraceID()).Logger()
 	}
-	x.log, x.span = &log, span
+	ctx = log.WithContext(ctx)
+	x.log, x.span = zerolog.Ctx(ctx), span
 	header := x.out.Header()
 	header.Set("Cache-Control", "must-revalidate")
 	header.Set("Server", "settee") // GET / says the version
@@ -190,7 +191,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request) *exchange {
 	_ = control.SetReadDeadline(receiveBy)
 	_ = control.SetWriteDeadline(time.Time{})
 
-	x.served = r.WithContext(context.WithValue(log.WithContext(ctx), requestIDKey{}, id))
+	x.served = r.WithContext(context.WithValue(ctx, requestIDKey{}, id))
 	x.served.URL = Canonical(r.URL, config.DecodePlusToSpace.Get(s.Settings.Current()))
 	x.served.Method = methodOf(r)
 	s.renameForwarded(r.Header)
@@ -234,11 +235,12 @@ func framesClearly(r *http.Request) bool {
 }
 
 // recoverPanic answers a request whose action panicked. If the answer has begun, it cuts the connection.
-func recoverPanic(out *answer, r *http.Request) {
+func (x *exchange) recoverPanic() {
 	reason := recover()
 	if reason == nil {
 		return
 	}
+	out, r := x.out, x.served
 	if err, ok := reason.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(reason)
 	}
@@ -259,6 +261,15 @@ const maxLogged = 500
 func Cut(text string) string { return text[:min(len(text), maxLogged)] }
 
 type requestIDKey struct{}
+
+// logsRequest is the id of a request, which it adds to each line of a log. A context of zerolog would take half a kilobyte for
+// each feed that waits.
+type logsRequest string
+
+// Run implements zerolog.Hook.
+func (id logsRequest) Run(e *zerolog.Event, _ zerolog.Level, _ string) {
+	e.Str("request_id", string(id))
+}
 
 var validRequestID = regexp.MustCompile(`^[0-9A-Za-z_-]{1,36}$`)
 
