@@ -38,6 +38,9 @@ const (
 	// in a shorter interval the node would be quiet and busy by turns.
 	garbageInterval  = 20 * time.Second
 	quietCollections = 4
+	// Many jobs start if so many more run than garbageInterval before, and more by one in startsPart. What a few leave behind
+	// does not matter.
+	manyStarts, startsPart = 100, 8
 	// jobMemory is the number of bytes that a running job may use with the default settings (docs/operations.md).
 	jobMemory = 128 << 20
 )
@@ -88,6 +91,7 @@ func clientBytes(cfg *config.Config) int64 { return nodeMemory(cfg) / clientPart
 // because a limit below what is in use would take the processor. Setting the limit stops all goroutines for a moment, so it
 // changes when the number of jobs has doubled or halved.
 func (n *node) limitMemory(jobs int) {
+	n.running.Store(int64(jobs))
 	room := int64(0) // jobs
 	if jobs > 0 {
 		room = 1 << bits.Len(uint(jobs-1))
@@ -98,9 +102,7 @@ func (n *node) limitMemory(jobs int) {
 		debug.SetMemoryLimit(limit)
 	}
 	if limit > before {
-		// More jobs start than have run before, and what they allocate to wait stays. Much garbage among it would leave
-		// holes, which take memory for as long as the jobs wait.
-		n.setGarbage(quietGarbage)
+		n.setGarbage(quietGarbage) // until boundGarbage looks, because jobs start
 	}
 }
 
@@ -113,18 +115,24 @@ func (n *node) setGarbage(percent int) {
 
 // boundGarbage chooses GOGC every garbageInterval.
 func (n *node) boundGarbage(ctx context.Context) {
-	allocated := allocatedMemory().allocated
+	allocated, jobs := allocatedMemory().allocated, n.running.Load()
 	for kv.Sleep(ctx, garbageInterval); ctx.Err() == nil; kv.Sleep(ctx, garbageInterval) {
-		now := allocatedMemory()
-		n.setGarbage(garbagePercent(now.allocated-allocated, now.used))
-		allocated = now.allocated
+		now, running := allocatedMemory(), n.running.Load()
+		n.setGarbage(garbagePercent(now.allocated-allocated, now.used, manyStart(jobs, running)))
+		allocated, jobs = now.allocated, running
 	}
 }
 
+// manyStart reports whether many jobs start, if before jobs ran garbageInterval ago, and now jobs run.
+func manyStart(before, now int64) bool { return now-before >= max(manyStarts, before/startsPart) }
+
 // garbagePercent returns GOGC for a node that has allocated so many bytes in garbageInterval and uses so many. With
 // quietGarbage a node collects its garbage at most quietCollections times in that time.
-func garbagePercent(allocated, used uint64) int {
-	if allocated < used/100*quietGarbage*quietCollections {
+//
+// While many jobs start, it is quietGarbage, too. What they allocate to wait stays, and much garbage among it would leave
+// holes, which take memory for as long as the jobs wait. The garbage that comes directly after the start would do the same.
+func garbagePercent(allocated, used uint64, starting bool) int {
+	if starting || allocated < used/100*quietGarbage*quietCollections {
 		return quietGarbage
 	}
 	return busyGarbage

@@ -36,14 +36,28 @@ func TestLittleGarbageWhileLittleIsAllocated(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		allocated, used uint64
+		starting        bool
 		want            int
 	}{
-		{0, 500 << 20, quietGarbage},
-		{399 << 20, 500 << 20, quietGarbage},
-		{400 << 20, 500 << 20, busyGarbage}, // more than four collections in twenty seconds
-		{99 << 20, 50 << 20, busyGarbage},
-		{0, 0, busyGarbage}, // nothing is known before the first collection
+		{0, 500 << 20, false, quietGarbage},
+		{399 << 20, 500 << 20, false, quietGarbage},
+		{400 << 20, 500 << 20, false, busyGarbage}, // more than four collections in twenty seconds
+		{99 << 20, 50 << 20, false, busyGarbage},
+		{99 << 20, 50 << 20, true, quietGarbage},
+		{0, 0, false, busyGarbage}, // nothing is known before the first collection
 	} {
-		require.Equal(t, test.want, garbagePercent(test.allocated, test.used), test)
+		require.Equal(t, test.want, garbagePercent(test.allocated, test.used, test.starting), test)
+	}
+}
+
+func TestManyStart(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		before, now int64
+		want        bool
+	}{
+		{0, 99, false}, {0, 100, true}, {400, 500, true}, {4000, 4499, false}, {4000, 4500, true}, {5000, 5000, false}, {5000, 0, false},
+	} {
+		require.Equal(t, test.want, manyStart(test.before, test.now), test)
 	}
 }

@@ -49,6 +49,7 @@ type node struct {
 	slow        atomic.Int64  // transactions that were repeated for long
 	memoryLimit atomic.Int64  // Go's, in bytes
 	garbage     atomic.Int64  // GOGC, see setGarbage
+	running     atomic.Int64  // jobs, see limitMemory
 	keys        *sealed.Keys
 	live        *config.Live
 	layer       *fdbjobs.Layer
