@@ -113,13 +113,19 @@ func (n *node) setGarbage(percent int) {
 	}
 }
 
-// boundGarbage chooses GOGC every garbageInterval.
+// boundGarbage chooses GOGC every garbageInterval. When many jobs have started, the node returns the memory to the system that
+// their start has taken and that they do not keep. Go by itself does that in the course of minutes, and keeps a tenth of the
+// heap.
 func (n *node) boundGarbage(ctx context.Context) {
-	allocated, jobs := allocatedMemory().allocated, n.running.Load()
+	allocated, jobs, started := allocatedMemory().allocated, n.running.Load(), false
 	for kv.Sleep(ctx, garbageInterval); ctx.Err() == nil; kv.Sleep(ctx, garbageInterval) {
 		now, running := allocatedMemory(), n.running.Load()
-		n.setGarbage(garbagePercent(now.allocated-allocated, now.used, manyStart(jobs, running)))
-		allocated, jobs = now.allocated, running
+		starting := manyStart(jobs, running)
+		n.setGarbage(garbagePercent(now.allocated-allocated, now.used, starting))
+		if started && !starting {
+			debug.FreeOSMemory()
+		}
+		allocated, jobs, started = now.allocated, running, starting
 	}
 }
 
