@@ -315,3 +315,16 @@ func appendQuoted(b []byte, s string) []byte {
 	}
 	return append(b[:start], escaped...)
 }
+
+// appendStrings appends a JSON array of strings, and end.
+func appendStrings(b []byte, list []string, end ...byte) []byte {
+	b = append(b, '[')
+	for i, s := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendQuoted(b, s)
+	}
+	b = append(b, ']')
+	return append(b, end...)
+}
