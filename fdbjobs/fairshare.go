@@ -81,13 +81,16 @@ func (f *Fair) SetWeight(tx kv.Transaction, owner string, weight float64) error 
 
 // Weights returns the weights of some owners, or, if there are none, all weights that are not [DefaultWeight].
 func (f *Fair) Weights(tx kv.ReadTransaction, owners ...string) (map[string]float64, error) {
-	weights := map[string]float64{}
-	for _, owner := range owners {
-		weight, err := f.readWeight(tx, owner).Await()
-		if err != nil {
-			return nil, err
-		}
-		weights[owner] = weight
+	weights, reads := map[string]float64{}, make([]kv.Future[float64], len(owners))
+	for i, owner := range owners {
+		reads[i] = f.readWeight(tx, owner)
+	}
+	read, err := kv.All(reads)
+	if err != nil {
+		return nil, err
+	}
+	for i, owner := range owners {
+		weights[owner] = read[i]
 	}
 	if len(owners) > 0 {
 		return weights, nil

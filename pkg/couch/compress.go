@@ -49,9 +49,9 @@ func (d *Database) post(ctx context.Context, path string, body requestBody, read
 }
 
 // compresses reports whether to compress requests: if the server is known to accept that, as CouchDB and settee do for all
-// requests with JSON, and the network is probably slower than the compressor. At its fastest level gzip compresses about 90 MB/s per core and leaves a quarter of
-// typical documents, so it pays up to some 500 Mbit/s. Loopback and private networks are faster, so it does not
-// compress for such addresses.
+// requests with JSON, and the network is probably slower than the compressor. At its fastest level gzip compresses about
+// 90 MB/s per core and leaves a quarter of typical documents, so it pays up to some 500 Mbit/s. Loopback and private
+// networks are faster, so it does not compress for such addresses.
 func (d *Database) compresses() bool {
 	known := d.couchDB.Load() || d.settee.Load()
 	return known && !d.cfg.NoCompression && !d.near.Load() && !d.wantsPlain.Load()

@@ -38,9 +38,9 @@ const (
 	// streamWindow is how many bytes of one HTTP/2 answer may wait in memory for its reader, and so how many
 	// one answer can bring per round trip.
 	streamWindow = 512 << 10
-	// writeBuffer is the buffer of an HTTP/1.1 connection for requests, and readBuffer the one for answers. They have room for
-	// headers. Bodies pass them by, and thousands of connections wait for changes. A smaller readBuffer makes no more system
-	// calls, because a connection reads ahead, or TLS has whole records. The line before a chunk must fit into readBuffer.
+	// An HTTP/1.1 connection has a buffer of writeBuffer bytes for requests, and one of readBuffer bytes for answers. Headers
+	// fit into them, and so must the line before each chunk. Bodies do not go through them. They are small because thousands
+	// of connections wait for changes. That costs no system calls: a connection reads ahead, and TLS reads whole records.
 	writeBuffer, readBuffer = 1 << 10, 1 << 10
 	// maxHeader bounds the headers of an answer.
 	maxHeader = 256 << 10

@@ -51,16 +51,16 @@ func (s Set) known() known {
 // which have the same secrets for several endpoints: a set has each once, and no room for more.
 func (s Set) With(secrets ...string) Set {
 	now := s.known()
-	secrets = slices.DeleteFunc(slices.Clone(secrets), func(secret string) bool {
-		return len(secret) < minLength || slices.Contains(now.plain, secret)
-	})
-	if len(secrets) == 0 {
-		return s
-	}
+	before := len(now.plain)
 	now.plain, now.spelt = slices.Clone(now.plain), slices.Clone(now.spelt)
 	for _, secret := range secrets {
-		now.plain = append(now.plain, secret)
-		now.spelt = append(now.spelt, spellings(secret)...)
+		if len(secret) >= minLength && !slices.Contains(now.plain, secret) {
+			now.plain = append(now.plain, secret)
+			now.spelt = append(now.spelt, spellings(secret)...)
+		}
+	}
+	if len(now.plain) == before {
+		return s
 	}
 	slices.SortFunc(now.spelt, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
 	now.spelt = slices.Clone(slices.Compact(now.spelt))
