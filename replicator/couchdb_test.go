@@ -41,6 +41,7 @@ func TestIDsOfCouchDB(t *testing.T) {
 	server := couchtest.StartCouchDB(t, map[string]map[string]string{
 		"replicator": {"max_jobs": "1", "interval": "2000", "auth_plugins": "couch_replicator_auth_noop", "cluster_start_period": "1"},
 	})
+	release := server.Release(t)
 	var root struct{ UUID string }
 	require.NoError(t, json.Unmarshal(server.Do(t, http.MethodGet, "/", nil, http.StatusOK), &root))
 
@@ -66,6 +67,9 @@ func TestIDsOfCouchDB(t *testing.T) {
 			_, filter, err := r.FilterName()
 			require.NoError(t, err)
 			code = filters[filter]
+		}
+		if !release.SinceSeqInIDs {
+			r.SinceSeq = nil
 		}
 		id, err := r.ID(root.UUID, code)
 		require.NoError(t, err, doc)

@@ -40,8 +40,8 @@ func (id ID) String() string {
 	return text
 }
 
-// ID returns the version 4 id that CouchDB 3.x computes for this replication on a server with
-// that uuid ([couchdb] uuid). filterCode is the text of the filter function as stored at the
+// ID returns the version 4 id that CouchDB 3.5.2 and later compute for this replication on a server
+// with that uuid ([couchdb] uuid). Earlier ones leave out since_seq. filterCode is the text of the filter function as stored at the
 // source; it counts only if NeedsFilterCode is true. ID fails only for a replication that parsing
 // did not return.
 func (r *Replication) ID(serverUUID, filterCode string) (ID, error) {
@@ -68,6 +68,9 @@ func (r *Replication) ID(serverUUID, filterCode string) (ID, error) {
 		}
 		terms = append(terms, erlterm.AppendBinary(nil, "mirror"), erlterm.AppendBinary(nil, text))
 	}
+	if r.SinceSeq != nil {
+		terms = append(terms, erlterm.AppendJSON(nil, r.SinceSeq))
+	}
 	digest := md5.Sum(appendList([]byte{erlterm.Version}, terms))
 	return ID{
 		Base:         hex.EncodeToString(digest[:]),
@@ -76,7 +79,7 @@ func (r *Replication) ID(serverUUID, filterCode string) (ID, error) {
 	}, nil
 }
 
-// appendList appends a list of encoded terms, of which none is an integer.
+// appendList appends a list of encoded terms that are not all integers. Erlang encodes lists of small integers otherwise.
 func appendList(b []byte, terms [][]byte) []byte {
 	if len(terms) == 0 {
 		return erlterm.AppendNil(b)

@@ -57,6 +57,7 @@ type jobIdentity struct {
 	Filter          string           `json:"filter,omitempty"`
 	QueryParams     json.RawMessage  `json:"query_params,omitempty"`
 	Selector        json.RawMessage  `json:"selector,omitempty"`
+	SinceSeq        json.RawMessage  `json:"since_seq,omitempty"`
 	WinningRevsOnly bool             `json:"winning_revs_only"`
 	Continuous      bool             `json:"continuous"`
 	CreateTarget    bool             `json:"create_target"`
@@ -81,6 +82,7 @@ func (r *Replication) JobID(user string) string {
 		DocIDs:          r.DocIDs,
 		Filter:          r.Filter,
 		Selector:        sortedJSON(r.Selector),
+		SinceSeq:        sortedJSON(r.SinceSeq),
 		WinningRevsOnly: r.WinningRevsOnly,
 		Continuous:      r.Continuous,
 		CreateTarget:    r.CreateTarget,

@@ -59,6 +59,8 @@ func TestJobIDsOfDifferentReplications(t *testing.T) {
 		string(definition(`"selector": {"a": 1.0}`)),
 		string(definition(`"selector": {"a": [1, 2]}`)),
 		string(definition(`"selector": {"a": [2, 1]}`)),
+		string(definition(`"since_seq": "1-a"`)),
+		string(definition(`"since_seq": 1`)),
 		string(definition(`"filter": "d/f"`)),
 		string(definition(`"filter": "d/g"`)),
 		string(definition(`"filter": "_design"`)),

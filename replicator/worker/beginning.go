@@ -28,7 +28,7 @@ func FindBeginning(ctx context.Context, rep *replicator.Replication, cfg Config)
 	}
 	defer r.source.db.Close()
 	defer r.target.db.Close()
-	id, err := r.computeID(ctx)
+	id, err := r.computeID(ctx, r.rep)
 	if err != nil {
 		return Beginning{}, verdict(err)
 	}
@@ -70,7 +70,14 @@ func FindBeginning(ctx context.Context, rep *replicator.Replication, cfg Config)
 		}
 	}
 	if found.Seq == nil && len(rep.SinceSeq) > 0 {
-		found.Missing += "; since_seq applies"
+		if found.Seq, _, err = r.formerPosition(ctx); err != nil {
+			return found, verdict(err)
+		}
+		if found.Seq != nil {
+			found.Missing = ""
+		} else {
+			found.Missing += "; since_seq applies"
+		}
 	}
 	return found, nil
 }

@@ -62,6 +62,7 @@ type instances struct {
 // session is an entry of a checkpoint's history.
 type session struct {
 	id    string
+	start json.RawMessage // start_last_seq; nil if missing or malformed
 	seq   json.RawMessage // recorded_seq
 	stats replicator.Stats
 	ended time.Time // end_time
@@ -126,7 +127,10 @@ func parseCheckpoint(doc json.RawMessage) checkpoint {
 	}
 	for _, raw := range entries[:min(len(entries), maxHistory)] {
 		fields := members(raw)
-		s := session{id: text(fields["session_id"]), seq: sequence(fields["recorded_seq"]), raw: raw}
+		s := session{
+			id: text(fields["session_id"]), raw: raw,
+			start: sequence(fields["start_last_seq"]), seq: sequence(fields["recorded_seq"]),
+		}
 		if fields == nil || s.id == "" {
 			continue
 		}

@@ -100,7 +100,7 @@ func (r *run) sameID(ctx context.Context) error {
 	if !r.rep.NeedsFilterCode() {
 		return nil
 	}
-	id, err := r.computeID(ctx)
+	id, err := r.computeID(ctx, r.rep)
 	if err == nil && id != r.id {
 		return ErrIDChanged
 	}
@@ -314,16 +314,17 @@ func codeOf(err error) string {
 	return fmt.Sprint(err)
 }
 
-// computeID computes the replication id. It reads the filter's code from the source if the id depends on it.
-func (r *run) computeID(ctx context.Context) (replicator.ID, error) {
+// computeID computes the id of the run's replication or of a variant of it. It reads the filter's code from the source if
+// the id depends on it.
+func (r *run) computeID(ctx context.Context, rep *replicator.Replication) (replicator.ID, error) {
 	code := ""
-	if r.rep.NeedsFilterCode() {
+	if rep.NeedsFilterCode() {
 		var err error
 		if code, err = r.filterCode(ctx); err != nil {
 			return replicator.ID{}, err
 		}
 	}
-	id, err := r.rep.ID(r.serverUUID, code)
+	id, err := rep.ID(r.serverUUID, code)
 	if err != nil {
 		return id, newError(codePlain, err, "%s", err)
 	}

@@ -187,6 +187,15 @@ func (r *run) readCheckpoints(ctx context.Context) error {
 	// since_seq applies only without a checkpoint: an interrupted run must not begin at since_seq again.
 	if len(r.rep.SinceSeq) > 0 && bytes.Equal(start, beginning) {
 		start = r.rep.SinceSeq
+		if r.useCheckpoints {
+			seq, history, err := r.formerPosition(ctx)
+			if err != nil {
+				return err
+			}
+			if seq != nil {
+				start, r.earlier = seq, history
+			}
+		}
 	}
 	r.start = start
 	r.latest = recordOf(r.source.local)
@@ -207,14 +216,21 @@ func (r *run) readLocals(ctx context.Context) error {
 }
 
 func (p *peer) readLocal(ctx context.Context, id string) error {
+	local, err := p.getCheckpoint(ctx, id)
+	if err == nil {
+		p.local = local
+	}
+	return err
+}
+
+// getCheckpoint reads the checkpoint document with an id. A missing document is a zero checkpoint.
+func (p *peer) getCheckpoint(ctx context.Context, id string) (checkpoint, error) {
 	doc, err := p.db.GetLocal(ctx, id)
 	switch {
 	case errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase):
-		p.local = checkpoint{}
-		return nil
+		return checkpoint{}, nil
 	case err != nil:
-		return p.failed(codePlain, err)
+		return checkpoint{}, p.failed(codePlain, err)
 	}
-	p.local = parseCheckpoint(doc)
-	return nil
+	return parseCheckpoint(doc), nil
 }

@@ -100,13 +100,20 @@ func TestSinceSeqAndUseCheckpoints(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 4)
 	asked := since(source)
-	// since_seq is not part of the id. It applies only without a later checkpoint.
+	// It applies only without a checkpoint.
 	from := replication(t, source.URL, target.URL, `"since_seq":"2-x"`)
 	result := run(t, from)
 	require.EqualValues(t, 2, result.Stats.DocsWritten)
 	source.add("new", "1-a", `{"_id":"new","_rev":"1-a"}`)
 	run(t, from)
 	require.Equal(t, []string{"2-x", "4-x"}, *asked)
+	// Another since_seq is another replication, and so is none.
+	corrected := replication(t, source.URL, target.URL, `"since_seq":"1-x"`)
+	run(t, corrected)
+	run(t, corrected)
+	run(t, replication(t, source.URL, target.URL))
+	require.Equal(t, []string{"2-x", "4-x", "1-x", "5-x", "0"}, *asked)
+	*asked = nil
 
 	// With use_checkpoints false, none is read or written, and since_seq applies each time.
 	for _, m := range []*stub{source, target} {
@@ -119,7 +126,33 @@ func TestSinceSeqAndUseCheckpoints(t *testing.T) {
 	run(t, replication(t, source.URL, target.URL, `"since_seq":"1-x"`, `"use_checkpoints":false`))
 	run(t, replication(t, source.URL, target.URL, `"use_checkpoints":false`))
 	run(t, replication(t, source.URL, target.URL), func(cfg *worker.Config) { cfg.NoCheckpoints = true })
-	require.Equal(t, []string{"2-x", "4-x", "1-x", "0", "0"}, *asked)
+	require.Equal(t, []string{"1-x", "0", "0"}, *asked)
+}
+
+// CouchDB before 3.5.2 left since_seq out of ids, and began at it in each run.
+func TestCheckpointsOfCouchDBBeforeSinceSeqWasInIDs(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 4)
+	asked := since(source)
+	run(t, replication(t, source.URL, target.URL)) // has the id that such a CouchDB gives to all of them
+	from := replication(t, source.URL, target.URL, `"since_seq":"2-x"`)
+	run(t, from)
+	require.Equal(t, []string{"0", "2-x"}, *asked, "the checkpoint is of a session that began elsewhere")
+
+	for _, s := range []*stub{source, target} { // as if since_seq had been 2-x
+		s.mu.Lock()
+		for id, doc := range s.locals {
+			s.locals[id] = strings.Replace(doc, `"start_last_seq":0`, `"start_last_seq":"2-x"`, 1)
+		}
+		s.mu.Unlock()
+	}
+	beginning, err := worker.FindBeginning(t.Context(), from, testConfig())
+	require.NoError(t, err)
+	require.Equal(t, `"4-x"`, string(beginning.Seq))
+	source.add("new", "1-a", `{"_id":"new","_rev":"1-a"}`)
+	run(t, from)
+	run(t, from)
+	require.Equal(t, []string{"0", "2-x", "4-x", "5-x"}, *asked)
 }
 
 func TestCheckpointsRememberFiftySessions(t *testing.T) {

@@ -278,7 +278,7 @@ func (r *run) begin(ctx context.Context) (err error) {
 
 // identify computes the replication id and passes it to the Reporter.
 func (r *run) identify(ctx context.Context) error {
-	id, err := r.computeID(ctx)
+	id, err := r.computeID(ctx, r.rep)
 	if err != nil {
 		return err
 	}

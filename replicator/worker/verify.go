@@ -203,7 +203,7 @@ func (c *comparison) run(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if c.r.id, err = c.r.computeID(ctx); err != nil { // a different id shows that the filter has changed
+	if c.r.id, err = c.r.computeID(ctx, c.r.rep); err != nil { // a different id shows that the filter has changed
 		return err
 	}
 	if err := c.r.readCheckpoints(ctx); err != nil { // sets the start
