@@ -73,6 +73,37 @@ func TestValidateAllWrites(t *testing.T) {
 	require.EqualValues(t, 2, n.get("/db/_all_docs").json(t)["total_rows"], "doc and _design/v")
 }
 
+// TestValidateBySelector has validate functions that are selectors, as CouchDB has them after 3.5.3.
+func TestValidateBySelector(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.newDatabase("db")
+	n.design("/db/_design/v", `{"language":"query","validate_doc_update":{
+		"newDoc":{"year":{"$type":"number"}}, "$or":[{"oldDoc":null}, {"oldDoc.year":{"$lt":2000}}]}}`)
+	const reason = "document is not valid"
+	refused(t, n.put("/db/a", `{"year":"1979"}`), http.StatusForbidden, "forbidden", reason)
+	rev := n.put("/db/a", `{"year":1979}`).is(t, http.StatusCreated).rev(t)
+	rev = n.put("/db/a?rev="+rev, `{"year":2001}`).is(t, http.StatusCreated).rev(t)
+	refused(t, n.put("/db/a?rev="+rev, `{"year":2002}`), http.StatusForbidden, "forbidden", reason)
+	results := n.postJSON("/db/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"b","_rev":"1-a"},{"_id":"c","_rev":"1-a","year":1}]}`).results(t)
+	require.Len(t, results, 1)
+	require.Equal(t, []any{"b", "forbidden", reason}, []any{results[0]["id"], results[0]["error"], results[0]["reason"]})
+
+	for function, says := range map[string]string{
+		`{"$no":1}`:        "_design/v validate_doc_update: ",
+		`{"":1}`:           "_design/v validate_doc_update: ",
+		`"function () {}"`: "_design/v validate_doc_update: ",
+	} {
+		n.design("/db/_design/v", `{"language":"query","validate_doc_update":`+function+`}`)
+		got := n.put("/db/new", `{}`).is(t, http.StatusInternalServerError).json(t)
+		require.Contains(t, got["reason"], says, function)
+	}
+	n.design("/db/_design/v", `{"validate_doc_update":{"newDoc":{}}}`) // a selector is no JavaScript
+	n.put("/db/new", `{}`).is(t, http.StatusInternalServerError)
+	n.design("/db/_design/v", `{"language":"query","validate_doc_update":{}}`)
+	n.put("/db/new", `{}`).is(t, http.StatusCreated)
+}
+
 // TestHostileFunctions has functions without end. Each fails its own request, with an error that names it.
 func TestHostileFunctions(t *testing.T) {
 	testkit.SkipShort(t)

@@ -33,6 +33,7 @@ type Functions struct {
 	mu      sync.Mutex // guards the fields below
 	known   map[designKey]*list.Element
 	recency *list.List // of *knownDesign; the one that was used last at the end
+	weight  int        // of all of them
 }
 
 // memoryPart is the part of the memory of clients that one function may take.

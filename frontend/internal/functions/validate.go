@@ -13,8 +13,11 @@ import (
 // ErrStale is the error for a design document that was replaced meanwhile.
 var ErrStale = errors.New("a design document was replaced")
 
-// knownMost is the most design documents of which is known whether they have a validate function.
+// knownMost is the largest weight of the design documents of which is known whether they have a validate function. Each
+// weighs 1, and one more for each 64 bytes of a selector, which are some kilobytes of memory.
 const knownMost = 10_000
+
+const selectorWeight = 64
 
 // designKey is a revision of a design document.
 type designKey struct {
@@ -27,12 +30,15 @@ type knownDesign struct {
 	key       designKey
 	validates bool
 	language  string
+	selecting selecting // if language is queryLanguage
+	weight    int
 }
 
 // Validator is a design document that has a validate function.
 type Validator struct {
-	design   docstore.Design
-	language string
+	design    docstore.Design
+	language  string
+	selecting selecting
 }
 
 // validateMember is the member of design documents with their validate function.
@@ -50,7 +56,7 @@ func (f *Functions) Validators(db *docstore.Database, designs []docstore.Design)
 		}
 		f.recency.MoveToBack(element)
 		if k, _ := element.Value.(*knownDesign); k.validates {
-			validators = append(validators, Validator{design, k.language})
+			validators = append(validators, k.validator())
 		}
 	}
 	return validators, true
@@ -69,13 +75,15 @@ func (f *Functions) Learn(ctx context.Context, db *docstore.Database, designs []
 			}
 			f.remember(k)
 			if k.validates {
-				found = []Validator{{design, k.language}}
+				found = []Validator{k.validator()}
 			}
 		}
 		validators = append(validators, found...)
 	}
 	return validators, nil
 }
+
+func (k *knownDesign) validator() Validator { return Validator{k.key.Design, k.language, k.selecting} }
 
 // look reads a design document.
 func look(ctx context.Context, db *docstore.Database, design docstore.Design) (*knownDesign, error) {
@@ -90,9 +98,13 @@ func look(ctx context.Context, db *docstore.Database, design docstore.Design) (*
 	if err := json.Unmarshal(doc.Body, &body); err != nil {
 		return nil, err
 	}
-	k := &knownDesign{key: designKey{db.Instance(), design}, validates: body.Validate != nil, language: language}
+	k := &knownDesign{key: designKey{db.Instance(), design}, validates: body.Validate != nil, language: language, weight: 1}
 	if body.Language != nil {
 		k.language, _ = body.Language.(string)
+	}
+	if k.validates && k.language == queryLanguage {
+		k.selecting = parseSelecting(design.ID, body.Validate)
+		k.weight += len(body.Validate) / selectorWeight
 	}
 	return k, nil
 }
@@ -104,9 +116,11 @@ func (f *Functions) remember(k *knownDesign) {
 		return
 	}
 	f.known[k.key] = f.recency.PushBack(k)
-	if f.recency.Len() > knownMost {
+	f.weight += k.weight
+	for f.weight > knownMost && f.recency.Len() > 1 {
 		oldest, _ := f.recency.Remove(f.recency.Front()).(*knownDesign)
 		delete(f.known, oldest.key)
+		f.weight -= oldest.weight
 	}
 }
 
@@ -138,7 +152,14 @@ func (f *Functions) Validate(ctx context.Context, db *docstore.Database, validat
 		return err
 	}
 	for _, v := range validators {
-		if v.language != language {
+		switch v.language {
+		case queryLanguage:
+			if err := v.selecting.validate(ctx, v.design.ID, write); err != nil {
+				return err
+			}
+			continue
+		case language:
+		default:
 			return failed("unknown_query_language", v.language)
 		}
 		p := program(db, v.design, "validate", []string{validateMember}, func() (*docstore.Document, error) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"testing"
 )
@@ -12,6 +13,8 @@ import (
 type Release struct {
 	// SinceSeqInIDs says that since_seq is part of replication ids: since 3.5.2.
 	SinceSeqInIDs bool
+	// SelectorsValidate says that a validate function may be a selector: since the release after 3.5.3.
+	SelectorsValidate bool
 }
 
 // Release returns what the server's release does, by the version that it names.
@@ -24,9 +27,14 @@ func (c *CouchDB) Release(t testing.TB) Release {
 	return releaseOf(root.Version)
 }
 
-// releaseOf returns what a release does. A build between releases, such as 3.5.2-a6778e5, counts as the release before it.
+// releaseOf returns what a release does. A build of the main branch has the number of an earlier release, and the
+// abbreviated hash of its commit: 3.5.2-a6778e5.
 func releaseOf(version string) Release {
 	number := make([]int, 3)
 	_, _ = fmt.Sscanf(version, "%d.%d.%d", &number[0], &number[1], &number[2]) // what is missing counts as 0
-	return Release{SinceSeqInIDs: slices.Compare(number, []int{3, 5, 2}) >= 0}
+	after := func(release ...int) bool { return slices.Compare(number, release) > 0 }
+	main := after(3, 5, 1) && commit.MatchString(version)
+	return Release{SinceSeqInIDs: after(3, 5, 1), SelectorsValidate: main || after(3, 5, 3)}
 }
+
+var commit = regexp.MustCompile(`-[0-9a-f]{7,}$`)

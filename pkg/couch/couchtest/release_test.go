@@ -8,9 +8,12 @@ import (
 
 func TestReleases(t *testing.T) {
 	t.Parallel()
-	for version, want := range map[string]bool{
-		"3.5.0": false, "3.5.1-RC1": false, "3.5.2": true, "3.5.2-a6778e5": true, "3.10.0": true, "4.0": true, "2.3.1": false, "": false,
+	before, ids, main := Release{}, Release{SinceSeqInIDs: true}, Release{SinceSeqInIDs: true, SelectorsValidate: true}
+	for version, want := range map[string]Release{
+		"3.5.0": before, "3.5.1-RC1": before, "2.3.1": before, "3.5.0-a6778e5": before, "": before,
+		"3.5.2": ids, "3.5.2-RC1": ids, "3.5.3": ids,
+		"3.5.2-a6778e5": main, "3.6.0": main, "3.10.0": main, "4.0": main,
 	} {
-		require.Equal(t, want, releaseOf(version).SinceSeqInIDs, version)
+		require.Equal(t, want, releaseOf(version), version)
 	}
 }
