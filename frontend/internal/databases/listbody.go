@@ -15,7 +15,7 @@ const maxListBody = 8 << 20
 // readListBody reads the body of a request for many documents: a JSON object.
 func (e *Endpoints) readListBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	limit := web.Limit{Bytes: maxListBody, Words: " (of a list of documents; longer ones can be asked for in several requests)"}
-	text, err := web.ReadPlainJSON(w, r, e.Settings.Current(), limit)
+	text, err := web.ReadNeededJSON(w, r, e.Settings.Current(), limit)
 	if err != nil {
 		return nil, err
 	}

@@ -78,7 +78,7 @@ func (e *Endpoints) readRequest(w http.ResponseWriter, r *http.Request) (*replic
 func (e *Endpoints) readText(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	cfg := e.Settings.Current()
 	limit := web.Limit{Bytes: config.MaxReplicateBody.Get(cfg), Words: " (" + config.MaxReplicateBody.String() + ")"}
-	return web.ReadPlainJSON(w, r, cfg, limit)
+	return web.ReadNeededJSON(w, r, cfg, limit)
 }
 
 // added is what a waiting request keeps of its job.

@@ -72,16 +72,29 @@ func OpenBody(w http.ResponseWriter, r *http.Request, limit Limit) (io.Reader, e
 	return b, nil
 }
 
-// ReadBody reads the body of a request into memory. The client has a minute to send it.
+// ReadBody reads the body of a request into memory, without its Content-Encoding, which may be gzip. The limit holds
+// for what the body becomes. The client has a minute to send it.
 func ReadBody(w http.ResponseWriter, r *http.Request, cfg *config.Config, limit Limit) ([]byte, error) {
 	if all := RequestLimit(cfg); all.Bytes < limit.Bytes {
 		limit = all
 	}
-	b, err := newBody(w, r, limit, false)
+	return readPlain(w, r, limit, false)
+}
+
+// readPlain is ReadBody for a body that may pause as the body of OpenBody may, or may not.
+func readPlain(w http.ResponseWriter, r *http.Request, limit Limit, pauses bool) ([]byte, error) {
+	plain, err := openPlain(w, r, limit, pauses)
 	if err != nil {
 		return nil, err
 	}
-	return readAll(r, b)
+	text, err := readAll(r, io.LimitReader(plain, limit.Bytes+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case int64(len(text)) > limit.Bytes:
+		return nil, limit.exceeded(w)
+	}
+	return text, nil
 }
 
 // Read implements io.Reader.
@@ -166,7 +179,11 @@ func badGzip(err error) error {
 // OpenPlain returns the body of a request without its Content-Encoding, which may be gzip. The body may pause, as
 // the body of OpenBody may.
 func OpenPlain(w http.ResponseWriter, r *http.Request, limit Limit) (io.Reader, error) {
-	b, err := newBody(w, r, limit, true)
+	return openPlain(w, r, limit, true)
+}
+
+func openPlain(w http.ResponseWriter, r *http.Request, limit Limit, pauses bool) (io.Reader, error) {
+	b, err := newBody(w, r, limit, pauses)
 	if err != nil {
 		return nil, err
 	}

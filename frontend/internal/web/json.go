@@ -2,7 +2,6 @@ package web
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"strings"
 
@@ -46,11 +45,9 @@ func acceptJSON(r *http.Request) error {
 // MissingBody is the failure of a request without the body that it needs.
 func MissingBody() error { return BadRequest("Missing request body") }
 
-// ReadPlainJSON reads a body that is JSON and not compressed, and not empty. It does not check the JSON.
-func ReadPlainJSON(w http.ResponseWriter, r *http.Request, cfg *config.Config, limit Limit) ([]byte, error) {
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return nil, BadContentType("Content-Encoding must be identity or missing: compressed bodies are not supported")
-	}
+// ReadNeededJSON reads a body that is JSON and not empty. Its limit holds for what it is when it is decompressed. It
+// does not check the JSON.
+func ReadNeededJSON(w http.ResponseWriter, r *http.Request, cfg *config.Config, limit Limit) ([]byte, error) {
 	if err := acceptJSON(r); err != nil {
 		return nil, err
 	}
@@ -68,18 +65,7 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, cfg *config.Config) ([]byt
 		return nil, err
 	}
 	limit := Limit{min(maxJSONBody, RequestLimit(cfg).Bytes), " here: ask in several requests"}
-	plain, err := OpenPlain(w, r, limit)
-	if err != nil {
-		return nil, err
-	}
-	text, err := readAll(r, io.LimitReader(plain, limit.Bytes+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case int64(len(text)) > limit.Bytes:
-		return nil, limit.exceeded(w)
-	}
-	return text, nil
+	return readPlain(w, r, limit, true)
 }
 
 // ReadObject reads a body that is a JSON object. The values of its members are not parsed.
