@@ -144,6 +144,20 @@ func TestRequestsForOtherNodes(t *testing.T) {
 	refused(t, n.do(http.MethodPut, "/_node/nope"+level, `"debug"`), http.StatusNotFound, "not_found", "no such node: nope")
 }
 
+// Scripts for one CouchDB name it as it is called without a name of its own.
+func TestNamesOfCouchDB(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	for _, name := range []string{"nonode@nohost", "couchdb@127.0.0.1"} {
+		n.others = dyingAndLiving()[:1] // it has died
+		says(t, n.get("/_node/"+name+"/_config/log/level"), "info")
+		assert.Equal(t, map[string]any{"name": "node1.example"}, n.get("/_node/"+name).is(t, http.StatusOK).json(t))
+		n.others = dyingAndLiving()
+		refused(t, n.get("/_node/"+name+"/_stats"), http.StatusNotFound, "not_found", "no such node: "+name)
+		refused(t, n.do(http.MethodPut, "/_node/"+name+"/_config/log/level", `"info"`), http.StatusNotFound, "not_found", "no such node: "+name)
+	}
+}
+
 func TestStats(t *testing.T) {
 	t.Parallel()
 	n := start(t)

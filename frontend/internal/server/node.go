@@ -14,12 +14,25 @@ import (
 	"settee/pkg/script"
 )
 
-// OfNode returns the action of a path of this node, which is named by its name or as _local. Nodes do not ask one
-// another, so a request for another node is refused. But settings may be written by any name: they are for all nodes.
+// isSelf reports whether a name in a path is this node's: its own name or _local. A node that is alone also has the names
+// of a CouchDB that is alone, which scripts contain.
+func (e *Endpoints) isSelf(name string) bool {
+	switch name {
+	case "_local", e.Node:
+		return true
+	case "nonode@nohost", "couchdb@127.0.0.1":
+		live, _ := e.nodeNames()
+		return len(live) <= 1
+	}
+	return false
+}
+
+// OfNode returns the action of a path of this node. Nodes do not ask one another, so a request for another node is
+// refused. But settings may be written by any name: they are for all nodes.
 func (e *Endpoints) OfNode(next http.Handler) web.Action {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		name := web.PathValue(r, "node")
-		if name != "_local" && name != e.Node {
+		if !e.isSelf(name) {
 			_, known := e.nodeNames()
 			switch {
 			case !slices.Contains(known, name):
