@@ -262,6 +262,23 @@ func TestClusterSetup(t *testing.T) {
 	assert.Equal(t, http.StatusMethodNotAllowed, n.do(http.MethodPut, "/_cluster_setup", "").status)
 }
 
+func TestAddressOfASingleNode(t *testing.T) {
+	t.Parallel()
+	for own, asked := range map[string]map[string]bool{
+		"any":       {"any": true, "0.0.0.0": true, "::": true, "0::0": true, "": true, "127.0.0.1": false, "::1": false, "x": false},
+		"::":        {"any": true, "0.0.0.0": true},
+		"0.0.0.0":   {"any": false, "0.0.0.0": true, "::": false, "127.0.0.1": false},
+		"127.0.0.1": {"any": false, "0.0.0.0": false, "127.0.0.1": true},
+		"::1":       {"0:0::1": true, "127.0.0.1": false},
+	} {
+		n := start(t, "chttpd/bind_address="+own)
+		for address, want := range asked {
+			got := n.setUp("enable_single_node", `,"bind_address":"`+address+`"`)
+			assert.Equal(t, want, got.status == http.StatusCreated, "%s at %s: %s", address, own, got.body)
+		}
+	}
+}
+
 func TestEnableSingleNode(t *testing.T) {
 	t.Parallel()
 	n := start(t, "chttpd/bind_address=127.0.0.1", "chttpd/port=5984")

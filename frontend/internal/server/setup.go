@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"settee/frontend/accounts"
@@ -131,14 +132,38 @@ func (e *Endpoints) create(ctx context.Context, databases []string) error {
 	return nil
 }
 
-// enable sets the password of an administrator, if there is one, and creates the databases that are missing. A node that
-// runs cannot change its address.
+// checkAddress refuses a setup that asks for an address at which this node does not listen: a node that runs cannot
+// change its address.
+func (e *Endpoints) checkAddress(given setup) error {
+	cfg := e.Config.Current()
+	own := cfg.Shown()["chttpd"]
+	wrong, port := "", strings.Trim(string(given.Port), `"`)
+	switch {
+	case given.BindAddress != "" && !listensOn(config.BindAddress.Get(cfg), given.BindAddress):
+		wrong = "bind_address"
+	case port != "" && port != own["port"]:
+		wrong = "port"
+	default:
+		return nil
+	}
+	return web.BadRequest(fmt.Sprintf("`%s` is %s, and a node reads it only when it starts: set [chttpd] %s in its files", wrong, own[wrong], wrong))
+}
+
+// listensOn reports whether a node with its own bind_address listens as another one asks for. A node that listens on all
+// addresses does so for 0.0.0.0, too. It does not for one address: that would keep others out.
+func listensOn(own netip.Addr, asked string) bool {
+	all := own == netip.IPv6Unspecified()
+	if asked == "any" {
+		return all
+	}
+	addr, err := netip.ParseAddr(asked)
+	return err == nil && (addr == own || all && addr.IsUnspecified())
+}
+
+// enable sets the password of an administrator, if there is one, and creates the databases that are missing.
 func (e *Endpoints) enable(ctx context.Context, given setup) error {
-	own := e.Config.Current().Shown()["chttpd"]
-	for key, value := range map[string]string{"bind_address": given.BindAddress, "port": strings.Trim(string(given.Port), `"`)} {
-		if value != "" && value != own[key] {
-			return web.BadRequest(fmt.Sprintf("`%s` is %s, and a node reads it only when it starts: set [chttpd] %s in its files", key, own[key], key))
-		}
+	if err := e.checkAddress(given); err != nil {
+		return err
 	}
 	switch password := given.PasswordHash + given.Password; {
 	case (given.Username == "") != (password == ""), given.PasswordHash != "" && given.Password != "":
