@@ -48,13 +48,15 @@ type Progress struct {
 }
 
 // Info returns what listings show of the job, or nil (null in JSON) if it never ran and has no
-// error.
+// error. As in CouchDB, it is empty ({}) for a document that completed elsewhere and has no statistics.
 func (s *JobState) Info() *Info {
-	if s.Error != "" && (s.State == StateCrashing || s.State == StateFailed) {
+	switch completed := s.State == StateCompleted; {
+	case s.Error != "" && (s.State == StateCrashing || s.State == StateFailed):
 		return &Info{Error: cleanReason(s.Error)}
-	}
-	if s.StartTime.IsZero() {
+	case s.StartTime.IsZero() && !completed:
 		return nil
+	case s.StartTime.IsZero() && s.Stats == Stats{}:
+		return &Info{}
 	}
 	progress := s.Progress()
 	if s.State.Terminal() {

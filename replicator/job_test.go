@@ -140,6 +140,11 @@ func TestInfo(t *testing.T) {
 	state := replicator.JobState{State: replicator.StatePending}
 	require.Equal(t, "null", shown(state))
 
+	state = replicator.JobState{State: replicator.StateCompleted} // elsewhere
+	require.Equal(t, "{}", shown(state))
+	state.Stats.DocsWritten = 7 // its document has statistics without a start_time
+	require.Contains(t, shown(state), `"docs_written":7`)
+
 	state = replicator.JobState{State: replicator.StateRunning, StartTime: epoch}
 	const none = `{"revisions_checked":0,"missing_revisions_found":0,"docs_read":0,"docs_written":0,"changes_pending":null,` +
 		`"doc_write_failures":0,"bulk_get_docs":0,"bulk_get_attempts":0,"checkpointed_source_seq":"0","source_seq":"0"}`
