@@ -284,17 +284,19 @@ type Info struct {
 	Props   json.RawMessage `json:"props"`
 }
 
-// Info reads the database's description. [ErrNoDatabase] means that a server answered and the database does not exist.
+// Info reads the database's description. [ErrNoDatabase] means that a server answered and the database does not exist,
+// [ErrNotDatabase] that something else is there.
 func (d *Database) Info(ctx context.Context) (Info, error) {
 	var info Info
 	err := d.fetch(ctx, &request{method: http.MethodGet}, maxInfo, func(body []byte) error {
-		if err := json.Unmarshal(body, &info); err != nil {
-			return fmt.Errorf("%w: the database's description: %w", ErrMalformed, err)
+		err := json.Unmarshal(body, &info)
+		switch {
+		case err == nil && len(info.UpdateSeq) > 0:
+			return nil
+		case !json.Valid(body):
+			return fmt.Errorf("%w: the database's description is not JSON", ErrMalformed)
 		}
-		if len(info.UpdateSeq) == 0 {
-			return fmt.Errorf("%w: a database's description without update_seq", ErrMalformed)
-		}
-		return nil
+		return ErrNotDatabase
 	})
 	return info, err
 }

@@ -58,6 +58,9 @@ var (
 	ErrTooSlow = fmt.Errorf("%w: too slow", ErrStalled)
 	// ErrMalformed: the answer does not follow CouchDB's protocol.
 	ErrMalformed = errors.New("malformed answer")
+	// ErrNotDatabase implies ErrMalformed: a server answers at the database's URL, with JSON that does not describe a
+	// database. The URL may be the server's own.
+	ErrNotDatabase = fmt.Errorf("%w: it does not describe a database", ErrMalformed)
 	// ErrLimit: something in the answer is larger than this client accepts.
 	ErrLimit = errors.New("larger than this client takes")
 	// ErrDigest: the bytes of an attachment do not match its digest.

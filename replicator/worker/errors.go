@@ -104,7 +104,7 @@ func (p *peer) failed(code string, err error) error {
 		return newError(p.unauthorized(), err, "%s: %s", p.side, err)
 	case below && errors.Is(err, couch.ErrForbidden):
 		return newError(codeForbidden, err, "%s: %s", p.side, err)
-	case errors.Is(err, couch.ErrNoDatabase):
+	case errors.Is(err, couch.ErrNoDatabase), errors.Is(err, couch.ErrNotDatabase):
 		return newError(codeNoDatabase, err, "could not open %s", p.uri)
 	case errors.Is(err, couch.ErrUnauthorized):
 		// As in CouchDB, only a refused login says that the credentials are wrong.

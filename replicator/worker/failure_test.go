@@ -96,6 +96,17 @@ func TestServersThatWantToBeLeftAlone(t *testing.T) {
 	require.Zero(t, fails(t, replication(t, source.URL, target.URL)).RetryAfter)
 }
 
+// As in CouchDB there is no database where JSON does not describe one, such as at the URL of a server.
+func TestURLsOfOtherThings(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 1)
+	for _, body := range []string{`{"couchdb":"Welcome","version":"3.5.0"}`, `{}`, `["a"]`, `7`} {
+		target.on("GET ", func(w http.ResponseWriter, _ *http.Request, _ []byte) bool { return refuse(w, http.StatusOK, body) })
+		failure := fails(t, replication(t, source.URL, target.URL, `"create_target":true`))
+		require.Equal(t, "db_not_found: could not open "+target.URL+"/", failure.Error(), body)
+	}
+}
+
 // A job's use of the node's resources is bounded, whatever options an older version accepted.
 func TestGreedyOptionsAreBounded(t *testing.T) {
 	t.Parallel()
