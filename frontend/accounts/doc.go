@@ -48,6 +48,14 @@
 // old one in no respect, so frontends with different settings do not undo each other's work. It
 // keeps the salt, so sessions stay valid. Waiting feeds end, as with any change of an account.
 //
+// # What a revision tells
+//
+// The revision of a user's document is the hash that CouchDB computes, over its members. It gives
+// nobody a faster way to guess a password: who tries one has to know the salt, which only those
+// see who see the hashed password, and has to compute the hashed password for each guess. The key
+// of one-time passwords is covered by the hash together with the salt and the hashed password. In
+// a document without a password there is nothing to log in with.
+//
 // # Repeated failures
 //
 // As in CouchDB a name is locked, for the address of the failed logins, after some of them and

@@ -48,7 +48,7 @@ type EditAttachment struct {
 type WriteOptions struct {
 	// Replicated is CouchDB's new_edits=false: the revisions already have their ids and are merged into the tree.
 	// Otherwise each edit replaces a leaf and gets the id that CouchDB 3.5 gives to the same edit, which is a hash over
-	// the content and the parent. In the databases that [Options].Sealed selects the hash is also over a random value.
+	// the content and the parent. In the databases that [Options].Salted selects the hash is also over a random value.
 	Replicated bool
 	// Check, if not nil, is called before each revision is added, and before the hook Before. An error refuses the
 	// revision and becomes the error of its [Result]. edit is the index of the edit, change.Parent is set, and designs are

@@ -13,7 +13,7 @@ import (
 )
 
 // secret reports whether the bodies of this database are sealed.
-func (db *Database) secret() bool { return db.store.sealed != nil && db.store.sealed(db.name) }
+func (db *Database) secret() bool { return db.store.sealed(db.name) }
 
 // sealBody returns the stored form of a body. Its revision and its size are computed from the plain body.
 func (db *Database) sealBody(body []byte, p place) []byte {
@@ -72,7 +72,7 @@ const resealRows = 20
 func (s *Store) Reseal(ctx context.Context, keyID string) (map[string]int64, error) {
 	all := map[string]int64{}
 	for name, err := range s.Databases(ctx, ListOptions{}) {
-		if err == nil && s.sealed != nil && s.sealed(name) {
+		if err == nil && s.sealed(name) {
 			err = s.resealDatabase(ctx, name, keyID, all)
 		}
 		if err != nil {

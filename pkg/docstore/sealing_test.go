@@ -305,10 +305,13 @@ func TestResealUnknown(t *testing.T) {
 	})
 }
 
-// A guessed secret cannot be checked by the revision, as it can in other databases.
+// In a salted database a guessed secret cannot be checked by the revision, as it can in others, sealed or not.
 func TestRevisionsOfSecretBodies(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db, sealing(nil))
+		b := newBundle(t, db, docstore.Options{
+			Sealer: sealedtest.Keys(t, "a"), Sealed: func(string) bool { return true },
+			Salted: func(name string) bool { return name == "db" },
+		})
 		open, err := b.store.Create(t.Context(), "open")
 		require.NoError(t, err)
 		for _, db := range []*docstore.Database{b.db, open} {

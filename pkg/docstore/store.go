@@ -37,11 +37,13 @@ type Options struct {
 	// Security is the security object, a JSON object, of databases that have not been given one. Default: {}.
 	Security json.RawMessage
 	// Sealer seals the bodies of documents, local ones included, in the databases for whose names Sealed returns true.
-	// It does not seal attachments. A sealed body is opened in any database. Revision ids in these databases contain a
-	// random part even without a Sealer, so a password cannot be guessed from the revision and the rest of the
-	// document. Default: no Sealer, and no database.
+	// It does not seal attachments. A sealed body is opened in any database. Default: no Sealer, and no database.
 	Sealer kv.Sealer
 	Sealed func(database string) bool
+	// Salted selects the databases in which the ids of revisions are also hashes over a random value, so that a password
+	// cannot be guessed from the revision and the rest of the document. The same edit at two servers makes two
+	// revisions there, and so a conflict when they are replicated. Default: no database.
+	Salted func(database string) bool
 }
 
 // Hooks let other code take part in the transactions of writes: what a hook writes is committed with the document. Like
@@ -90,7 +92,8 @@ type Store struct {
 	hooks    Hooks
 	security json.RawMessage
 	sealer   kv.Sealer
-	sealed   func(database string) bool // nil: no database
+	sealed   func(database string) bool // never nil
+	salted   func(database string) bool // never nil
 
 	ctx   context.Context // of waiting feeds; Close ends it
 	close context.CancelFunc
@@ -111,7 +114,7 @@ type Store struct {
 func Open(db kv.Database, prefix []byte, opts Options) *Store {
 	s := &Store{
 		kv: db, keys: newStoreKeys(prefix),
-		hooks: opts.Hooks, security: opts.Security, sealer: opts.Sealer, sealed: opts.Sealed,
+		hooks: opts.Hooks, security: opts.Security, sealer: opts.Sealer, sealed: opts.Sealed, salted: opts.Salted,
 		tickers: map[uuid.UUID]*ticker{},
 	}
 	if s.security == nil {
@@ -120,9 +123,17 @@ func Open(db kv.Database, prefix []byte, opts Options) *Store {
 	if s.sealer == nil {
 		s.sealer = kv.Plain{}
 	}
+	if s.sealed == nil {
+		s.sealed = noDatabase
+	}
+	if s.salted == nil {
+		s.salted = noDatabase
+	}
 	s.ctx, s.close = context.WithCancel(context.Background())
 	return s
 }
+
+func noDatabase(string) bool { return false }
 
 // Close ends all waiting feeds with ErrClosed, and returns when the store's goroutines have ended. Other calls are not
 // affected.

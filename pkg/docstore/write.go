@@ -420,7 +420,7 @@ func (w *writer) place(d *docWrite, p *prepared) (leaf, error) {
 		return leaf{}, err
 	}
 	var salt []byte
-	if w.db.secret() {
+	if w.db.store.salted(w.db.name) {
 		salt = p.token // the same in all runs of the transaction
 	}
 	again := parent != nil && p.Rev == (Rev{})

@@ -135,7 +135,7 @@ func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Option
 	c := &core{
 		db: db, jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), upkeep: layer.Queue(upkeep.Queue),
 		space: tuple.NewSubspace("replicator"), uuid: opts.UUID, settings: opts.Settings,
-		docs: docstore.Open(db, opts.Documents, docstore.Options{Sealer: opts.Sealer, Sealed: SealedDatabase}),
+		docs: docstore.Open(db, opts.Documents, docstore.Options{Sealer: opts.Sealer, Sealed: SealedDatabase, Salted: SealedDatabase}),
 	}
 	if c.settings == nil {
 		fixed := Settings{
