@@ -250,11 +250,12 @@ const sessionTimeout = 5 * time.Second
 func TestOwnCouchDB(t *testing.T) {
 	t.Parallel()
 	server := couchtest.StartCouchDB(t, map[string]map[string]string{
-		"chttpd_auth":         {"timeout": fmt.Sprint(sessionTimeout.Seconds())},
+		"chttpd_auth":         {"timeout": fmt.Sprint(sessionTimeout.Seconds()), "iterations": "10"},
 		"chttpd_auth_lockout": {"mode": "enforce", "threshold": "3", "max_lifetime": "3000"},
 	})
 	t.Run("sessions expire", func(t *testing.T) { sessionsExpire(t, server) })
 	t.Run("accounts are locked", func(t *testing.T) { accountsAreLocked(t, server) })
+	t.Run("users are synchronized", func(t *testing.T) { usersAreSynchronized(t, server) })
 	t.Run("is killed", func(t *testing.T) { serverIsKilled(t, server) })
 }
 

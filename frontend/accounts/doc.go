@@ -39,14 +39,18 @@
 //
 // # Old hashes
 //
-// If a login's password has a weaker hash than a new one would be (another scheme, a weaker
-// pseudorandom function, fewer iterations), the hash is renewed, as in CouchDB ([chttpd_auth]
+// If a login's password has a weaker hash than a new one would be (another scheme, fewer
+// iterations, or as many with a weaker pseudorandom function), the hash is renewed, as in CouchDB ([chttpd_auth]
 // upgrade_hash_on_auth). [Accounts.RenewHashes] does that after the login, one hash at a time,
 // from a bounded queue. It writes only if the account has not changed since the password was
 // checked: the revision of a user's document, the value of [admins] in the store, or the row
-// ("admin", name). Other values of [admins] are not renewed. A renewed hash is weaker than the
-// old one in no respect, so frontends with different settings do not undo each other's work. It
-// keeps the salt, so sessions stay valid. Waiting feeds end, as with any change of an account.
+// ("admin", name). Other values of [admins] are not renewed. A hash with more iterations than a
+// new one is kept, so frontends with different settings do not undo each other's work. A renewed
+// hash keeps the salt, so sessions stay valid. Waiting feeds end, as with any change of an account.
+//
+// The new revision of a user's document is the same on all servers with the same settings,
+// CouchDBs included. Otherwise the user of an account that is replicated, and that has logged in
+// at two servers, would have a document with conflicts, and could log in at none.
 //
 // # What a revision tells
 //

@@ -27,6 +27,7 @@ type replace func(ctx context.Context, hash auth.Hash) (bool, error)
 type renewal struct {
 	name, password string
 	hash           auth.Hash
+	ofAdmin        bool
 	replace        replace
 }
 
@@ -44,7 +45,7 @@ func (a *Accounts) offer(found account, password string) {
 		return
 	}
 	select {
-	case a.renewals <- renewal{found.Name, password, found.hash, found.replace}:
+	case a.renewals <- renewal{found.Name, password, found.hash, found.IsAdmin(), found.replace}:
 		a.renewing[found.Name] = true
 	default:
 	}
@@ -76,10 +77,19 @@ func (a *Accounts) renew(ctx context.Context, r renewal) (renewed bool, err erro
 	defer cancel()
 	prf, iterations := ofNewHashes(a.config.Current())
 	var hash auth.Hash
-	if err := a.slowly(ctx, func() { hash = r.hash.Renew(r.password, prf, iterations) }); err != nil {
+	if err := a.slowly(ctx, func() { hash = r.renewed(prf, iterations) }); err != nil {
 		return false, err
 	}
 	return r.replace(ctx, hash)
+}
+
+// renewed returns the new hash. Documents of users are replicated, so they keep even a weak salt: a random one would make
+// a conflict with the renewal of another server, and nobody can log in with a document that has conflicts.
+func (r *renewal) renewed(prf string, iterations int) auth.Hash {
+	if r.ofAdmin && !r.hash.HasStrongSalt() {
+		return auth.NewHash(r.password, prf, iterations)
+	}
+	return r.hash.Renew(r.password, prf, iterations)
 }
 
 // replaceInDocument returns a replace for one revision of a user's document. It does nothing if

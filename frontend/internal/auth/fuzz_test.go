@@ -250,9 +250,12 @@ func checkHash(t *testing.T, h auth.Hash) {
 	h.Verify("")
 	renewed := h.Renew("password", "sha256", 5)
 	require.False(t, renewed.IsWeaker("sha256", 5))
-	require.False(t, renewed.IsWeaker(renewed.PRF, h.Iterations))
+	require.Equal(t, renewed, h.Renew("password", "sha256", 5))
 	require.True(t, renewed.Verify("password"))
 	require.False(t, renewed.Verify("passwort"))
+	if !h.HasStrongSalt() {
+		return
+	}
 	again, hashed, err := auth.ParseAdmin(renewed.String())
 	require.NoError(t, err)
 	require.True(t, hashed)

@@ -81,30 +81,30 @@ func newSalt() string {
 	return hex.EncodeToString(salt[:])
 }
 
-// IsWeaker reports whether a hash is weaker than a new one: of another scheme, with a weaker
-// pseudorandom function or fewer iterations.
+// IsWeaker reports whether a hash is weaker than a new one: of another scheme, with fewer
+// iterations, or with as many and a weaker pseudorandom function. So servers with different
+// settings do not undo each other's work.
 func (h Hash) IsWeaker(prf string, iterations int) bool {
-	return h.Scheme != PBKDF2 || slices.Index(PRFs, h.PRF) < slices.Index(PRFs, prf) || h.Iterations < iterations
+	if h.Scheme != PBKDF2 || h.Iterations != iterations {
+		return h.Scheme != PBKDF2 || h.Iterations < iterations
+	}
+	return slices.Index(PRFs, h.PRF) < slices.Index(PRFs, prf)
 }
 
-// keepsSalt matches a salt that a renewed hash keeps: 16 or more characters without a meaning in
-// [admins].
-var keepsSalt = regexp.MustCompile("^[0-9A-Za-z]{16,}$")
-
-// Renew returns a new hash of the same password, in each respect at least as strong as h and as
-// NewHash's, so that servers with different settings do not undo each other's work. It keeps a
-// salt that is long enough, because the salt is part of the key of cookies.
+// Renew returns a new hash of the same password with the salt of h. As in CouchDB nothing in it is
+// random, so servers with the same settings make the same hash. The salt is also part of the key
+// of cookies.
 func (h Hash) Renew(password, prf string, iterations int) Hash {
-	renewed := Hash{Scheme: PBKDF2, PRF: prf, Salt: h.Salt, Iterations: max(h.Iterations, iterations)}
-	if slices.Index(PRFs, h.PRF) > slices.Index(PRFs, prf) {
-		renewed.PRF = h.PRF
-	}
-	if !keepsSalt.MatchString(h.Salt) {
-		renewed.Salt = newSalt()
-	}
+	renewed := Hash{Scheme: PBKDF2, PRF: prf, Salt: h.Salt, Iterations: iterations}
 	renewed.Key = renewed.derive(password)
 	return renewed
 }
+
+// HasStrongSalt reports whether the salt has 16 or more characters, none with a meaning in
+// [admins].
+func (h Hash) HasStrongSalt() bool { return strongSalt.MatchString(h.Salt) }
+
+var strongSalt = regexp.MustCompile("^[0-9A-Za-z]{16,}$")
 
 // Verify reports whether the hash was made from the password. It takes about the same time for any
 // password.
