@@ -65,6 +65,18 @@ func headerName() kind[string] {
 	}
 }
 
+// orNothing accepts what k accepts, and the empty text.
+func orNothing(k kind[string]) kind[string] {
+	parse := k.parse
+	k.parse = func(text string) (string, bool) {
+		if text == "" {
+			return "", true
+		}
+		return parse(text)
+	}
+	return k
+}
+
 var claimList = regexp.MustCompile(`^(?:\s*(?:[a-z]+|\{\s*[a-z]+\s*,\s*"[^"]+"\s*\})\s*(?:,|$))*$`)
 
 // claims accepts CouchDB's list of claims.

@@ -77,6 +77,9 @@ var (
 		"The header in which a proxy says https, if the client's connection to it is encrypted.")
 	ForwardedSSL = define("chttpd", "x_forwarded_ssl", "X-Forwarded-Ssl", headerName(),
 		"The header in which a proxy says on, if the client's connection to it is encrypted.")
+	PeerHeader = define("chttpd", "peer_header", "", orNothing(headerName()),
+		"The header in which a proxy says the address of a client. When not set, the connection's address counts.\n"+
+			"Set it only if all clients come through a proxy that overwrites the header.")
 	MaxDatabaseInfos = define("chttpd", "max_db_number_for_dbs_info_req", "100", whole(1, 10_000),
 		"The most databases in a POST to _dbs_info.")
 	configWhitelist = define("chttpd", "config_whitelist", "", settingNames(),

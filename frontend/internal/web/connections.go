@@ -148,13 +148,14 @@ type connectionKey struct{}
 
 // connectedRequest is a request that is being answered. It is guarded by connections.mu.
 type connectedRequest struct {
-	conn   *connection
-	memory *budget.Account
-	disk   *budget.Account
-	kind   WaitKind
-	member *networks.Member[*connectedRequest] // in connections.waits; nil: it does not wait
-	leave  func()                              // ends its wait
-	ending *list.Element                       // in connections.ending, where it is no longer counted; nil: it is not there
+	conn    *connection
+	network string // of the client; conn.network is that of the proxy, if there is one
+	memory  *budget.Account
+	disk    *budget.Account
+	kind    WaitKind
+	member  *networks.Member[*connectedRequest] // in connections.waits; nil: it does not wait
+	leave   func()                              // ends its wait
+	ending  *list.Element                       // in connections.ending, where it is no longer counted; nil: it is not there
 }
 
 type requestKey struct{}
@@ -363,9 +364,9 @@ func (c *Connections) begin(r *http.Request) (begun *http.Request, ok bool, end 
 	if conn == nil {
 		conn = new(connection) // a test without a server
 	}
-	request := &connectedRequest{conn: conn}
+	request := &connectedRequest{conn: conn, network: networks.Of(r.RemoteAddr)}
 	giveWay := func() { c.giveWay(request) }
-	request.memory, request.disk = c.memory.Account(conn.network, giveWay), c.disk.Account(conn.network, giveWay)
+	request.memory, request.disk = c.memory.Account(request.network, giveWay), c.disk.Account(request.network, giveWay)
 	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, request))
 	if r.Body != http.NoBody {
 		r.Body = &receivedBody{ReadCloser: r.Body, connections: c, request: request}
@@ -456,7 +457,7 @@ func (c *Connections) Pace(r *http.Request) time.Duration {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return max(time.Duration(c.waits[ForChange].Count(request.conn.network))*paceOfNetwork, time.Duration(c.waiters[ForChange])*paceOfNode)
+	return max(time.Duration(c.waits[ForChange].Count(request.network))*paceOfNetwork, time.Duration(c.waiters[ForChange])*paceOfNode)
 }
 
 // wait counts a request among those that wait for an event. leave is called at most once, to end the wait, and does
@@ -486,7 +487,7 @@ func (c *Connections) beginWait(r *connectedRequest, kind WaitKind, leave func()
 		return false
 	}
 	r.kind, r.leave = kind, leave
-	r.member = c.waits[kind].Add(conn.network, r)
+	r.member = c.waits[kind].Add(r.network, r)
 	c.waiters[kind]++
 	if conn.waits == nil {
 		conn.waits = make(map[*connectedRequest]struct{})

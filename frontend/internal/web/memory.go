@@ -59,7 +59,7 @@ func (c *Connections) giveWay(r *connectedRequest) {
 		c.evict(r.conn, &room)
 	}
 	c.mu.Unlock()
-	c.log.Info().Str("network", r.conn.network).Int64("bytes", r.memory.Held()).Int64("spooled", r.disk.Held()).
+	c.log.Info().Str("network", r.network).Int64("bytes", r.memory.Held()).Int64("spooled", r.disk.Held()).
 		Msg("closing a connection that stalls: other requests need its memory")
 	room.make()
 }

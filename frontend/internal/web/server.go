@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"runtime/debug"
 	"slices"
@@ -110,6 +111,25 @@ func (s *Server) renameForwarded(header http.Header) {
 	}
 }
 
+// peerOf returns the address and port of the client of a request. The address is the one that a proxy states in
+// [chttpd] peer_header, if that is set and the request has exactly one there.
+func peerOf(r *http.Request, cfg *config.Config) string {
+	name := config.PeerHeader.Get(cfg)
+	if name == "" {
+		return r.RemoteAddr
+	}
+	values := r.Header.Values(name)
+	connection, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || len(values) != 1 {
+		return r.RemoteAddr
+	}
+	stated, err := netip.ParseAddr(strings.TrimSpace(values[0]))
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return netip.AddrPortFrom(stated, connection.Port()).String()
+}
+
 const methodOverride = "X-Http-Method-Override"
 
 // methodOf returns the method of a request. As in CouchDB a POST can be one of another method, for clients that have only
@@ -194,6 +214,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request) *exchange {
 	x.served = r.WithContext(context.WithValue(ctx, requestIDKey{}, id))
 	x.served.URL = Canonical(r.URL, config.DecodePlusToSpace.Get(s.Settings.Current()))
 	x.served.Method = methodOf(r)
+	x.served.RemoteAddr = peerOf(r, s.Settings.Current())
 	s.renameForwarded(r.Header)
 	describeSpan(span, x.served, id)
 	return x
