@@ -79,6 +79,9 @@ type Accounts struct {
 
 	mu     sync.Mutex // guards the fields below; never held during I/O
 	hashed map[string]hashedAdmin
+	// signing is the secret that has signed cookies last, and former the earlier ones, the latest first.
+	signing string
+	former  []formerSecret
 	// renewals is the queue of RenewHashes. renewing has the names in the queue and the name
 	// being renewed.
 	renewals chan renewal
@@ -112,6 +115,7 @@ func Open(ctx context.Context, opts Options) (*Accounts, error) {
 	if a.secret, err = readSecret(ctx, a.store, a.space, opts.Sealer); err != nil {
 		return nil, fmt.Errorf("reading the secret of sessions: %w", err)
 	}
+	a.signing = a.cookieSecret()
 	for name, text := range config.Admins.Get(opts.Config.Current()) {
 		if _, known, err := a.admin(ctx, name); err != nil {
 			return nil, err
@@ -490,13 +494,6 @@ func (a *Accounts) sign(found account) string {
 	return auth.SignCookie(found.Name, time.Now(), a.cookieSecret(), found.hash.Salt, algorithm)
 }
 
-func (a *Accounts) cookieSecret() string {
-	if secret := config.CookieSecret.Get(a.config.Current()); secret != "" {
-		return secret
-	}
-	return a.secret
-}
-
 // Session returns the user that a cookie belongs to, or no user if the cookie has expired or is
 // invalid. renewed is the value of a new cookie if one is due. The error is auth.ErrCookie, the
 // store's, or ctx's.
@@ -512,11 +509,16 @@ func (a *Accounts) Session(ctx context.Context, value string) (user auth.User, r
 		return auth.User{}, "", nil
 	}
 	found, known, err := a.find(ctx, cookie.Name)
-	if err != nil || !known || found.conflicts ||
-		!cookie.Verify(a.cookieSecret(), found.hash.Salt, config.HashAlgorithms.Get(cfg)) {
+	if err != nil || !known || found.conflicts {
 		return auth.User{}, "", err
 	}
-	if left < timeout*9/10 {
+	signedBy := slices.IndexFunc(a.secretsOf(cookie), func(secret string) bool {
+		return cookie.Verify(secret, found.hash.Salt, config.HashAlgorithms.Get(cfg))
+	})
+	if signedBy < 0 {
+		return auth.User{}, "", nil
+	}
+	if signedBy > 0 || left < timeout*9/10 {
 		renewed = a.sign(found)
 	}
 	return found.User, renewed, nil

@@ -215,15 +215,53 @@ func TestSessions(t *testing.T) {
 	})
 }
 
+// salted is an administrator with a known salt.
+const salted = "admins/root=-hashed-c88e9c67041a74e0357befdff93f87dde0904214,salt"
+
 func TestCookieSecret(t *testing.T) {
 	t.Parallel()
-	const salted = "admins/root=-hashed-c88e9c67041a74e0357befdff93f87dde0904214,salt"
 	one := open(t, memory(t), salted, "chttpd_auth/secret=shared")
 	two := open(t, memory(t), salted, "chttpd_auth/secret=shared", "chttpd_auth/hash_algorithms=sha512,sha256")
 	name, _ := two.session(one.cookie("root"))
 	assert.Equal(t, "root", name)
 	name, _ = one.session(two.cookie("root"))
 	assert.Empty(t, name, "SHA-512 is not one of its algorithms")
+}
+
+// As in CouchDB's newer releases, a session outlives a change of the secret.
+func TestCookieSecretChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := open(t, memory(t), salted)
+		set := func(secret string) {
+			_, err := n.live.Set(t.Context(), "chttpd_auth", "secret", secret)
+			require.NoError(t, err)
+		}
+		before := n.cookie("root")
+		set("one")
+		name, renewed := n.session(before)
+		assert.Equal(t, "root", name)
+		require.NotEmpty(t, renewed, "it is signed with the new secret")
+		set("two")
+		for _, cookie := range []string{before, renewed} {
+			name, _ = n.session(cookie)
+			assert.Equal(t, "root", name)
+		}
+		time.Sleep(5 * time.Second)
+		set("one")
+		later := n.cookie("root")
+		set("two")
+		time.Sleep(time.Second)
+		name, _ = n.session(later)
+		assert.Equal(t, "root", name)
+		time.Sleep(time.Second)
+		name, _ = n.session(auth.SignCookie("root", time.Now(), "two", "salt", "sha256"))
+		assert.Equal(t, "root", name)
+		name, _ = n.session(auth.SignCookie("root", time.Now(), "one", "salt", "sha256"))
+		assert.Empty(t, name, "the secret was replaced before the cookie was signed")
+		time.Sleep(10 * minute)
+		name, _ = n.session(later)
+		assert.Empty(t, name, "it has expired")
+	})
 }
 
 // As in CouchDB, a name is locked for an address, whatever password follows.

@@ -3,7 +3,11 @@ package accounts
 import (
 	"context"
 	"crypto/rand"
+	"slices"
+	"time"
 
+	"settee/frontend/internal/auth"
+	"settee/pkg/config"
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
@@ -29,6 +33,48 @@ func readSecret(ctx context.Context, db kv.Database, space tuple.Subspace, seale
 		secret, err := sealer.Open(stored, secretPlace)
 		return string(secret), err
 	})
+}
+
+// formerSecret is a secret that signed cookies until another one was set.
+type formerSecret struct {
+	secret   string
+	replaced time.Time // when this process has noticed it
+}
+
+// maxFormer is the number of former secrets that are known.
+const maxFormer = 10
+
+// cookieSecret returns the secret that signs cookies.
+func (a *Accounts) cookieSecret() string {
+	secret := config.CookieSecret.Get(a.config.Current())
+	if secret == "" {
+		secret = a.secret
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if secret != a.signing {
+		if a.signing != "" {
+			a.former = slices.Insert(a.former, 0, formerSecret{a.signing, time.Now()})
+			a.former = a.former[:min(len(a.former), maxFormer)]
+		}
+		a.signing = secret
+	}
+	return secret
+}
+
+// secretsOf returns the secrets that can have signed a cookie: the present one, and those that were replaced after the
+// cookie was signed. So a session outlives a change of the secret, and nobody can make a later cookie with an earlier
+// secret.
+func (a *Accounts) secretsOf(cookie auth.Cookie) []string {
+	secrets := []string{a.cookieSecret()}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, f := range a.former {
+		if !cookie.Signed.After(f.replaced) {
+			secrets = append(secrets, f.secret)
+		}
+	}
+	return secrets
 }
 
 // Forget removes the secret of sessions if it is sealed with a lost key. The next frontend that
