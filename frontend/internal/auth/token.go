@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"crypto/ecdsa"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,6 +115,10 @@ func (t *Tokens) key(token *jwt.Token) (any, error) {
 	key, found := t.Keys[kind+":"+id]
 	if !found {
 		return nil, badToken("Unknown kid")
+	}
+	method, isEC := token.Method.(*jwt.SigningMethodECDSA)
+	if public, ok := key.(*ecdsa.PublicKey); isEC && ok && public.Params().BitSize != method.CurveBits {
+		return nil, badToken("Invalid alg header parameter") // RFC 7518, section 3.4
 	}
 	return key, nil
 }

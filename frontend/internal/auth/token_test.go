@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/sha512"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -132,6 +133,21 @@ func TestRefusedToken(t *testing.T) {
 	user, err := k.tokens.Verify(hmac(nil, nil), signed)
 	require.NoError(t, err)
 	assert.Equal(t, "ann", user.Name)
+}
+
+// An algorithm of ECDSA has one curve (RFC 7518, section 3.4). The token's signature is valid for the key, and has the
+// length that the algorithm asks for.
+func TestTokenOfAnotherCurve(t *testing.T) {
+	t.Parallel()
+	k := newKeyring(t)
+	text, err := jwt.NewWithClaims(jwt.SigningMethodES384, good).SigningString()
+	require.NoError(t, err)
+	sum := sha512.Sum384([]byte(text))
+	r, s, err := ecdsa.Sign(rand.Reader, k.private["ec"].(*ecdsa.PrivateKey), sum[:])
+	require.NoError(t, err)
+	signature := append(r.FillBytes(make([]byte, 48)), s.FillBytes(make([]byte, 48))...)
+	_, err = k.tokens.Verify(text+"."+base64.RawURLEncoding.EncodeToString(signature), signed)
+	require.EqualError(t, err, "Invalid alg header parameter")
 }
 
 func TestRoles(t *testing.T) {
