@@ -8,7 +8,7 @@
 // and their order, make no difference. While clients wait for a view, its action runs at most once every [Interval], and
 // less often if it takes long, however many they are: the request that finds the latest answer older than that runs the
 // action for all. A view has no goroutine, and nothing of it stays when the last client has left. The number of views is
-// bounded, for the node and for each user.
+// bounded, for the node and for each user: mayOpen decides.
 package views
 
 import (
@@ -37,8 +37,10 @@ const (
 	// longestPause. So the views of a busy node take little of its time.
 	costFactor   = 10
 	longestPause = longestWait / 2
-	// maxViews is the most views of a node, and maxOfUser the most of one user.
+	// maxViews is the most views of a node, forAdmins the part of them that only server administrators may have, and
+	// maxOfUser the most of one user. See mayOpen.
 	maxViews  = 1_000
+	forAdmins = 200
 	maxOfUser = 200
 	// maxKept is the size of the largest answer that is kept, in bytes, and keptPart the part of the memory for clients that
 	// all kept answers may take. An answer that is too large is sent at once, without a tag.
@@ -149,13 +151,24 @@ func (v *Views) await(r *http.Request, wait time.Duration, key viewKey, read fun
 	}
 }
 
+// mayOpen reports whether a user that has some of the open views of a node may have one more. A user gets at most half of
+// the places that are left, so that a few users cannot take all from the others. A server administrator, who has to see
+// what such users do, also gets the places that are kept for administrators.
+func mayOpen(open, ofUser int, admin bool) bool {
+	if admin {
+		return open < maxViews && ofUser < maxOfUser
+	}
+	left := maxViews - forAdmins - open
+	return ofUser < min(maxOfUser, (left+1)/2)
+}
+
 // join returns a view with another client, or nil if there would be too many views.
 func (v *Views) join(key viewKey) *view {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	found := v.open[key.text]
 	if found == nil {
-		if len(v.open) >= maxViews || v.users[key.user] >= maxOfUser {
+		if !mayOpen(len(v.open), v.users[key.user], key.admin) {
 			return nil
 		}
 		found = &view{reading: make(chan struct{}, 1)}
@@ -266,7 +279,10 @@ func waitOf(r *http.Request) (wait time.Duration, asked bool) {
 }
 
 // viewKey is what requests have in common that get the same answer.
-type viewKey struct{ text, user string }
+type viewKey struct {
+	text, user string
+	admin      bool // the user is a server administrator
+}
 
 // mediaTypes are the media types of answers.
 var mediaTypes = []string{"application/json", "multipart/related", "multipart/mixed"}
@@ -298,5 +314,5 @@ func canonical(r *http.Request, parameters []string) (asked *http.Request, key v
 	user := access.UserOf(r)
 	turn := access.TurnOf(r)
 	text, err := json.Marshal([]any{user.Name, user.Roles, accepted, web.PathSegments(r.URL), asked.URL.RawQuery})
-	return asked, viewKey{string(text), turn}, err == nil
+	return asked, viewKey{string(text), turn, user.IsAdmin()}, err == nil
 }

@@ -236,6 +236,34 @@ func TestAViewThatTakesLongRunsLessOften(t *testing.T) {
 	})
 }
 
+// Few users cannot take all places, and server administrators have some of their own.
+func TestViewsAreShared(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
+		var c counter
+		act := newViews().Watched(c.answer, "n")
+		tag := get(t, act, "/", "Prefer", "wait=1").Header().Get("ETag")
+		waiting := func(user, view int) error {
+			r := httptest.NewRequest(http.MethodGet, fmt.Sprint("/?n=", 1_000*user+view), nil)
+			r.RemoteAddr = fmt.Sprintf("10.%d.0.1:1", user)
+			r.Header.Set("Prefer", "wait=5")
+			r.Header.Set("If-None-Match", tag)
+			return act(httptest.NewRecorder(), r)
+		}
+		var clients sync.WaitGroup
+		defer clients.Wait()
+		for user := range 5 {
+			for view := range 200 {
+				clients.Go(func() { _ = waiting(user, view) })
+			}
+			synctest.Wait()
+		}
+		for user := 5; user < 50; user++ {
+			clients.Go(func() { assert.NoError(t, waiting(user, 0), "user %d", user) })
+			synctest.Wait()
+		}
+	})
+}
+
 func TestViewsAreFew(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
 		var c counter
