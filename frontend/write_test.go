@@ -120,6 +120,12 @@ func TestRecordedLimits(t *testing.T) {
 	info, err := db.Info(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, info.DocCount)
+
+	n = start(t, "couchdb/max_document_size=4294967296")
+	n.newDatabase("wire")
+	got = n.do(http.MethodPut, "/wire/doc", `{"a":"`+strings.Repeat("x", 8_000_000)+`"}`)
+	refused(t, got, http.StatusRequestEntityTooLarge, "document_too_large",
+		"the document has more than 8000000 bytes, which is the limit (settee's own, which no setting raises)")
 }
 
 // rows lists the keys of the document store: what a refused write leaves behind shows there.

@@ -8,8 +8,12 @@ func CheckFiles(paths []string) (refused []error, ignored []Warning) {
 	refused = append(refused, separate(err)...)
 	cfg := new(Config)
 	cfg.layers[OriginFile] = layers
-	refused = append(refused, separate(cfg.resolve())...)
+	wrong := separate(cfg.resolve())
+	refused = append(refused, wrong...)
 	ignored = append(ignored, warningsOf(OriginFile, layers)...)
+	if len(wrong) == 0 {
+		ignored = append(ignored, cfg.remarks()...)
+	}
 	seen := make(map[string]bool)
 	for _, layer := range layers {
 		for _, v := range layer {

@@ -69,10 +69,16 @@ func (c *Config) Format(f fmt.State, verb rune) {
 }
 
 func (c *Config) find(d *definition) resolved {
-	if r, ok := c.older[d]; ok && c.own(d).layer == d.byDefault.layer {
-		return r
+	if c.fromOlder(d) {
+		return c.older[d]
 	}
 	return c.own(d)
+}
+
+// fromOlder reports whether the value of a setting is that of an older name.
+func (c *Config) fromOlder(d *definition) bool {
+	_, ok := c.older[d]
+	return ok && c.own(d).layer == d.byDefault.layer
 }
 
 // own returns what the present name of a setting has, whatever an older one has.
@@ -85,7 +91,8 @@ func (c *Config) own(d *definition) resolved {
 
 // With returns a Config with the layers of one origin, the strongest last, in place of the layers
 // that c has of it. Without layers, that origin sets nothing. A Value's From defaults to the name
-// of the origin. The warnings are about the new layers.
+// of the origin. The warnings are about the new layers, and about values that do not count as they
+// are and did in c.
 //
 // The error joins a *ValueError for every value in the new layers that its setting cannot have,
 // and an error for every pair of settings that contradict each other. c does not change.
@@ -98,7 +105,9 @@ func (c *Config) With(origin Origin, layers ...Layer) (*Config, []Warning, error
 	if err := next.resolve(); err != nil {
 		return nil, nil, err
 	}
-	return next, warningsOf(origin, next.layers[origin]), nil
+	known := c.remarks()
+	fresh := slices.DeleteFunc(next.remarks(), func(w Warning) bool { return slices.Contains(known, w) })
+	return next, append(warningsOf(origin, next.layers[origin]), fresh...), nil
 }
 
 // named returns a copy of layers in which every value has a From.
@@ -201,17 +210,19 @@ func (c *Config) contradictions() []error {
 		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), but %v is not set",
 			TLSEnable, TLSEnable.From(c), TLSCertFile), TLSEnable.def, TLSCertFile.def))
 	}
-	if TLSVerifyClients.Get(c) && TLSClientCAFile.Get(c) == "" {
+	if TLSEnable.Get(c) && TLSVerifyClients.Get(c) && TLSClientCAFile.Get(c) == "" {
 		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), but %v is not set",
 			TLSVerifyClients, TLSVerifyClients.From(c), TLSClientCAFile), TLSVerifyClients.def, TLSClientCAFile.def))
 	}
-	if TLSRequireClients.Get(c) && !TLSVerifyClients.Get(c) {
+	if TLSEnable.Get(c) && TLSRequireClients.Get(c) && !TLSVerifyClients.Get(c) {
 		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), but clients are asked for certificates only if %v is true",
 			TLSRequireClients, TLSRequireClients.From(c), TLSVerifyClients), TLSRequireClients.def, TLSVerifyClients.def))
 	}
-	if CORSCredentials.Get(c) && slices.Contains(CORSOrigins.Get(c), "*") {
-		problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), and %v (%s) has *: every page of the web could then act as its visitor. List the origins instead, such as https://app.example.com",
-			CORSCredentials, CORSCredentials.From(c), CORSOrigins, CORSOrigins.From(c)), CORSCredentials.def, CORSOrigins.def))
+	for _, s := range []Setting[[]uint16]{TLSVersions, TLSCiphers} {
+		if TLSEnable.Get(c) && c.find(s.def).text != "" && len(s.Get(c)) == 0 {
+			problems = append(problems, contradict(fmt.Sprintf("%v is true (%s), but %v (%s) is not %s",
+				TLSEnable, TLSEnable.From(c), s, s.From(c), s.def.spellings[0].want), TLSEnable.def, s.def))
+		}
 	}
 	return problems
 }

@@ -62,7 +62,7 @@ func defineNamed[T any](section, absent, want string, k func(key string) kind[T]
 	f := &family{section: section, absent: absent, want: want, comment: comment}
 	f.member = func(key string) spelling {
 		k := k(key)
-		return spelling{want: k.want, parse: func(text string) (any, bool) {
+		return spelling{want: k.want, instead: k.instead, parse: func(text string) (any, bool) {
 			value, ok := k.parse(text)
 			return value, ok
 		}}

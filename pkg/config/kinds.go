@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -21,27 +22,54 @@ type kind[T any] struct {
 	parse func(text string) (T, bool)
 	// wrong, if not nil, returns the invalid part of a refused text.
 	wrong func(text string) string
+	// instead, if not nil, returns what becomes of an accepted text that does not count as it is, such as "counts as 100",
+	// or "" if it does. It completes a warning.
+	instead func(text string) string
 }
 
-// whole accepts a whole number from low to high, in decimal.
+// whole accepts a whole number from low on, in decimal. One above high counts as high.
 func whole[T int | int64](low, high T) kind[T] {
 	return kind[T]{
 		want: fmt.Sprintf("a whole number from %d to %d", low, high),
 		parse: func(text string) (T, bool) {
-			n, err := strconv.ParseInt(text, 10, 64)
-			return T(n), err == nil && n >= int64(low) && n <= int64(high)
+			n, err := strconv.ParseInt(text, 10, 64) // with ErrRange it is the nearest one
+			return T(min(n, int64(high))), (err == nil || errors.Is(err, strconv.ErrRange)) && n >= int64(low)
+		},
+		instead: func(text string) string {
+			if n, err := strconv.ParseInt(text, 10, 64); err != nil || n > int64(high) {
+				return fmt.Sprintf("counts as %d", high)
+			}
+			return ""
 		},
 	}
 }
 
-// decimal accepts a number from low to high, with or without a fraction.
+// portNumber accepts the number of a port, or 0.
+func portNumber() kind[int] {
+	k := whole(0, math.MaxUint16)
+	parse, instead := k.parse, k.instead
+	k.instead = nil
+	k.parse = func(text string) (int, bool) {
+		n, ok := parse(text)
+		return n, ok && instead(text) == ""
+	}
+	return k
+}
+
+// decimal accepts a number from low on, with or without a fraction. One above high counts as high.
 func decimal(low, high float64) kind[float64] {
 	return kind[float64]{
 		want: fmt.Sprintf("a number from %g to %g, such as %g", low, high, (low+high)/2),
 		parse: func(text string) (float64, bool) {
 			n, err := strconv.ParseFloat(text, 64)
 			plain := !strings.ContainsFunc(text, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
-			return n, err == nil && plain && n >= low && n <= high
+			return min(n, high), err == nil && plain && n >= low
+		},
+		instead: func(text string) string {
+			if n, _ := strconv.ParseFloat(text, 64); n > high {
+				return fmt.Sprintf("counts as %g", high)
+			}
+			return ""
 		},
 	}
 }
@@ -69,16 +97,7 @@ func memoryBytes() kind[int64] {
 // bytesOrInfinity accepts a size in bytes, or infinity, which is math.MaxInt64.
 func bytesOrInfinity() kind[int64] {
 	number := wholeBytes(1, math.MaxInt64)
-	return kind[int64]{
-		want: number.want + ", or infinity",
-		unit: number.unit,
-		parse: func(text string) (int64, bool) {
-			if text == "infinity" {
-				return math.MaxInt64, true
-			}
-			return number.parse(text)
-		},
-	}
+	return orInfinity(number, math.MaxInt64)
 }
 
 func milliseconds(low, high time.Duration) kind[time.Duration] {
@@ -89,7 +108,7 @@ func seconds(low, high time.Duration) kind[time.Duration] {
 	return duration(time.Second, "seconds", low, high)
 }
 
-// duration accepts a time from low to high, as a whole number of units.
+// duration accepts a time from low on, as a whole number of units. One above high counts as high.
 func duration(unit time.Duration, name string, low, high time.Duration) kind[time.Duration] {
 	number := whole(int64(low/unit), int64(high/unit))
 	return kind[time.Duration]{
@@ -99,30 +118,49 @@ func duration(unit time.Duration, name string, low, high time.Duration) kind[tim
 			n, ok := number.parse(text)
 			return time.Duration(n) * unit, ok
 		},
+		instead: number.instead,
 	}
 }
 
 // millisecondsOrInfinity accepts a time in milliseconds, or infinity, which is 0.
 func millisecondsOrInfinity(low, high time.Duration) kind[time.Duration] {
-	number := milliseconds(low, high)
-	return kind[time.Duration]{
-		want: number.want + ", or infinity",
-		unit: number.unit,
-		parse: func(text string) (time.Duration, bool) {
-			if text == "infinity" {
-				return 0, true
-			}
-			return number.parse(text)
-		},
-	}
+	return orInfinity(milliseconds(low, high), 0)
 }
 
-// atLeast accepts what of accepts, and raises lower values to least.
-func atLeast(least time.Duration, of kind[time.Duration]) kind[time.Duration] {
-	return kind[time.Duration]{want: of.want, unit: of.unit, parse: func(text string) (time.Duration, bool) {
+// orInfinity accepts what of accepts, and infinity, which is the value infinite.
+func orInfinity[T any](of kind[T], infinite T) kind[T] {
+	k := of
+	k.want += ", or infinity"
+	k.parse = func(text string) (T, bool) {
+		if text == "infinity" {
+			return infinite, true
+		}
+		return of.parse(text)
+	}
+	k.instead = func(text string) string {
+		if text == "infinity" {
+			return ""
+		}
+		return of.instead(text)
+	}
+	return k
+}
+
+// millisecondsFrom accepts a time in milliseconds, and raises one below least to least.
+func millisecondsFrom(least, high time.Duration) kind[time.Duration] {
+	of := milliseconds(time.Millisecond, high)
+	k := of
+	k.parse = func(text string) (time.Duration, bool) {
 		n, ok := of.parse(text)
 		return max(n, least), ok
-	}}
+	}
+	k.instead = func(text string) string {
+		if n, _ := of.parse(text); n < least {
+			return fmt.Sprintf("counts as %d", least.Milliseconds())
+		}
+		return of.instead(text)
+	}
+	return k
 }
 
 // headerText accepts the value of a header in ASCII.

@@ -40,14 +40,6 @@ func items(text string) []string {
 	return list
 }
 
-// itemsOrNone is items with no item for an empty text.
-func itemsOrNone(text string) []string {
-	if text == "" {
-		return nil
-	}
-	return items(text)
-}
-
 // erlangList returns the submatches of each item of a list of Erlang terms, which may end with a full stop. item matches
 // an item at the beginning of a text, with the blanks around it.
 func erlangList(text string, item *regexp.Regexp) (found [][]string, ok bool) {

@@ -151,7 +151,7 @@ func TestRefusals(t *testing.T) {
 	const atStart = "it is read only when a node starts"
 	for _, tt := range []struct{ section, key, text, reason string }{
 		{"replicator", "max_jobs", "many", `[replicator] max_jobs (request): "many" is refused: it must be a whole number from 0`},
-		{"replicator", "usage_coeff", "2", "it must be a number from 0 to 1"},
+		{"replicator", "usage_coeff", "-2", "it must be a number from 0 to 1"},
 		{"replicator.shares", "_replicator", "-1", "it must be a whole number from 0 to 1000"},
 		{"replicator", "max_jbos", "7", "[replicator] max_jbos: it is not a setting"},
 		{"node_types", "view_indexing", "true", "it is not a setting"},
@@ -253,7 +253,7 @@ func TestUnusableRowsAreIgnored(t *testing.T) {
 		for _, row := range [][3]string{
 			{"replicator", "max_jobs", "plenty"},
 			{"replicator", "of_the_future", "1"},
-			{"replicator.shares", "a/_replicator", "7000"},
+			{"replicator.shares", "a/_replicator", "many"},
 			{"settee", "store", "mem:"},
 			{"log", "level", "debug"},
 		} {

@@ -43,7 +43,7 @@ func Load(o Options) (*Config, []Warning, error) {
 	for origin, layers := range cfg.layers {
 		warnings = append(warnings, warningsOf(Origin(origin), layers)...)
 	}
-	return cfg, warnings, nil
+	return cfg, append(warnings, cfg.remarks()...), nil
 }
 
 // ReadFiles reads ini files, and the ini files of directories, into one layer each. To reload

@@ -39,7 +39,7 @@ func (d *definition) name() name { return name{d.section, d.spellings[0].key} }
 type spelling struct {
 	key, want, unit string
 	parse           func(text string) (any, bool)
-	wrong           func(text string) string // kind.wrong
+	wrong, instead  func(text string) string // those of kind
 }
 
 // resolved is the value of a setting and its origin.
@@ -88,7 +88,7 @@ func define[T any](section, key, standard string, k kind[T], comment string, als
 		d.spellings = append(d.spellings, spelling{a.key, a.kind.want, a.kind.unit, func(text string) (any, bool) {
 			value, ok := a.kind.parse(text)
 			return value, ok
-		}, a.kind.wrong})
+		}, a.kind.wrong, a.kind.instead})
 	}
 	value, ok := k.parse(standard)
 	if !ok {

@@ -18,6 +18,17 @@ const (
 // to _replicate becomes the args of its job.
 const maxReplicateBody = 4_000_000
 
+// maxDocumentSize is the limit of the databases' layer for the body of a document, in bytes.
+const maxDocumentSize = 8_000_000
+
+// The limits of a run, whatever its job or the settings ask for. A value above one counts as the limit.
+const (
+	maxWorkerProcesses = 100
+	maxWorkerBatchSize = 10_000
+	maxHTTPConnections = 1_000
+	maxRetries         = 1_000
+)
+
 // The settings, by section. `settee config` prints the comments.
 
 // [settee]: settings that CouchDB does not have.
@@ -57,7 +68,7 @@ var (
 var (
 	BindAddress = atStart(define("chttpd", "bind_address", "127.0.0.1", ipAddress(),
 		"The address that an api_frontend node listens on."))
-	Port = atStart(define("chttpd", "port", "5984", whole(0, math.MaxUint16),
+	Port = atStart(define("chttpd", "port", "5984", portNumber(),
 		"The port that an api_frontend node listens on. 0 takes a free one."))
 	MaxHTTPRequestSize = define("chttpd", "max_http_request_size", "4294967296", wholeBytes(1, math.MaxInt64),
 		"The largest body of any request.")
@@ -171,7 +182,7 @@ var (
 	TLSAddress = atStart(define("ssl", "bind_address", "", addressOrNone(),
 		"The address for TLS, if it differs from that of [chttpd]. Plain HTTP can be kept on\n"+
 			"loopback that way."))
-	TLSPort = atStart(define("ssl", "port", "6984", whole(0, math.MaxUint16),
+	TLSPort = atStart(define("ssl", "port", "6984", portNumber(),
 		"The port for TLS. 0 takes a free one."))
 	TLSCertFile = atStart(define("ssl", "cert_file", "", filePath(),
 		"The node's certificate (PEM), followed by intermediate ones. This file and the next ones are\n"+
@@ -202,7 +213,8 @@ var (
 	CORSOrigins = define("cors", "origins", "", webOrigins(),
 		"The origins of pages that may use this node. * means all.")
 	CORSCredentials = define("cors", "credentials", "false", boolean(),
-		"Whether they may send the browser's credentials for this node. Not allowed together with *.")
+		"Whether they may send the browser's credentials for this node. Not those of origins\n"+
+			"that only * allows.")
 	CORSHeaders = define("cors", "headers", "", tokens(strings.ToLower),
 		"The request headers that they may send. When not set, those that CouchDB's clients use.")
 	CORSMethods = define("cors", "methods", "", tokens(strings.ToUpper),
@@ -220,9 +232,9 @@ var (
 	UUID = atStart(define("couchdb", "uuid", "", identifier(256),
 		"This server's id, which is part of every replication id. With the uuid of a CouchDB\n"+
 			"cluster, jobs continue from its checkpoints. When not set, one is made once and kept in the store."))
-	MaxDocumentSize = define("couchdb", "max_document_size", "8000000", wholeBytes(1, math.MaxInt64),
-		"The largest body of a document, as JSON, without its attachments. Values above 8000000\n"+
-			"have no effect. In replicator databases the limit is 4000000.")
+	MaxDocumentSize = define("couchdb", "max_document_size", "8000000", wholeBytes(1, maxDocumentSize),
+		"The largest body of a document, as JSON, without its attachments. In replicator databases the\n"+
+			"limit is 4000000.")
 	DefaultSecurity = define("couchdb", "default_security", "admin_only", oneOf("admin_only", "admin_local", "everyone"),
 		"Who may use a database that is created over HTTP until its _security says so: only administrators,\n"+
 			"or everyone, which admin_local means, too.")
@@ -256,7 +268,7 @@ var (
 			"has no other port."))
 	MetricsAddress = atStart(define("prometheus", "bind_address", "127.0.0.1", ipAddress(),
 		"The address for metrics."))
-	MetricsPort = atStart(define("prometheus", "port", "17986", whole(0, math.MaxUint16),
+	MetricsPort = atStart(define("prometheus", "port", "17986", portNumber(),
 		"The port for metrics. 0 takes a free one."))
 )
 
@@ -293,7 +305,7 @@ var (
 		"The most replication jobs that one node runs at a time. 0 starts none.")
 	Interval = define("replicator", "interval_sec", "15", seconds(time.Second, longSeconds),
 		"How often the scheduler compares the running and the waiting jobs.",
-		alias[time.Duration]{"interval", atLeast(time.Second, milliseconds(time.Millisecond, longMillis))})
+		alias[time.Duration]{"interval", millisecondsFrom(time.Second, longMillis)})
 	MaxChurn = define("replicator", "max_churn", "100", whole(0, many),
 		"The most running jobs that one node stops each interval to make room for waiting\n"+
 			"ones. 0 stops none.")
@@ -356,13 +368,13 @@ var (
 
 // [replicator]: how a job runs. Jobs may set most of these for themselves.
 var (
-	WorkerProcesses = define("replicator", "worker_processes", "4", whole(1, 1_000),
+	WorkerProcesses = define("replicator", "worker_processes", "4", whole(1, maxWorkerProcesses),
 		"How many batches of changes of one job are compared, how many are read and how\n"+
 			"many are written side by side.")
-	WorkerBatchSize = define("replicator", "worker_batch_size", "500", whole(1, 1_000_000),
+	WorkerBatchSize = define("replicator", "worker_batch_size", "500", whole(1, maxWorkerBatchSize),
 		"How many changes a worker takes at a time. Smaller batches need less memory and\n"+
 			"make progress visible more often.")
-	HTTPConnections = define("replicator", "http_connections", "20", whole(1, 10_000),
+	HTTPConnections = define("replicator", "http_connections", "20", whole(1, maxHTTPConnections),
 		"How many connections one job opens to each of its endpoints, beside that of its changes feed.\n"+
 			"With HTTP/2, how many requests at a time share one.")
 	ConnectionTimeout = define("replicator", "connection_timeout", "30000", milliseconds(time.Millisecond, longMillis),
@@ -373,7 +385,7 @@ var (
 		millisecondsOrInfinity(time.Millisecond, longMillis),
 		"How long an endpoint may take until it answers a request that was sent. Unless it is set,\n"+
 			"that is connection_timeout. For changes feeds it always is.")
-	RetriesPerRequest = define("replicator", "retries_per_request", "5", whole(0, 1_000),
+	RetriesPerRequest = define("replicator", "retries_per_request", "5", whole(0, maxRetries),
 		"How often a failed request is tried again before the job crashes.")
 	// SessionAuth reports whether jobs use sessions.
 	SessionAuth = define("replicator", "auth_plugins", "couch_replicator_auth_session,couch_replicator_auth_noop",

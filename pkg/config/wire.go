@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -21,7 +22,8 @@ func addressOrNone() kind[netip.Addr] {
 	}}
 }
 
-// terms splits an Erlang list of atoms and strings, with or without brackets and quotes.
+// terms splits an Erlang list of atoms, strings and tuples, with or without brackets and quotes, or one of OpenSSL's, whose
+// items are separated by colons.
 func terms(text string) []string {
 	text = trimBlanks(text)
 	if inner, ok := strings.CutPrefix(text, "["); ok {
@@ -29,8 +31,9 @@ func terms(text string) []string {
 			text = inner
 		}
 	}
-	list := items(text)
+	list := regexp.MustCompile(`(?:\{[^{}]*\}|[^,:{}])+`).FindAllString(text, -1)
 	for i, item := range list {
+		item = trimBlanks(item)
 		for _, quote := range []string{`'`, `"`} {
 			if inner, ok := strings.CutPrefix(item, quote); ok {
 				if inner, ok = strings.CutSuffix(inner, quote); ok {
@@ -43,29 +46,48 @@ func terms(text string) []string {
 	return list
 }
 
-// eachOf accepts a list of names and returns their values, sorted and without duplicates.
-func eachOf[T cmp.Ordered](want string, values map[string]T) kind[[]T] {
-	each := list(want, terms, func(item string) (T, bool) {
-		value, ok := values[item]
-		return value, ok
-	})
-	parse := each.parse
-	each.parse = func(text string) ([]T, bool) {
-		list, ok := parse(text)
-		slices.Sort(list)
-		return slices.Compact(list), ok
+// amongst accepts a list of names and returns the values of those that it knows, sorted and without duplicates. It ignores
+// the others. No value is left of a list without any that it knows.
+func amongst[T cmp.Ordered](want string, values map[string]T) kind[[]T] {
+	return kind[[]T]{
+		want: want,
+		parse: func(text string) (list []T, ok bool) {
+			for _, item := range terms(text) {
+				if value, known := values[item]; known {
+					list = append(list, value)
+				}
+			}
+			slices.Sort(list)
+			return slices.Compact(list), true
+		},
+		instead: func(text string) string {
+			var unknown []string
+			for _, item := range terms(text) {
+				if _, known := values[item]; !known && item != "" {
+					unknown = append(unknown, strconv.Quote(item))
+				}
+			}
+			const most = 5
+			more := ""
+			if len(unknown) > most {
+				unknown, more = unknown[:most], ", ..."
+			}
+			if len(unknown) == 0 {
+				return ""
+			}
+			return "ignored, because it is not known or not secure: " + strings.Join(unknown, ", ") + more
+		},
 	}
-	return each
 }
 
-// tlsVersions accepts the versions of TLS that are considered secure.
+// tlsVersions accepts versions of TLS. It ignores those that are not considered secure.
 func tlsVersions() kind[[]uint16] {
-	return eachOf("a list of versions from 'tlsv1.2' and 'tlsv1.3', such as ['tlsv1.2', 'tlsv1.3']",
+	return amongst("a list of versions from 'tlsv1.2' and 'tlsv1.3', such as ['tlsv1.2', 'tlsv1.3']",
 		map[string]uint16{"tlsv1.2": tls.VersionTLS12, "tlsv1.3": tls.VersionTLS13})
 }
 
-// tlsCiphers accepts the ciphers that crypto/tls considers secure, by OpenSSL's names or Go's.
-// Ciphers of TLS 1.3 are accepted too.
+// tlsCiphers accepts ciphers, by OpenSSL's names or Go's. It ignores those that crypto/tls does not have or does not
+// consider secure, and Erlang's tuples.
 func tlsCiphers() kind[[]uint16] {
 	byName := make(map[string]uint16)
 	var names []string
@@ -78,15 +100,7 @@ func tlsCiphers() kind[[]uint16] {
 		}
 	}
 	slices.Sort(names)
-	ciphers := eachOf("a list of ciphers from "+strings.Join(names, ", "), byName)
-	parse := ciphers.parse
-	ciphers.parse = func(text string) ([]uint16, bool) {
-		if text == "" {
-			return nil, true
-		}
-		return parse(text)
-	}
-	return ciphers
+	return amongst("a list of ciphers from "+strings.Join(names, ", "), byName)
 }
 
 // opensslName returns OpenSSL's name of a cipher: ECDHE-RSA-AES128-GCM-SHA256 for
@@ -98,14 +112,15 @@ func opensslName(name string) string {
 	return strings.NewReplacer("TLS_", "", "_WITH", "", "AES_", "AES", "_CBC", "", "_", "-").Replace(name)
 }
 
-// webOrigins accepts a list of origins of pages, * for all of them, or nothing.
+// webOrigins accepts a list of origins of pages, * for all of them, or nothing. file:// is that of the pages of some
+// applications.
 func webOrigins() kind[[]string] {
 	return list("a list of origins, separated by commas, such as https://app.example.com, http://localhost:8080; or *",
-		itemsOrNone, func(item string) (string, bool) {
+		entries, func(item string) (string, bool) {
 			item = strings.ToLower(item)
 			u, err := url.Parse(item)
 			plain := err == nil && u.Scheme != "" && u.Host != "" && item == u.Scheme+"://"+u.Host
-			return item, item == "*" || plain
+			return item, item == "*" || item == "file://" || plain
 		})
 }
 
@@ -113,7 +128,7 @@ func webOrigins() kind[[]string] {
 // that it is compared in.
 func tokens(inCase func(string) string) kind[[]string] {
 	token := regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$") // RFC 9110, section 5.6.2
-	return list("a list of names, separated by commas", itemsOrNone, func(item string) (string, bool) {
+	return list("a list of names, separated by commas", entries, func(item string) (string, bool) {
 		return inCase(item), token.MatchString(item)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/pkg/config"
+	"settee/replicator"
 	"settee/replicator/scheduler"
 	"settee/replicator/worker"
 )
@@ -156,4 +157,18 @@ func TestMaxChurn(t *testing.T) {
 func TestWorkerDefaults(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, worker.DefaultConfig(), scheduler.WorkerConfig(new(config.Config)))
+}
+
+// A setting counts as the limit of a run where it is larger, and the warning about it says the limit.
+func TestLimitsOfSettings(t *testing.T) {
+	t.Parallel()
+	cfg, _, err := config.Load(config.Options{Flags: []string{
+		"replicator/worker_processes=1000000", "replicator/worker_batch_size=1000000", "replicator/http_connections=1000000",
+		"replicator/retries_per_request=1000000",
+	}})
+	require.NoError(t, err)
+	require.Equal(t, replicator.MaxWorkerProcesses, config.WorkerProcesses.Get(cfg))
+	require.Equal(t, replicator.MaxWorkerBatchSize, config.WorkerBatchSize.Get(cfg))
+	require.Equal(t, replicator.MaxHTTPConnections, config.HTTPConnections.Get(cfg))
+	require.Equal(t, replicator.MaxRetries, config.RetriesPerRequest.Get(cfg))
 }

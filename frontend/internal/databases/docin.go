@@ -55,9 +55,12 @@ func (e *Endpoints) spoolOptions(r *http.Request) docbody.SpoolOptions {
 
 // documentOptions returns the limits of documents.
 func (e *Endpoints) documentOptions() docbody.Options {
+	document := docbody.Limit{Bytes: config.MaxDocumentSize.Get(e.Settings.Current()), Name: config.MaxDocumentSize.String()}
+	if document.Bytes >= docstore.MaxDocumentSize {
+		document = docbody.Limit{Bytes: docstore.MaxDocumentSize, Name: "settee's own, which no setting raises"}
+	}
 	return docbody.Options{
-		Document:   docbody.Limit{Bytes: min(config.MaxDocumentSize.Get(e.Settings.Current()), docstore.MaxDocumentSize), Name: config.MaxDocumentSize.String()},
-		Attachment: e.attachmentLimit(), MaxAttachments: docstore.MaxAttachments,
+		Document: document, Attachment: e.attachmentLimit(), MaxAttachments: docstore.MaxAttachments,
 		RevID: docstore.ParseRevID, KeptBytes: bulkBytes, KeptDocuments: bulkEdits,
 	}
 }

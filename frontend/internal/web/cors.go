@@ -30,19 +30,20 @@ func (s *Server) crossOrigin(w http.ResponseWriter, r *http.Request) bool {
 	accepted := false
 	if cfg := s.Settings.Current(); config.EnableCORS.Get(cfg) {
 		w.Header().Add("Vary", "Origin")
-		if accepted = acceptsOrigin(cfg, r.Header.Get("Origin")); accepted {
-			if r.Method == http.MethodOptions && preflight(cfg, w.Header(), r) {
+		page := pageOf(cfg, r.Header.Get("Origin"))
+		if accepted = page.accepted; accepted {
+			if r.Method == http.MethodOptions && preflight(cfg, page, w.Header(), r) {
 				w.WriteHeader(http.StatusNoContent)
 				return true
 			}
-			allowOrigin(cfg, w.Header(), r)
+			page.allow(w.Header(), r)
 			exposed := config.CORSExposedHeaders.Get(cfg)
 			if exposed == nil {
 				exposed = corsExposed
 			}
 			w.Header().Set("Access-Control-Expose-Headers", "content-type, cache-control, "+strings.Join(exposed, ", "))
 		}
-		accepted = accepted && deliberate(cfg, r)
+		accepted = accepted && deliberate(cfg, page, r)
 	}
 	// Without CORS a browser still sends the requests of any page. It only hides the answer from the page.
 	if !accepted && s.origins.Check(r) != nil {
@@ -53,16 +54,27 @@ func (s *Server) crossOrigin(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// acceptsOrigin reports whether pages of an origin may use this node. The empty origin is none.
-func acceptsOrigin(cfg *config.Config, origin string) bool {
+// pageRights is what [cors] says about the pages of an origin.
+type pageRights struct {
+	accepted    bool // they may use this node
+	credentials bool // with the browser's credentials
+}
+
+// pageOf returns what pages of an origin may do. The empty origin is none. Pages that only * accepts have no credentials:
+// every page of the web could act as its visitor.
+func pageOf(cfg *config.Config, origin string) pageRights {
 	origins := config.CORSOrigins.Get(cfg)
-	return origin != "" && (slices.Contains(origins, "*") || slices.Contains(origins, strings.ToLower(origin)))
+	listed := origin != "" && slices.Contains(origins, strings.ToLower(origin))
+	return pageRights{
+		accepted:    listed || origin != "" && slices.Contains(origins, "*"),
+		credentials: listed && config.CORSCredentials.Get(cfg),
+	}
 }
 
 // deliberate reports whether [cors] allows a request of a page whose origin is accepted. The cookies and passwords of the
 // browser are allowed only with credentials. Requests of forms are not allowed, nor those whose answers the page does
 // not read.
-func deliberate(cfg *config.Config, r *http.Request) bool {
+func deliberate(cfg *config.Config, page pageRights, r *http.Request) bool {
 	mode := r.Header.Get("Sec-Fetch-Mode") // old browsers do not send it
 	if mode != "" && mode != "cors" {
 		return false
@@ -70,7 +82,7 @@ func deliberate(cfg *config.Config, r *http.Request) bool {
 	if r.Header.Get(methodOverride) != "" && !slices.Contains(allowedMethods(cfg), r.Method) {
 		return false // the preflight request was about a POST
 	}
-	return config.CORSCredentials.Get(cfg) || r.Header.Get("Cookie") == "" && (r.Header.Get("Authorization") == "" || !unasked(r))
+	return page.credentials || r.Header.Get("Cookie") == "" && (r.Header.Get("Authorization") == "" || !unasked(r))
 }
 
 // unasked reports whether a browser makes a request, which may change something, without a preflight request. Then its
@@ -91,15 +103,16 @@ func allowedMethods(cfg *config.Config) []string {
 	return corsMethods
 }
 
-func allowOrigin(cfg *config.Config, header http.Header, r *http.Request) {
+// allow sets the headers of an answer that a page may read.
+func (p pageRights) allow(header http.Header, r *http.Request) {
 	header.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
-	if config.CORSCredentials.Get(cfg) {
+	if p.credentials {
 		header.Set("Access-Control-Allow-Credentials", "true")
 	}
 }
 
 // preflight sets the answer to a preflight request, and reports whether the page may make the request.
-func preflight(cfg *config.Config, header http.Header, r *http.Request) bool {
+func preflight(cfg *config.Config, page pageRights, header http.Header, r *http.Request) bool {
 	methods, headers := allowedMethods(cfg), config.CORSHeaders.Get(cfg)
 	if headers == nil {
 		headers = corsHeaders
@@ -113,7 +126,7 @@ func preflight(cfg *config.Config, header http.Header, r *http.Request) bool {
 			return false
 		}
 	}
-	allowOrigin(cfg, header, r)
+	page.allow(header, r)
 	header.Set("Access-Control-Max-Age", strconv.FormatInt(int64(config.CORSMaxAge.Get(cfg).Seconds()), 10))
 	header.Set("Access-Control-Allow-Methods", strings.Join(methods, ", "))
 	if asked != "" {

@@ -26,10 +26,14 @@ func TestOrigins(t *testing.T) {
 		"https://a.example": true, "HTTPS://A.example": true, "http://b.example:81": true,
 		"": false, "http://a.example": false, "http://b.example": false, "null": false,
 	} {
-		assert.Equal(t, want, acceptsOrigin(some, origin), origin)
+		assert.Equal(t, pageRights{accepted: want}, pageOf(some, origin), origin)
 	}
-	assert.True(t, acceptsOrigin(settings(t, "cors/origins=*"), "http://any.example"))
-	assert.False(t, acceptsOrigin(settings(t), "http://any.example"), "without a list")
+	assert.Equal(t, pageRights{accepted: true}, pageOf(settings(t, "cors/origins=*"), "http://any.example"))
+	assert.Equal(t, pageRights{}, pageOf(settings(t, "cors/credentials=true"), "http://any.example"), "without a list")
+	both := settings(t, "cors/origins=*, https://a.example", "cors/credentials=true")
+	assert.Equal(t, pageRights{true, true}, pageOf(both, "https://a.example"))
+	assert.Equal(t, pageRights{accepted: true}, pageOf(both, "https://b.example"), "any page could act as its visitor")
+	assert.Equal(t, pageRights{}, pageOf(both, ""))
 }
 
 // request returns a request with headers: name, value, and so on. It has no header whose value is empty.
@@ -62,8 +66,8 @@ func TestDeliberateRequests(t *testing.T) {
 		{request("POST", "Authorization", "Basic x", "Content-Type", "application/json"), true, true},
 		{request("PROPFIND", "X-HTTP-Method-Override", "PROPFIND"), false, false},
 	} {
-		assert.Equal(t, c.plainly, deliberate(plain, c.r), "%s %v", c.r.Method, c.r.Header)
-		assert.Equal(t, c.withPassword, deliberate(credentials, c.r), "%s %v, with credentials", c.r.Method, c.r.Header)
+		assert.Equal(t, c.plainly, deliberate(plain, pageOf(plain, "https://a.example"), c.r), "%s %v", c.r.Method, c.r.Header)
+		assert.Equal(t, c.withPassword, deliberate(credentials, pageOf(credentials, "https://a.example"), c.r), "%s %v, with credentials", c.r.Method, c.r.Header)
 	}
 }
 
@@ -72,7 +76,7 @@ func TestPreflightRequests(t *testing.T) {
 	cfg := settings(t, "cors/origins=https://a.example", "cors/methods=GET,PUT", "cors/headers=x-own", "cors/max_age=7")
 	ask := func(method, headers string) (http.Header, bool) {
 		out := http.Header{}
-		ok := preflight(cfg, out, request("OPTIONS", "Origin", "https://a.example",
+		ok := preflight(cfg, pageOf(cfg, "https://a.example"), out, request("OPTIONS", "Origin", "https://a.example",
 			"Access-Control-Request-Method", method, "Access-Control-Request-Headers", headers))
 		return out, ok
 	}
