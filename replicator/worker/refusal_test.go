@@ -296,6 +296,19 @@ func TestIDsThatCannotBeReplicated(t *testing.T) {
 	require.EqualValues(t, 6, result.Stats.DocsWritten)
 }
 
+// A source does not write local documents of the target: checkpoints, and the marks of mirrors.
+func TestLocalDocumentsAreNoChanges(t *testing.T) {
+	t.Parallel()
+	source, target := stubs(t, 1)
+	source.add("_local/settee-mirror", "0-1", `{"_id":"_local/settee-mirror","_rev":"0-1"}`)
+	var r refusals
+	run(t, replication(t, source.URL, target.URL), r.collect)
+	require.NotContains(t, strings.Join(target.bodies(), " "), "settee-mirror")
+	require.Equal(t, []replicator.Failure{
+		{ID: "_local/settee-mirror", Rev: "0-1", Status: 400, Code: "illegal_docid", Reason: "the document is local"},
+	}, r.without(t))
+}
+
 func TestRefusalsAreListedBeforeACheckpointCoversThem(t *testing.T) {
 	t.Parallel()
 	const refusal = `[{"id":"d1","rev":"1-a","error":"forbidden","reason":"no"}]`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -139,20 +140,18 @@ func statusOf(code string) int { return refusalStatus[code] }
 // isRefusal reports whether an error code means that the target refuses the document.
 func isRefusal(code string) bool { return refusalStatus[code] != 0 }
 
-// readable returns the changes that can be copied. The others count as refused: their ids are longer than the node
-// allows, or empty. Old releases of CouchDB accepted empty ids, and such documents cannot be read.
+// readable returns the changes that can be copied. The others count as refused, see unreadable.
 func (r *run) readable(rows []couch.Row) []couch.Row {
 	var kept []couch.Row // nil while no row is left out
 	for i, row := range rows {
-		f := Refusal{ID: row.ID, Code: "illegal_docid", Reason: "the document's id is empty"}
-		if int64(len(row.ID)) > r.maxDocumentID {
-			f.Reason = "the document's id is longer than max_document_id_length"
-		} else if row.ID != "" {
+		reason := r.unreadable(row.ID)
+		if reason == "" {
 			if kept != nil {
 				kept = append(kept, row)
 			}
 			continue
 		}
+		f := Refusal{ID: row.ID, Code: "illegal_docid", Reason: reason}
 		if kept == nil {
 			kept = append(make([]couch.Row, 0, len(rows)), rows[:i]...)
 		}
@@ -163,4 +162,18 @@ func (r *run) readable(rows []couch.Row) []couch.Row {
 		return rows
 	}
 	return kept
+}
+
+// unreadable says why a document with an id is not copied, or returns "". Old releases of CouchDB accepted empty ids, and such
+// documents cannot be read. Local documents are no changes: a source that names some would write checkpoints at the target.
+func (r *run) unreadable(id string) string {
+	switch {
+	case id == "":
+		return "the document's id is empty"
+	case int64(len(id)) > r.maxDocumentID:
+		return "the document's id is longer than max_document_id_length"
+	case strings.HasPrefix(id, "_local/"):
+		return "the document is local"
+	}
+	return ""
 }
