@@ -155,7 +155,7 @@ func TestAllDocsForm(t *testing.T) {
 	n := start(t)
 	db := n.listed()
 	n.replicated(db, "b", `{}`, false, []string{"t", "r"},
-		n.upload(db, "b", "x", "text/plain", strings.NewReader(gzipped(t, "text")), docstore.UploadOptions{Encoding: "gzip", DecodedLength: 4}))
+		n.upload(db, "b", "x", "text/plain", strings.NewReader(gzipped(t, "text")), docstore.UploadOptions{Encoding: "gzip", DecodedLength: new(int64(4))}))
 	att := `"x":{"content_type":"text/plain","revpos":2,"digest":"` + digest(gzipped(t, "text")) + `",`
 	for query, want := range map[string]string{
 		`key="a"`:                                         `"total_rows":6,"offset":2,"rows":[` + "\r\n" + `{"id":"a","key":"a","value":{"rev":"1-r"}}`,

@@ -362,7 +362,7 @@ func TestChangesWithAttachments(t *testing.T) {
 	require.NoError(t, writer.Close())
 	edit := doc("d", `{"v":1}`)
 	for name, opts := range map[string]docstore.UploadOptions{
-		"packed": {Encoding: "gzip", DecodedLength: int64(len(text))}, "plain": {}, "empty": {},
+		"packed": {Encoding: "gzip", DecodedLength: new(int64(len(text)))}, "plain": {}, "empty": {},
 	} {
 		content := map[string][]byte{"packed": packed.Bytes(), "plain": text, "empty": nil}[name]
 		upload, err := db.Upload(t.Context(), "d", bytes.NewReader(content), opts)

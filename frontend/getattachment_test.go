@@ -76,10 +76,11 @@ func TestGetEncodedAttachment(t *testing.T) {
 		return n.upload(db, "doc", name, "text/plain", strings.NewReader(content), opts)
 	}
 	n.replicated(db, "doc", `{}`, false, []string{"a"},
-		upload("known", stored, docstore.UploadOptions{Encoding: "gzip", DecodedLength: int64(len(plain))}),
+		upload("known", stored, docstore.UploadOptions{Encoding: "gzip", DecodedLength: new(int64(len(plain)))}),
 		upload("unknown", stored, docstore.UploadOptions{Encoding: "gzip"}),
-		upload("short", stored, docstore.UploadOptions{Encoding: "gzip", DecodedLength: int64(len(plain)) - 1}),
-		upload("long", stored, docstore.UploadOptions{Encoding: "gzip", DecodedLength: int64(len(plain)) + 1}),
+		upload("copied", stored, docstore.UploadOptions{Encoding: "gzip", DecodedLength: new(int64(len(stored)))}), // from CouchDB
+		upload("short", stored, docstore.UploadOptions{Encoding: "gzip", DecodedLength: new(int64(len(plain)) - 1)}),
+		upload("long", stored, docstore.UploadOptions{Encoding: "gzip", DecodedLength: new(int64(len(plain)) + 1)}),
 		upload("broken", stored[:len(stored)-20], docstore.UploadOptions{Encoding: "gzip"}),
 		upload("none", plain, docstore.UploadOptions{Encoding: "gzip"}),
 		upload("corrupt", stored[:10]+"\xff"+stored[11:], docstore.UploadOptions{Encoding: "gzip"}),
@@ -91,7 +92,7 @@ func TestGetEncodedAttachment(t *testing.T) {
 		"gzip": stored, "deflate, gzip;q=0.1": stored, "*": stored, "GZIP": stored,
 		"": plain, "identity": plain, "gzip;q=0, *": plain, "deflate;q=1.0": plain,
 	} {
-		for _, name := range []string{"known", "unknown"} {
+		for _, name := range []string{"known", "unknown", "copied"} {
 			got := n.do(http.MethodGet, "/db/doc/"+name, "", "Accept-Encoding", accept, "Range", "bytes=0-9").is(t, http.StatusOK)
 			require.Equal(t, want, got.body, accept)
 			encoding, length := "", ""
@@ -120,6 +121,30 @@ func TestGetEncodedAttachment(t *testing.T) {
 	}
 	refused(t, n.get("/db/doc/other"), http.StatusNotAcceptable, "not_acceptable", why+`"zstd", which this node cannot decode`)
 	require.Equal(t, plain, n.do(http.MethodGet, "/db/doc/other", "", "Accept-Encoding", "zstd").body)
+}
+
+// TestEmptyEncodedAttachment: CouchDB stores an empty text as 20 bytes of gzip, and its length is 0.
+func TestEmptyEncodedAttachment(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.newDatabase("db")
+	stored := "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x03\x00" + strings.Repeat("\x00", 8)
+	n.put("/db/doc?new_edits=false", related(`{"_rev":"1-a","_attachments":{"f":{"follows":true,"length":0,"encoding":"gzip","encoded_length":20}}}`, stored),
+		"Content-Type", relatedType).is(t, http.StatusCreated)
+	n.do("COPY", "/db/doc", "", "Destination", "copy").is(t, http.StatusCreated)
+	for _, doc := range []string{"/db/doc", "/db/copy"} {
+		about := n.get(doc + "?att_encoding_info=true").json(t)["_attachments"].(map[string]any)["f"].(map[string]any)
+		require.EqualValues(t, 0, about["length"])
+		require.EqualValues(t, 20, about["encoded_length"])
+		require.Contains(t, n.do(http.MethodGet, doc+"?attachments=true", "", "Accept", "application/json").body, `"data":""`)
+		for accept, want := range map[string]string{"gzip": stored, "identity": ""} {
+			for _, method := range []string{http.MethodGet, http.MethodHead} {
+				got := n.do(method, doc+"/f", "", "Accept-Encoding", accept).is(t, http.StatusOK)
+				require.Equal(t, strconv.Itoa(len(want)), got.header.Get("Content-Length"))
+				require.True(t, method == http.MethodHead || got.body == want)
+			}
+		}
+	}
 }
 
 func TestAttachmentRanges(t *testing.T) {

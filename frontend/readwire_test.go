@@ -50,7 +50,7 @@ func (n *node) wireDatabase(gzipped string) *docstore.Database {
 	n.replicated(db, "plain", `{"v":"conflict"}`, false, []string{"ffffffffffffffffffffffffffffffff", first})
 	n.replicated(db, "a/b c+dü", `{"v":1}`, false, []string{first})
 	n.replicated(db, "att", `{"v":1}`, false, []string{"13e0ab7e3efab0226d4b0d7381ad71ed"},
-		n.upload(db, "att", "hello.txt", "text/plain", strings.NewReader(gzipped), docstore.UploadOptions{Encoding: "gzip", DecodedLength: 12000}),
+		n.upload(db, "att", "hello.txt", "text/plain", strings.NewReader(gzipped), docstore.UploadOptions{Encoding: "gzip", DecodedLength: new(int64(12000))}),
 		n.upload(db, "att", "bin.dat", "application/octet-stream", bytes.NewReader(binary(2048)), docstore.UploadOptions{}))
 	n.replicated(db, "att2", `{}`, false, []string{"afd08f25edc29b4805e4bae1fd16ec6a"})
 	n.replicated(db, "_design/f", `{"filters":{"t":"function(doc,req){ return doc.v == req.query.v; }","boom":"function(doc){ throw({forbidden:\"no\"}) }"},

@@ -82,7 +82,7 @@ func TestAttachments(t *testing.T) {
 func TestEncodedAttachment(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
-		upload, err := b.db.Upload(t.Context(), "d", strings.NewReader("zipped"), docstore.UploadOptions{Encoding: "gzip", DecodedLength: 99})
+		upload, err := b.db.Upload(t.Context(), "d", strings.NewReader("zipped"), docstore.UploadOptions{Encoding: "gzip", DecodedLength: new(int64(99))})
 		require.NoError(t, err)
 		results := b.write(t, []docstore.Edit{{
 			ID: "d", Pos: 4, Path: []string{"x"},
@@ -94,6 +94,48 @@ func TestEncodedAttachment(t *testing.T) {
 		assert.EqualValues(t, 99, a.Length)
 		assert.EqualValues(t, 6, a.StoredLength)
 		assert.EqualValues(t, 2, a.RevPos)
+	})
+}
+
+// TestLengthsOfEncoded: the length of an encoded content may be 0, or not known. Then it is the stored length, as in CouchDB.
+func TestLengthsOfEncoded(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
+		for name, test := range map[string]struct {
+			stored  int // bytes
+			decoded *int64
+			length  int64
+			known   bool
+		}{
+			"known":                        {30, new(int64(99)), 99, true},
+			"not said":                     {30, nil, 30, false},
+			"the stored length":            {30, new(int64(30)), 30, false},
+			"0, and it is not":             {30, new(int64(0)), 30, false},
+			"empty":                        {20, new(int64(0)), 0, true},
+			"empty, and not said":          {20, nil, 20, false},
+			"empty, and the stored length": {20, new(int64(20)), 20, false},
+		} {
+			opts := docstore.UploadOptions{Encoding: "gzip", DecodedLength: test.decoded}
+			upload, err := b.db.Upload(t.Context(), name, bytes.NewReader(noise(test.stored)), opts)
+			require.NoError(t, err)
+			b.attach(t, name, "", map[string]*docstore.Upload{"a": upload})
+			a := b.get(t, name, docstore.GetOptions{}).Attachments[0]
+			require.Equal(t, test.length, a.Length, name)
+			require.Equal(t, test.known, a.HasLength(), name)
+		}
+		// Rows of earlier versions, which had 0 for all lengths that were not said.
+		for _, test := range []struct {
+			encoding               string
+			length, stored, wanted int64
+			known                  bool
+		}{
+			{"gzip", 0, 30, 30, false}, {"gzip", 30, 30, 30, false}, {"gzip", 99, 30, 99, true},
+			{"gzip", 0, 20, 0, true}, {"gzip", 20, 20, 20, false}, {"", 0, 0, 0, true}, {"", 30, 30, 30, true},
+		} {
+			a := docstore.StoredAttachment(test.length, test.encoding, test.stored)
+			require.Equal(t, test.wanted, a.Length, test)
+			require.Equal(t, test.known, a.HasLength(), test)
+		}
 	})
 }
 

@@ -31,6 +31,17 @@ func (s *Store) Waiting() (tickers, waiting int) {
 	return len(s.tickers), waiting
 }
 
+// StoredAttachment returns an attachment as it is read from a row that has these lengths.
+func StoredAttachment(length int64, encoding string, stored int64) Attachment {
+	row := Attachment{Name: "a", Encoding: encoding, StoredLength: stored}.tuple()
+	row[2] = length
+	a, ok := parseAttachment(row)
+	if !ok {
+		panic("a row of an attachment that is not read")
+	}
+	return a
+}
+
 // Leaf is a leaf as it is stored, for models.
 type Leaf struct {
 	Rev     Rev

@@ -16,8 +16,8 @@ type Attachment struct {
 	Name string
 	// Type is the content type.
 	Type string
-	// Length is the length of the content in bytes, without Encoding. It is 0 if there is an Encoding and the upload
-	// did not give the length.
+	// Length is the length of the content in bytes, without Encoding. If it is not known, it is StoredLength, as in CouchDB:
+	// see HasLength.
 	Length int64
 	// Encoding is the content coding in which the content is stored, such as gzip. Empty is none.
 	Encoding string
@@ -34,8 +34,29 @@ type Attachment struct {
 // Digest returns md5- and the MD5 in base64, as CouchDB writes it.
 func (a Attachment) Digest() string { return "md5-" + base64.StdEncoding.EncodeToString(a.MD5[:]) }
 
+// HasLength reports whether Length is the length of the content without Encoding. It is not known if the upload did not give
+// it, or if it came from a server that did not know it.
+func (a Attachment) HasLength() bool { return a.Encoding == "" || a.Length != a.StoredLength }
+
+// emptyStored is the number of bytes of an empty content in gzip. All others have more.
+const emptyStored = 20
+
+// setLength sets Length to the length without Encoding that a client or a row says. Encoded contents of other sizes than
+// emptyStored are not empty, so 0 means that their length is not known.
+func (a *Attachment) setLength(decoded int64) {
+	if a.Length = decoded; a.Encoding != "" && decoded == 0 && a.StoredLength != emptyStored {
+		a.Length = a.StoredLength
+	}
+}
+
+// tuple returns the form of an attachment in its leaf's row. A length that is not known is 0 there, which all versions read
+// as that.
 func (a Attachment) tuple() tuple.Tuple {
-	return tuple.Tuple{a.Name, a.Type, a.Length, a.Encoding, a.StoredLength, a.MD5[:], a.RevPos, a.key[:]}
+	length := a.Length
+	if !a.HasLength() && a.StoredLength != emptyStored {
+		length = 0
+	}
+	return tuple.Tuple{a.Name, a.Type, length, a.Encoding, a.StoredLength, a.MD5[:], a.RevPos, a.key[:]}
 }
 
 func parseAttachment(element any) (a Attachment, ok bool) {
@@ -50,6 +71,7 @@ func parseAttachment(element any) (a Attachment, ok bool) {
 	if ok {
 		a.MD5, a.key = [16]byte(md5), [16]byte(key)
 	}
+	a.setLength(a.Length)
 	return a, ok
 }
 

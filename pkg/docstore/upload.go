@@ -50,8 +50,8 @@ type UploadOptions struct {
 	MaxLength int64
 	// Encoding is the content coding of the content, such as gzip. The content is stored in it. Empty is none.
 	Encoding string
-	// DecodedLength is the length of the content without its Encoding, or 0 if it is not known.
-	DecodedLength int64
+	// DecodedLength is the length of the content in bytes without its Encoding. nil means that it is not known.
+	DecodedLength *int64
 }
 
 // Upload stores content for an attachment of a document, which need not exist yet. It uses one transaction for each
@@ -151,8 +151,8 @@ func (u *uploading) take(piece []byte, last bool) error {
 		return fmt.Errorf("%w: its digest is %s, and not %s", ErrDigest, a.Digest(), quote(want))
 	}
 	a.Length = a.StoredLength
-	if a.Encoding != "" {
-		a.Length = u.opts.DecodedLength
+	if decoded := u.opts.DecodedLength; a.Encoding != "" && decoded != nil {
+		a.setLength(*decoded)
 	}
 	return nil
 }

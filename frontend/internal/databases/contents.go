@@ -86,7 +86,7 @@ func (c contents) following(a *web.Appender, attachment docstore.Attachment) {
 		writeStub(a, attachment)
 		return
 	}
-	a.Raw(`,"length":`).Number(shownLength(attachment)).Raw(`,"follows":true`)
+	a.Raw(`,"length":`).Number(attachment.Length).Raw(`,"follows":true`)
 }
 
 // open opens a content. The request has the memory for a document, or for a page of them, and one content at a time.

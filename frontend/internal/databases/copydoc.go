@@ -128,7 +128,7 @@ func (w *writer) copy(source *docstore.Document, target *docbody.Document) (stri
 	for _, a := range source.Attachments {
 		content := w.db.ReadAttachment(w.r.Context(), source.ID, a)
 		upload, err := w.store(target.ID, a.Name, content, docstore.UploadOptions{
-			Digest: a.Digest(), Encoding: a.Encoding, DecodedLength: a.Length,
+			Digest: a.Digest(), Encoding: a.Encoding, DecodedLength: &a.Length,
 		})
 		if err != nil {
 			return "", err

@@ -2,7 +2,6 @@ package databases
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"io"
 
@@ -115,13 +114,7 @@ func (show shown) attachment(a *web.Appender, attachment docstore.Attachment) *w
 
 // writeStub appends the members of an attachment without its content.
 func writeStub(a *web.Appender, attachment docstore.Attachment) {
-	a.Raw(`,"length":`).Number(shownLength(attachment)).Raw(`,"stub":true`)
-}
-
-// shownLength returns the length of a content without its encoding. As in CouchDB it is the stored length if the
-// decoded one is not known.
-func shownLength(attachment docstore.Attachment) int64 {
-	return cmp.Or(attachment.Length, attachment.StoredLength)
+	a.Raw(`,"length":`).Number(attachment.Length).Raw(`,"stub":true`)
 }
 
 func revTexts(revs []docstore.Rev) []string {

@@ -106,8 +106,8 @@ func (c *contentAnswer) sendEncoded(w http.ResponseWriter, r *http.Request, atta
 	if err != nil {
 		return err
 	}
-	if c.length = attachment.Length; c.length == 0 {
-		c.length = -1 // unknown: the answer ends where the content does
+	if c.length = attachment.Length; !attachment.HasLength() {
+		c.length = -1 // the answer ends where the content does
 	}
 	return c.send(w, r, http.StatusOK, plain)
 }

@@ -83,6 +83,14 @@ func (w *writer) inline(doc *docbody.Document) ([]docstore.EditAttachment, error
 	return attachments, nil
 }
 
+// stated returns a number of an attachment that a client has sent, or nil if it is negative: the client sent none.
+func stated(n int64) *int64 {
+	if n < 0 {
+		return nil
+	}
+	return &n
+}
+
 // document writes the document of a request, with its attachments, and returns its revision. related has the
 // contents that follow the document; nil means none.
 func (w *writer) document(doc *docbody.Document, replicated bool, related *docbody.Related) (string, error) {
@@ -120,7 +128,7 @@ func (w *writer) following(doc *docbody.Document, related *docbody.Related, into
 		}
 		a := doc.Attachments[i]
 		into[i].Upload, err = w.store(doc.ID, a.Name, content, docstore.UploadOptions{
-			Digest: a.Digest, Encoding: a.Encoding, DecodedLength: max(a.Length, 0),
+			Digest: a.Digest, Encoding: a.Encoding, DecodedLength: stated(a.Length),
 		})
 		if err != nil {
 			return err
