@@ -215,9 +215,9 @@ func askStubs() (all []asked) {
 		`{"z":{"stub":true,"revpos":4}}`, `{"z":{"stub":true}}`, `{"z":{"stub":true,"revpos":4},"a":{"stub":true,"revpos":2}}`,
 		`{"a":{"stub":true,"revpos":2},"z":{"stub":true,"revpos":4}}`,
 		`{"z":{"stub":true,"revpos":3}}`, `{"z":{"stub":true,"revpos":5}}`, `{"a":{"stub":true,"revpos":4}}`, `{"none":{"stub":true}}`,
-		`{"z":{"stub":true,"digest":"md5-AAAAAAAAAAAAAAAAAAAAAA=="}}`, `{"z":{"stub":true,"content_type":"x/y","length":99}}`,
+		`{"z":{"stub":true,"digest":"md5-+63p42o/NtPWdsG4CEUd1w=="}}`, `{"z":{"stub":true,"content_type":"x/y","length":1}}`,
 		`{"z":{"stub":true,"revpos":4,"digest":"md5-+63p42o/NtPWdsG4CEUd1w=="},"none":{"stub":true,"digest":"md5-+63p42o/NtPWdsG4CEUd1w=="}}`,
-		`{"z":{"stub":false}}`,
+		`{"z":{"stub":false}}`, `{"z":{"stub":true,"revpos":0}}`,
 	} {
 		doc := fmt.Sprint("/db/d", i)
 		all = append(all,

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -141,6 +142,32 @@ func TestBadDocuments(t *testing.T) {
 		{"/db/a?rev=" + rev, `{}`, []string{"Content-Encoding", "gzip"}, 400, "bad_request", "the request body is not compressed as its Content-Encoding says"},
 	} {
 		refused(t, n.put(test.target, test.body, test.headers...), test.status, test.code, test.reason)
+	}
+}
+
+// TestStubsOfOtherBytes: a stub whose digest or length is not that of the stored bytes is not taken, whatever its revpos says.
+func TestStubsOfOtherBytes(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.newDatabase("db")
+	const hello, other = `"digest":"md5-XUFAKrxLKna5cZ2REBfFkg=="`, `"digest":"md5-AAAAAAAAAAAAAAAAAAAAAA=="`
+	for stub, status := range map[string]int{
+		`"revpos":0,` + other: 412, `"revpos":1,` + other: 412, other: 412, `"revpos":1,"length":0`: 412, `"revpos":0`: 412,
+		`"revpos":1,"length":5,` + hello: 201, hello: 201, `"length":5,"digest":"md5-"`: 201, `"digest":"sha1-xx"`: 201,
+	} {
+		id := "/db/" + url.PathEscape(stub)
+		n.put(id+"?new_edits=false", `{"_rev":"1-a","_attachments":{"f":{"data":"aGVsbG8="}}}`).is(t, http.StatusCreated)
+		second := `{"_revisions":{"start":2,"ids":["b","a"]},"_attachments":{"f":{"stub":true,` + stub + `}}}`
+		got := n.put(id+"?new_edits=false", second)
+		require.Equal(t, status, got.status, stub)
+		// What a replicator does then.
+		follows := `{"_revisions":{"start":2,"ids":["b","a"]},"_attachments":{"f":{"follows":true,"length":3,"revpos":0}}}`
+		if status == http.StatusPreconditionFailed {
+			n.put(id+"?new_edits=false", related(follows, "new"), "Content-Type", relatedType).is(t, http.StatusCreated)
+			require.Equal(t, "new", n.get(id+"/f").body)
+		} else {
+			require.Equal(t, "hello", n.get(id+"/f").body)
+		}
 	}
 }
 

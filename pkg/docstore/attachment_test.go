@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -86,7 +87,7 @@ func TestEncodedAttachment(t *testing.T) {
 		require.NoError(t, err)
 		results := b.write(t, []docstore.Edit{{
 			ID: "d", Pos: 4, Path: []string{"x"},
-			Attachments: []docstore.EditAttachment{{Name: "a", Upload: upload, RevPos: 2}},
+			Attachments: []docstore.EditAttachment{{Name: "a", Upload: upload, RevPos: new(int64(2))}},
 		}}, docstore.WriteOptions{Replicated: true})
 		require.NoError(t, results[0].Err)
 		a := b.get(t, "d", docstore.GetOptions{}).Attachments[0]
@@ -201,17 +202,70 @@ func TestSharedAttachments(t *testing.T) {
 		rev = b.attach(t, "two", rev, map[string]*docstore.Upload{"b": nil})
 		assert.Equal(t, second, b.content(t, b.get(t, "two", docstore.GetOptions{}), "b"))
 		_, err = b.db.Put(t.Context(), docstore.Edit{
-			ID: "two", Rev: parse(t, rev), Attachments: []docstore.EditAttachment{{Name: "b", RevPos: 2}},
+			ID: "two", Rev: parse(t, rev), Attachments: []docstore.EditAttachment{{Name: "b", RevPos: new(int64(2))}},
 		})
 		var missing *docstore.MissingStubError
 		require.ErrorAs(t, err, &missing)
 		require.Equal(t, "b", missing.Name)
 		require.ErrorIs(t, err, docstore.ErrMissingStub)
-		// The digest does not count.
-		_, err = b.db.Put(t.Context(), docstore.Edit{
-			ID: "two", Rev: parse(t, rev), Attachments: []docstore.EditAttachment{{Name: "b", RevPos: 1, Digest: digest(content)}},
-		})
-		require.NoError(t, err)
+	})
+}
+
+// TestStubs: a stub stands for an attachment only if all that it says is true of it.
+func TestStubs(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{})
+		content, zipped := []byte("content"), noise(30)
+		number := func(n int64) *int64 { return &n }
+		right, wrong := digest(content), digest([]byte("other"))
+		tests := []struct {
+			said docstore.EditAttachment
+			ok   bool
+		}{
+			{docstore.EditAttachment{Name: "a"}, true},
+			{docstore.EditAttachment{Name: "a", Digest: right}, true},
+			{docstore.EditAttachment{Name: "a", Digest: wrong}, false},
+			{docstore.EditAttachment{Name: "a", Digest: wrong, RevPos: number(1)}, false},
+			{docstore.EditAttachment{Name: "a", Digest: wrong, RevPos: number(0)}, false},
+			{docstore.EditAttachment{Name: "a", Digest: right, RevPos: number(1), Length: number(7)}, true},
+			{docstore.EditAttachment{Name: "a", Digest: right, RevPos: number(2)}, false},
+			{docstore.EditAttachment{Name: "a", Digest: right, RevPos: number(0)}, true},
+			{docstore.EditAttachment{Name: "a", RevPos: number(0)}, false},
+			{docstore.EditAttachment{Name: "a", RevPos: number(1)}, true},
+			{docstore.EditAttachment{Name: "a", Length: number(7)}, true},
+			{docstore.EditAttachment{Name: "a", Length: number(8)}, false},
+			{docstore.EditAttachment{Name: "a", Length: number(0)}, false},
+			{docstore.EditAttachment{Name: "a", Digest: right, Length: number(8)}, false},
+			{docstore.EditAttachment{Name: "known", Length: number(99)}, true},
+			{docstore.EditAttachment{Name: "known", Length: number(30)}, true}, // from a server that does not know it
+			{docstore.EditAttachment{Name: "known", Length: number(98)}, false},
+			{docstore.EditAttachment{Name: "unknown", Digest: digest(zipped), Length: number(99)}, true},
+			{docstore.EditAttachment{Name: "unknown", Digest: right, Length: number(30)}, false},
+		}
+		for i, test := range tests {
+			id := strconv.Itoa(i)
+			store := func(name string, content []byte, opts docstore.UploadOptions) docstore.EditAttachment {
+				upload, err := b.db.Upload(t.Context(), id, bytes.NewReader(content), opts)
+				require.NoError(t, err)
+				return docstore.EditAttachment{Name: name, Upload: upload}
+			}
+			rev, err := b.db.Put(t.Context(), docstore.Edit{ID: id, Attachments: []docstore.EditAttachment{
+				store("a", content, docstore.UploadOptions{}),
+				store("known", zipped, docstore.UploadOptions{Encoding: "gzip", DecodedLength: number(99)}),
+				store("unknown", zipped, docstore.UploadOptions{Encoding: "gzip"}),
+			}})
+			require.NoError(t, err)
+			stub := []docstore.EditAttachment{test.said}
+			results := b.write(t, []docstore.Edit{{ID: id, Pos: 2, Path: []string{"b", rev.ID}, Attachments: stub}}, docstore.WriteOptions{Replicated: true})
+			if test.ok {
+				require.NoError(t, results[0].Err, "%d: %+v", i, test.said)
+				continue
+			}
+			require.ErrorIs(t, results[0].Err, docstore.ErrMissingStub, "%d: %+v", i, test.said)
+			_, err = b.db.Put(t.Context(), docstore.Edit{ID: id, Rev: rev, Attachments: stub})
+			require.ErrorIs(t, err, docstore.ErrMissingStub, "%d: %+v", i, test.said)
+		}
+		b.check(t)
 	})
 }
 
@@ -228,7 +282,7 @@ func TestStubsOfReplicated(t *testing.T) {
 		require.ErrorIs(t, replicate([]string{"a"}, stub), docstore.ErrMissingStub)
 		require.NoError(t, replicate([]string{"a"}, docstore.EditAttachment{Name: "a", Upload: b.upload(t, "d", content)}))
 		wrong := stub
-		wrong.RevPos = 2
+		wrong.RevPos = new(int64(2))
 		require.ErrorIs(t, replicate([]string{"b", "a"}, wrong), docstore.ErrMissingStub)
 		require.ErrorIs(t, replicate([]string{"b", "a"}, docstore.EditAttachment{Name: "b", Digest: digest(content)}), docstore.ErrMissingStub)
 		require.NoError(t, replicate([]string{"b", "a"}, stub))
@@ -307,7 +361,7 @@ func TestInvalidUploads(t *testing.T) {
 		require.ErrorIs(t, attach("d", docstore.EditAttachment{Name: "_a", Upload: upload}), docstore.ErrDocument)
 		require.ErrorIs(t, attach("d", docstore.EditAttachment{Name: "a\xff", Upload: upload}), docstore.ErrDocument)
 		require.ErrorIs(t, attach("d", docstore.EditAttachment{Name: "a", Type: "\xff", Upload: upload}), docstore.ErrDocument)
-		require.ErrorIs(t, attach("d", docstore.EditAttachment{Name: "a", RevPos: -1, Upload: upload}), docstore.ErrDocument)
+		require.ErrorIs(t, attach("d", docstore.EditAttachment{Name: "a", RevPos: new(int64(-1)), Upload: upload}), docstore.ErrDocument)
 		require.ErrorIs(t, attach("d", docstore.EditAttachment{Name: "a"}, docstore.EditAttachment{Name: "a"}), docstore.ErrDocument)
 		rev := b.attach(t, "d", "", map[string]*docstore.Upload{"a": upload})
 		results := b.write(t, []docstore.Edit{

@@ -36,12 +36,13 @@ type EditAttachment struct {
 	Upload *Upload
 	// Type is the content type of an upload.
 	Type string
-	// Digest, for a replicated stub, is its digest, md5- and the MD5 in base64, or empty. As in CouchDB it does not count
-	// if a revision that the edit descends from is still a leaf.
+	// Digest, for a stub, is md5- and the MD5 of the stored bytes in base64. Empty means that it is not known.
 	Digest string
-	// RevPos is the position of the revision that added the attachment. 0 is any for a stub, and the edit's own for an
-	// upload. It counts for stubs and for replicated uploads.
-	RevPos int64
+	// Length, for a stub, is the length of the content in bytes, as in [Attachment]. nil means that it is not known.
+	Length *int64
+	// RevPos is the position of the revision that added the attachment. It counts for stubs and for replicated uploads. nil
+	// means that it is not known: an upload then gets the edit's own position.
+	RevPos *int64
 }
 
 // WriteOptions are the options of [Database.Write].
@@ -143,8 +144,8 @@ func (e *Edit) checkAttachments(db *Database) error {
 			return fmt.Errorf("%w: the type of the attachment %s is not UTF-8", ErrDocument, quote(a.Name))
 		case a.Upload != nil && strings.ContainsFunc(a.Type, unicode.IsControl): // it becomes a header
 			return fmt.Errorf("%w: the content_type of the attachment %s has a control character", ErrDocument, quote(a.Name))
-		case a.RevPos < 0:
-			return fmt.Errorf("%w: the attachment %s has the revpos %d", ErrDocument, quote(a.Name), a.RevPos)
+		case a.RevPos != nil && *a.RevPos < 0:
+			return fmt.Errorf("%w: the attachment %s has the revpos %d", ErrDocument, quote(a.Name), *a.RevPos)
 		case a.Upload != nil && (a.Upload.db.instance != db.instance || a.Upload.id != e.ID):
 			return fmt.Errorf("%w: the attachment %s was uploaded for another document", ErrInvalid, quote(a.Name))
 		}
@@ -167,8 +168,8 @@ func (e *Edit) resolve(parent *leaf, t leafTree, pos int64, opts WriteOptions) (
 		}
 		uploaded := a.Upload.attachment
 		uploaded.Name, uploaded.Type, uploaded.RevPos = a.Name, a.Type, pos
-		if opts.Replicated && a.RevPos > 0 {
-			uploaded.RevPos = min(a.RevPos, pos)
+		if opts.Replicated && a.RevPos != nil && *a.RevPos > 0 {
+			uploaded.RevPos = min(*a.RevPos, pos)
 		}
 		attachments = append(attachments, uploaded)
 	}
@@ -181,14 +182,30 @@ func (e *Edit) resolve(parent *leaf, t leafTree, pos int64, opts WriteOptions) (
 func findStub(a EditAttachment, parent *leaf, t leafTree, opts WriteOptions) (Attachment, bool) {
 	if parent != nil {
 		found, ok := parent.Value.attachment(a.Name)
-		return found, ok && (a.RevPos == 0 || a.RevPos == found.RevPos)
+		return found, ok && a.isStubOf(found) && a.isAt(found.RevPos)
 	}
 	if opts.Replicated && a.Digest != "" {
 		for _, l := range t {
-			if found, ok := l.Value.attachment(a.Name); ok && a.Digest == found.Digest() {
+			if found, ok := l.Value.attachment(a.Name); ok && a.isStubOf(found) {
 				return found, true
 			}
 		}
 	}
 	return Attachment{}, false
+}
+
+// isStubOf reports whether a stored attachment of the stub's name has the content that the stub stands for, as far as the
+// stub says. Other servers may have the stored length where this store has the decoded one, and the reverse.
+func (a EditAttachment) isStubOf(found Attachment) bool {
+	if a.Digest != "" && a.Digest != found.Digest() {
+		return false
+	}
+	return a.Length == nil || !found.HasLength() || *a.Length == found.Length ||
+		found.Encoding != "" && *a.Length == found.StoredLength
+}
+
+// isAt reports whether a stub says the position of a stored attachment, or none. CouchDB has position 0 where this store has
+// that of the revision, so 0 is accepted from a stub that has a digest.
+func (a EditAttachment) isAt(pos int64) bool {
+	return a.RevPos == nil || *a.RevPos == pos || *a.RevPos == 0 && a.Digest != ""
 }

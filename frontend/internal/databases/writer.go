@@ -71,7 +71,9 @@ func (w *writer) inline(doc *docbody.Document) ([]docstore.EditAttachment, error
 	attachments := make([]docstore.EditAttachment, len(doc.Attachments))
 	for i := range doc.Attachments {
 		a := &doc.Attachments[i]
-		attachments[i] = docstore.EditAttachment{Name: a.Name, Type: a.ContentType, Digest: a.Digest, RevPos: a.RevPos}
+		attachments[i] = docstore.EditAttachment{
+			Name: a.Name, Type: a.ContentType, Digest: a.Digest, Length: stated(a.Length), RevPos: stated(a.RevPos),
+		}
 		if !a.Inline() {
 			continue
 		}

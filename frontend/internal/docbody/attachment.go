@@ -20,7 +20,7 @@ type Attachment struct {
 	// Digest is "md5-" and the base64 digest of the stored content. It is empty if the client sent none or one of
 	// another kind, and for inline attachments, whose digest may be of a content encoded elsewhere.
 	Digest string
-	// RevPos is the generation of the revision that added the attachment, or 0 if the client sent none.
+	// RevPos is the generation of the revision that added the attachment, or -1 if the client sent none.
 	RevPos int64
 	// Length is the size of the content in bytes, or -1 if the client sent none. It is always set for an inline
 	// attachment.
@@ -63,7 +63,7 @@ func (r *reading) attachments() error {
 		if strings.HasPrefix(name, "_") {
 			return refuse(BadRequest, "Attachment name '%.200s' starts with prohibited character '_'", name)
 		}
-		a := Attachment{Name: name, ContentType: DefaultContentType, Length: -1, EncodedLength: -1, spool: r.spool}
+		a := Attachment{Name: name, ContentType: DefaultContentType, RevPos: -1, Length: -1, EncodedLength: -1, spool: r.spool}
 		if err := r.attachment(&a); err != nil {
 			return err
 		}
@@ -154,7 +154,7 @@ func (a *Attachment) read(name string, value []byte) string {
 // check checks an attachment after all its members were read.
 func (a *Attachment) check(limit Limit) error {
 	a.Follows = a.Follows && !a.Stub
-	if !strings.HasPrefix(a.Digest, "md5-") {
+	if !strings.HasPrefix(a.Digest, "md5-") || a.Digest == "md5-" { // old attachments of CouchDB have a digest without a sum
 		a.Digest = ""
 	}
 	if a.Encoding == "identity" {
