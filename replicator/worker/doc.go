@@ -47,6 +47,10 @@
 // the target has. A revision that the target was not asked about counts as missing there, as in CouchDB. It is written
 // like any other, so checkpoints promise the same.
 //
+// The source leaves out attachments that are as old as an ancestor that the target has. That their bytes are the same only
+// their digests show, so the target is asked for those of the ancestor. If they differ, if one side does not say them, or if
+// the document has more than a megabyte, the revision is read again with all attachments.
+//
 // # The size of requests to the target
 //
 // A request to the target has at most a megabyte, or one document if that is larger. If the target refuses a request as

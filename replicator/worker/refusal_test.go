@@ -439,29 +439,6 @@ func TestAnnouncedRevisionsThatAreMissing(t *testing.T) {
 	require.EqualValues(t, 2, result.Stats.BulkGetDocs)
 }
 
-func TestStubsWhoseAttachmentsAreNotThere(t *testing.T) {
-	t.Parallel()
-	source, target := stubs(t, 0)
-	about := func(how string) string {
-		return `{"_id":"d","_rev":"2-b","_attachments":{"f":{"content_type":"a/b","revpos":1,"length":3,` + how + `}}}`
-	}
-	source.add("d", "2-b", about(`"stub":true`))
-	target.fail("POST /_revs_diff", 200, `{"d":{"missing":["2-b"],"possible_ancestors":["1-a"]}}`)
-	asked := 0
-	source.on("GET /d", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		asked++
-		return r.URL.Query().Get("atts_since") == "" && sendAttached(w, about(`"follows":true`), "123")
-	})
-	target.on("PUT /d", func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
-		return !strings.Contains(string(body), "123") && refuse(w, 412, `{"error":"missing_stub","reason":"Invalid attachment stub in d for f"}`)
-	})
-	result := run(t, replication(t, source.URL, target.URL))
-	require.Equal(t, 2, asked)
-	require.EqualValues(t, 1, result.Stats.DocsWritten)
-	require.EqualValues(t, 1, result.Stats.DocsRead)
-	require.Len(t, target.bodies(), 1)
-}
-
 // A target that does not allow an id refuses the whole _revs_diff.
 func TestIllegalIDsAreRefusedAlone(t *testing.T) {
 	t.Parallel()

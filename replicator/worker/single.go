@@ -240,6 +240,11 @@ func (r *run) copyLeaves(ctx context.Context, f ref, w *writer, settled map[stri
 			settled[leaf.Doc.Rev] = true
 			continue
 		}
+		if len(f.ancestors) > 0 {
+			if err := r.checkStubs(ctx, f, leaf.Doc, room.taken); err != nil {
+				return err
+			}
+		}
 		if err := r.put(ctx, leaf.Doc, leaf, len(f.ancestors) > 0, check); err != nil {
 			return err
 		}
@@ -360,6 +365,15 @@ func (w *watchedReader) Read(p []byte) (int, error) {
 
 // ancestors returns the revisions in a document's _revisions.
 func ancestors(doc couch.Document) map[string]bool {
+	all := map[string]bool{}
+	for _, rev := range history(doc) {
+		all[rev] = true
+	}
+	return all
+}
+
+// history returns the revisions in a document's _revisions, the newest first.
+func history(doc couch.Document) []string {
 	var fields struct {
 		Revisions struct {
 			Start int      `json:"start"`
@@ -369,9 +383,9 @@ func ancestors(doc couch.Document) map[string]bool {
 	if json.Unmarshal(doc.Body, &fields) != nil {
 		return nil
 	}
-	all := make(map[string]bool, len(fields.Revisions.IDs))
+	all := make([]string, len(fields.Revisions.IDs))
 	for i, id := range fields.Revisions.IDs {
-		all[strconv.Itoa(fields.Revisions.Start-i)+"-"+id] = true
+		all[i] = strconv.Itoa(fields.Revisions.Start-i) + "-" + id
 	}
 	return all
 }
