@@ -21,6 +21,8 @@
 //	Attachment           GET /db/doc/attachment                        yes (b)    a buffer
 //	BulkDocs             POST /db/_bulk_docs, new_edits=false          yes        what is written, 16 MiB of refusals
 //	PutMultipart         PUT /db/doc?new_edits=false                   yes (c)    the document, 64 KiB more
+//	PutInline            PUT /db/doc?new_edits=false                   yes (c)    the document, 64 KiB more
+//	LoginHolds           GET /_session                                 yes        1 MiB
 //
 //	method of Server     request                                       repeated   in memory
 //	DatabasesInfo        POST /_dbs_info                               yes        16 MiB

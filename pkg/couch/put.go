@@ -27,6 +27,9 @@ const (
 	// maxKept is the number of bytes of a body that are kept while it is sent, so that a small one can be sent again
 	// although its attachments come from a stream.
 	maxKept = 64 << 10
+	// maxInline is the maximum number of bytes of attachments that PutInline sends within a document. Servers hold it in
+	// memory as a whole.
+	maxInline = 4 << 20
 	// fillTime is how long the bytes of a slow source may wait to be sent together.
 	fillTime = 100 * time.Millisecond
 )
@@ -50,7 +53,18 @@ type AttachmentSource interface {
 //
 // Requests to PouchDB Server differ; see attachedBody.
 func (d *Database) PutMultipart(ctx context.Context, doc Document, source AttachmentSource) error {
-	body, content, err := d.attachedBody(doc, source)
+	return d.put(ctx, doc, source, false)
+}
+
+// PutInline is PutMultipart, except that it sends attachments within the document, uncompressed and in base64: for
+// servers, and proxies before them, that refuse a multipart body. Attachments of more than 4 MiB together, or of unknown
+// size, it sends like PutMultipart. The target does not compare any of them with its digest.
+func (d *Database) PutInline(ctx context.Context, doc Document, source AttachmentSource) error {
+	return d.put(ctx, doc, source, true)
+}
+
+func (d *Database) put(ctx context.Context, doc Document, source AttachmentSource, inline bool) error {
+	body, content, err := d.attachedBody(doc, source, inline)
 	if err != nil {
 		return err
 	}
@@ -104,13 +118,14 @@ func saysWritten(answer []byte) bool {
 
 // attachedBody returns the body of a document with its attachments.
 //
-// It is multipart/related. CouchDB matches parts by their order. PouchDB Server matches them by their names, which it
+// It is multipart/related, or plain JSON if inline is set and the attachments are small. CouchDB matches parts by their order. PouchDB Server matches them by their names, which it
 // decodes like names of browsers. If a name does not survive that, or the document is larger than maxPouchDocument,
 // PouchDB Server gets plain JSON with the attachments in base64. It does not support encodings, so compressed
 // attachments are decompressed for it.
-func (d *Database) attachedBody(doc Document, source AttachmentSource) (*streamedBody, string, error) {
+func (d *Database) attachedBody(doc Document, source AttachmentSource, inline bool) (*streamedBody, string, error) {
 	pouch := d.express.Load()
-	if pouch {
+	inline = inline && doc.fitsInline()
+	if pouch || inline {
 		var err error
 		if doc, err = doc.decoded(); err != nil {
 			return nil, "", err
@@ -121,7 +136,7 @@ func (d *Database) attachedBody(doc Document, source AttachmentSource) (*streame
 	if err != nil {
 		return nil, "", err
 	}
-	inline := pouch && len(doc.Body) > maxPouchDocument
+	inline = inline || pouch && len(doc.Body) > maxPouchDocument
 	follow := about[:0]
 	for _, a := range about {
 		if a.Follows {
@@ -141,6 +156,23 @@ func (d *Database) attachedBody(doc Document, source AttachmentSource) (*streame
 	boundary := rand.Text()
 	body.multipart(doc, boundary)
 	return body, `multipart/related; boundary="` + boundary + `"`, nil
+}
+
+// fitsInline reports whether the attachments that follow a document are of known size, at most maxInline bytes, and not
+// compressed in a way that is not known.
+func (d Document) fitsInline() bool {
+	all, err := d.Attachments()
+	var total int64
+	for _, a := range all {
+		switch {
+		case !a.Follows:
+		case a.Length < 0 || a.size() < 0 || a.Encoding != "" && a.Encoding != "gzip":
+			return false
+		default:
+			total += a.Length
+		}
+	}
+	return err == nil && total <= maxInline
 }
 
 // decoded returns the document with its compressed attachments described as plain ones.

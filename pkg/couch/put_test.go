@@ -415,3 +415,42 @@ func TestSendingMayEnd(t *testing.T) {
 		})
 	}
 }
+
+func TestPutInline(t *testing.T) {
+	t.Parallel()
+	var zipped bytes.Buffer
+	zip := gzip.NewWriter(&zipped)
+	_, _ = io.WriteString(zip, "plain text")
+	require.NoError(t, zip.Close())
+	gz := attached{couch.Attachment{Name: "gz", ContentType: "text/plain", Length: 10, Encoding: "gzip"}, zipped.Bytes()}
+	db, puts := putServer(t, 0, nil)
+
+	doc, source := withAttachments(t, "x", "1-aa", plainAttachment("a", "text/plain", []byte("abc")), gz)
+	require.NoError(t, db.PutInline(t.Context(), doc, source))
+	got := puts()[0]
+	require.Equal(t, "application/json", got.content)
+	require.EqualValues(t, len(got.body), got.length)
+	var sent struct {
+		Attachments map[string]struct {
+			Data     []byte `json:"data"`
+			Encoding string `json:"encoding"`
+		} `json:"_attachments"`
+	}
+	require.NoError(t, json.Unmarshal(got.body, &sent))
+	require.Equal(t, "abc", string(sent.Attachments["a"].Data))
+	require.Equal(t, "plain text", string(sent.Attachments["gz"].Data))
+	require.Empty(t, sent.Attachments["gz"].Encoding)
+
+	// A server would hold large ones in memory. What is compressed in another way cannot be sent as text.
+	for _, a := range []attached{
+		plainAttachment("a", "text/plain", make([]byte, 5<<20)),
+		{couch.Attachment{Name: "br", ContentType: "text/plain", Length: 10, Encoding: "br"}, []byte("compressed")},
+	} {
+		doc, source = withAttachments(t, "x", "1-aa", a)
+		require.NoError(t, db.PutInline(t.Context(), doc, source))
+		require.Contains(t, puts()[0].content, "multipart/related")
+	}
+	doc = document(t, `{"_id":"x","_attachments":{"f":{"follows":true}}}`)
+	require.NoError(t, db.PutInline(t.Context(), doc, &listed{{about(t, doc)[0], []byte("12345")}}))
+	require.Contains(t, puts()[0].content, "multipart/related")
+}

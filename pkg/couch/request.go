@@ -41,6 +41,7 @@ const (
 type request struct {
 	method string
 	path   string // below the database, escaped; "" for the database itself
+	server bool   // path is below the server instead
 	query  url.Values
 	accept string // default: JSON
 
@@ -174,7 +175,7 @@ func broken(ctx context.Context, dog *watchdog, hidden redact.Set, err error) er
 
 // errorOf returns an Error that names the request.
 func (d *Database) errorOf(r *request, where string) *Error {
-	return &Error{Method: r.method, URL: where, database: r.path == ""}
+	return &Error{Method: r.method, URL: where, database: r.path == "" && !r.server}
 }
 
 // identity returns as which user requests are made, such as "without a user". It is empty if only an Authorization header
@@ -252,23 +253,26 @@ func (d *Database) stream(ctx context.Context, r *request) (*response, error) {
 	return p, err
 }
 
-// where returns the URL of a path below the database.
-func (d *Database) where(path string) string {
-	if path == "" {
+// where returns the URL of a request, without its query.
+func (d *Database) where(r *request) string {
+	switch {
+	case r.server:
+		return d.server + "/" + r.path
+	case r.path == "":
 		return d.root
 	}
-	return d.root + "/" + path
+	return d.root + "/" + r.path
 }
 
 // follow makes one try of a request, and follows redirects within the database's origin.
 func (d *Database) follow(ctx context.Context, r *request) (*response, error) {
-	where := d.where(r.path)
+	where := d.where(r)
 	if query := r.query.Encode(); query != "" {
 		where += "?" + query
 	}
 	target, err := url.Parse(where)
 	if err != nil {
-		return nil, fmt.Errorf("%s: not a URL", d.where(r.path))
+		return nil, fmt.Errorf("%s: not a URL", d.where(r))
 	}
 	for range maxRedirects {
 		p, err := d.exchange(ctx, r, target)
@@ -295,7 +299,7 @@ func (d *Database) follow(ctx context.Context, r *request) (*response, error) {
 		}
 		target = next
 	}
-	e := d.errorOf(r, d.where(r.path))
+	e := d.errorOf(r, d.where(r))
 	e.Err = fmt.Errorf("%w: more than %d in a row", ErrRedirect, maxRedirects)
 	return nil, e
 }

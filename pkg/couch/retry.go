@@ -89,7 +89,7 @@ func (t *trial) wait(ctx context.Context) error {
 
 // leaveAlone returns the error of a request to an endpoint that should be left alone.
 func (t *trial) leaveAlone(why error) error {
-	e := t.d.errorOf(t.r, t.d.where(t.r.path))
+	e := t.d.errorOf(t.r, t.d.where(t.r))
 	if t.last != nil && t.last.Status == http.StatusTooManyRequests {
 		e = t.last
 	}
@@ -104,7 +104,7 @@ func (t *trial) tell(ctx context.Context, due time.Duration) {
 		Err: t.last, Attempt: t.r.tries + 1, Attempts: t.d.cfg.Retries + 1, Since: t.since, Until: time.Now().Add(due),
 	}
 	if next.Err == nil {
-		next.Err = t.d.errorOf(t.r, t.d.where(t.r.path))
+		next.Err = t.d.errorOf(t.r, t.d.where(t.r))
 		next.Err.Err = fmt.Errorf("%w: the server has refused other requests with 429", ErrTooManyRequests)
 	}
 	if errors.Is(next.Err, ErrTooManyRequests) {
@@ -168,7 +168,7 @@ func (d *Database) slot(ctx context.Context, r *request) (func(), error) {
 }
 
 func (d *Database) interrupted(ctx context.Context, r *request) error {
-	e := d.errorOf(r, d.where(r.path))
+	e := d.errorOf(r, d.where(r))
 	e.Err = context.Cause(ctx)
 	return e
 }

@@ -148,6 +148,63 @@ func (s *session) latest() int {
 	return s.epoch
 }
 
+// Login returns a number for the login with which requests are made: it changes with each new session cookie. It is 0
+// while there is none.
+func (d *Database) Login() int {
+	if d.session == nil {
+		return 0
+	}
+	return d.session.latest()
+}
+
+// LoginHolds reports whether the login that [Database.Login] has returned is still the current one, and valid. A server
+// that does not know a cookie any more need not refuse requests: CouchDB carries them out without a user, and a validation
+// function may refuse what they write. If the server says that there is no user, the next request logs in again. It asks
+// GET /_session, unless there is no session. The answer is yes if the server does not tell.
+func (d *Database) LoginHolds(ctx context.Context, login int) (bool, error) {
+	if d.session == nil || !d.session.inUse() {
+		return true, nil
+	}
+	user := true
+	err := d.fetch(ctx, &request{method: http.MethodGet, path: loginPath, server: true}, maxInfo, func(body []byte) error {
+		user = namesUser(body)
+		return nil
+	})
+	if e, ok := errors.AsType[*Error](err); err != nil && (!ok || ctx.Err() != nil || e.Temporary()) {
+		return false, err
+	}
+	if !user {
+		d.session.lapse(login)
+	}
+	return user && d.session.latest() == login, nil
+}
+
+// namesUser reports whether an answer to GET /_session names a user. It is also true for answers that are not CouchDB's.
+func namesUser(body []byte) bool {
+	var said struct {
+		UserCtx *struct {
+			Name *string `json:"name"`
+		} `json:"userCtx"`
+	}
+	return json.Unmarshal(body, &said) != nil || said.UserCtx == nil || said.UserCtx.Name != nil
+}
+
+// inUse reports whether requests are made with a cookie.
+func (s *session) inUse() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cookie != ""
+}
+
+// lapse expires the cookie of a login that the server no longer knows.
+func (s *session) lapse(login int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.epoch == login {
+		s.expires = time.Now()
+	}
+}
+
 // release is called once by each database that acquired the session.
 func (s *session) release() {
 	if s == nil {
@@ -329,13 +386,8 @@ func (s *session) rejected(t ticket, status int, renewed bool, inherited int, cf
 // doubted expires the cookie of a request that got no answer: after a restart, PouchDB Server does not answer requests
 // that anonymous users may not make.
 func (s *session) doubted(t ticket) {
-	if s == nil || t.cookie == "" {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t.epoch == s.epoch {
-		s.expires = time.Now()
+	if s != nil && t.cookie != "" {
+		s.lapse(t.epoch)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -715,4 +716,50 @@ func TestLiveSessions(t *testing.T) {
 	}).Info(t.Context())
 	require.ErrorIs(t, err, couch.ErrUnauthorized)
 	require.ErrorContains(t, err, "POST "+server.URL+"/_session: 401 unauthorized: Name or password is incorrect.")
+}
+
+func TestLoginsThatHold(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		answer string // to GET /_session
+		holds  bool
+		logins int // after the next request
+	}{
+		"a user":       {`200 {"ok":true,"userCtx":{"name":"me","roles":[]}}`, true, 1},
+		"no user":      {`200 {"ok":true,"userCtx":{"name":null,"roles":[]}}`, false, 2},
+		"another body": {`200 <html>`, true, 1},
+		"no such path": {`404 {"error":"not_found"}`, true, 1},
+		"unauthorized": {`401 {"error":"unauthorized"}`, false, 3}, // the question has logged in again
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := &doorman{}
+			status, body, _ := strings.Cut(test.answer, " ")
+			db := piped(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet && r.URL.Path == "/_session" {
+					code, _ := strconv.Atoi(status)
+					w.WriteHeader(code)
+					_, _ = io.WriteString(w, body)
+					return
+				}
+				d.ServeHTTP(w, r)
+			}, func(cfg *couch.Config) {
+				cfg.Username, cfg.Password, cfg.Sessions, cfg.SessionMinAge = "me", "s3cret", &couch.Sessions{}, 0
+			})
+			t.Cleanup(db.Close)
+			info(t, db)
+			holds, err := db.LoginHolds(t.Context(), db.Login())
+			require.NoError(t, err)
+			require.Equal(t, test.holds, holds)
+			info(t, db)
+			_, logins := d.since()
+			require.Equal(t, test.logins, logins)
+		})
+	}
+	// Without a session there is nothing to ask.
+	db := piped(t, func(http.ResponseWriter, *http.Request) { t.Error("asked") })
+	t.Cleanup(db.Close)
+	holds, err := db.LoginHolds(t.Context(), db.Login())
+	require.NoError(t, err)
+	require.True(t, holds)
 }

@@ -25,6 +25,8 @@ type ref struct {
 	id, rev string
 	// ancestors are revisions on the target that may be ancestors of rev.
 	ancestors []string
+	// before is the reply of the target when it was written the last time; nil if it was not.
+	before *reply
 }
 
 func (f ref) doc() couch.DocRef { return couch.DocRef{ID: f.id, Rev: f.rev} }
@@ -64,14 +66,17 @@ func isIllegalID(err error) bool {
 
 // missingAllowed is missingOf for rows with ids that the target may reject. A partitioned database, for example,
 // rejects a request if one of its ids has no partition. missingAllowed then asks for each half alone. A row that is
-// rejected alone goes to reject.
+// rejected alone twice goes to reject.
 func (r *run) missingAllowed(ctx context.Context, rows []couch.Row) ([]ref, error) {
 	refs, err := r.missingOf(ctx, rows)
 	if !isIllegalID(err) {
 		return refs, err
 	}
 	if len(rows) == 1 {
-		return r.reject(rows[0], err), nil
+		if refs, err = r.missingOf(ctx, rows); isIllegalID(err) {
+			return r.reject(rows[0], err), nil
+		}
+		return refs, err
 	}
 	for _, half := range [][]couch.Row{rows[:len(rows)/2], rows[len(rows)/2:]} {
 		some, err := r.missingAllowed(ctx, half)
@@ -121,7 +126,7 @@ func (r *run) missingOf(ctx context.Context, rows []couch.Row) ([]ref, error) {
 	refs := make([]ref, 0, found)
 	for i, m := range missing {
 		for _, rev := range m.Revs {
-			refs = append(refs, ref{rows[i].ID, rev, m.PossibleAncestors})
+			refs = append(refs, ref{id: rows[i].ID, rev: rev, ancestors: m.PossibleAncestors})
 		}
 	}
 	r.count(replicator.Stats{RevisionsChecked: int64(checked), MissingRevisionsFound: int64(len(refs))})
@@ -319,8 +324,9 @@ func (a *answers) covered(f couch.Fetched) []int {
 	return found
 }
 
-// write writes documents without attachments with _bulk_docs, in smaller portions if the target requires that.
-func (r *run) write(ctx context.Context, docs []couch.Document) (err error) {
+// write writes documents without attachments with _bulk_docs, in smaller portions if the target requires that. Documents
+// whose write is in doubt go to w.
+func (r *run) write(ctx context.Context, docs []couch.Document, w *writer) (err error) {
 	if len(docs) == 0 {
 		return nil
 	}
@@ -330,37 +336,31 @@ func (r *run) write(ctx context.Context, docs []couch.Document) (err error) {
 	for _, doc := range docs {
 		size += len(doc.Body) + 1
 	}
+	as := r.target.login()
 	refused, err := r.target.db.BulkDocs(ctx, docs)
 	tooLarge := isTooLarge(err, size)
 	switch {
 	case len(docs) == 1 && isWhole(err):
-		r.refuse(docs[0], err)
-		return nil
+		return w.doubtful(docs[0], r.judged(ctx, docs[0], err, nil, as))
 	case len(docs) > 1 && tooLarge && !isAboutOne(err):
 		r.writing.refused(size)
-		return r.writeParts(ctx, docs)
+		return r.writeParts(ctx, docs, w)
 	case len(docs) > 1 && (tooLarge || isWhole(err)):
-		return r.writeHalves(ctx, docs)
+		return r.writeHalves(ctx, docs, w)
 	case err != nil:
 		return r.target.failed(codeBulkDocs, err)
 	}
 	r.writing.taken(size)
 	which, ok := match(refused, docs)
 	if !ok {
-		return r.writeHalves(ctx, docs)
+		return r.writeHalves(ctx, docs, w)
 	}
 	defer r.took(len(docs) - len(which)) // last, because accepting a document ends a series of refusals
 	for i := range docs {
-		refusal, is := which[i]
-		if !is {
+		if which[i] == nil {
 			continue
 		}
-		if isRefusal(refusal.Code) {
-			r.refuse(docs[i], refusal)
-			continue
-		}
-		// This may be a failure of the server and not a refusal. A request of its own tells.
-		if err := r.put(ctx, docs[i], nil, false, false); err != nil {
+		if err := w.doubtful(docs[i], r.judged(ctx, docs[i], which[i], nil, as)); err != nil {
 			return err
 		}
 	}
@@ -368,10 +368,10 @@ func (r *run) write(ctx context.Context, docs []couch.Document) (err error) {
 }
 
 // writeParts writes documents that are too large together. It reads the size limit again before each portion.
-func (r *run) writeParts(ctx context.Context, docs []couch.Document) error {
+func (r *run) writeParts(ctx context.Context, docs []couch.Document, w *writer) error {
 	for len(docs) > 0 {
 		n, _ := r.writing.fit(len(docs), func(i int) int { return len(docs[i].Body) + 1 })
-		if err := r.write(ctx, docs[:n]); err != nil {
+		if err := r.write(ctx, docs[:n], w); err != nil {
 			return err
 		}
 		docs = docs[n:]
@@ -379,11 +379,11 @@ func (r *run) writeParts(ctx context.Context, docs []couch.Document) error {
 	return nil
 }
 
-func (r *run) writeHalves(ctx context.Context, docs []couch.Document) error {
-	if err := r.write(ctx, docs[:len(docs)/2]); err != nil {
+func (r *run) writeHalves(ctx context.Context, docs []couch.Document, w *writer) error {
+	if err := r.write(ctx, docs[:len(docs)/2], w); err != nil {
 		return err
 	}
-	return r.write(ctx, docs[len(docs)/2:])
+	return r.write(ctx, docs[len(docs)/2:], w)
 }
 
 // isWhole reports whether a server refused a request as a whole for its content: for its size, or because CouchDB
@@ -391,13 +391,13 @@ func (r *run) writeHalves(ctx context.Context, docs []couch.Document) error {
 // documents.
 func isWhole(err error) bool {
 	e, ok := errors.AsType[*couch.Error](err)
-	return ok && (e.Status == http.StatusRequestEntityTooLarge || e.Status == http.StatusBadRequest && isRefusal(e.Code))
+	return ok && (e.Status == http.StatusRequestEntityTooLarge || e.Status == http.StatusBadRequest && statusOf(e.Code) != 0)
 }
 
 // isAboutOne reports whether a server refused a request because of one of its documents.
 func isAboutOne(err error) bool {
 	e, ok := errors.AsType[*couch.Error](err)
-	return ok && isRefusal(e.Code) && e.Code != "too_large"
+	return ok && statusOf(e.Code) != 0 && e.Code != "too_large"
 }
 
 // match maps indexes of docs to their refusals. It fails if the server does not identify a document.

@@ -16,6 +16,7 @@
 //	single   revisions with other attachments, revisions that the source's _bulk_get does not return, and
 //	         design documents are copied one revision at a time; all batches together use all
 //	         HTTPConnections except two
+//	doubts   documents whose write got an answer that may pass are read and written once more, alone
 //	passage  batches end in any order; a checkpoint has the sequence up to which all of them have ended
 //
 // Each of the four steps works on up to WorkerProcesses batches or portions at a time: while one is written, the next
@@ -59,11 +60,20 @@
 // eight successes. Each time that fails, the number of successes needed doubles, up to 128. A single document that is
 // too large counts as refused.
 //
+// # Refusals
+//
+// A target may refuse a document for ever, and a run then goes on without it. judge tells a refusal from answers that may pass.
+// A document whose write is in doubt waits until the rest of its batch is written. Then it is read again, with all of its
+// attachments, and written in a request of its own, with attachments of up to 4 MiB in base64. That is done at most twice,
+// until two answers in a row are the same. Before the run believes a 401 or 403 it asks GET /_session, once for each
+// answer, whether the target still knows the login: CouchDB carries out what comes with a lapsed cookie without a user, and a
+// validation function that asks for one refuses it. Then the next request logs in again, and the document is in doubt.
+//
 // # What a checkpoint promises
 //
 // A checkpoint is a document `_local/<base id>` on both sides, in CouchDB's format, so that CouchDB's replicator and
 // this one can continue from each other's checkpoints. A checkpoint with a sequence is written only after every
-// revision that the feed announced up to it was either committed on the target or refused by it. Stats counts the
+// revision that the feed announced up to it was either committed on the target or refused by it, see above. Stats counts the
 // refused revisions, and Config.ListRefused was called with them before. The run fails if it cannot read a revision, or
 // if the target fails to write one, unless the feed no longer announces that revision. No checkpoint is written if one
 // of the databases was deleted and created again meanwhile, which shows in its instance_start_time or in a missing

@@ -53,6 +53,8 @@ type writer struct {
 
 	mu      sync.Mutex
 	portion *portion // nil if empty
+	doubts  []ref    // documents whose write is in doubt
+	doubted error    // of the latest of them
 }
 
 // add copies a document and begins to write a portion when it is full. It blocks while the write step is full.
@@ -71,7 +73,7 @@ func (w *writer) writeAlone(ctx context.Context, doc couch.Document) error {
 		return err
 	}
 	defer release()
-	return w.r.write(w.ctx, []couch.Document{doc})
+	return w.r.write(w.ctx, []couch.Document{doc}, w)
 }
 
 // push adds a document, and returns a portion that is ready to be written, or nil.
@@ -110,7 +112,7 @@ func (w *writer) write(ctx context.Context, p *portion) error {
 	w.writes.Go(func() {
 		defer release()
 		defer p.free()
-		if err := w.r.write(w.ctx, p.docs); err != nil {
+		if err := w.r.write(w.ctx, p.docs, w); err != nil {
 			w.fail(err)
 		}
 	})

@@ -184,6 +184,7 @@ func TestOneBadDocumentDoesNotSpoilItsPortion(t *testing.T) {
 	target.on("POST /_bulk_docs", func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
 		return strings.Contains(string(body), `"d5"`) && refuse(w, 400, `{"error":"doc_validation","reason":"Bad special document member: _x"}`)
 	})
+	target.fail("PUT /d5", 400, `{"error":"doc_validation","reason":"Bad special document member: _x"}`)
 	require.EqualValues(t, 1, run(t, replication(t, source.URL, target.URL)).Stats.DocWriteFailures)
 
 	source, target = stubs(t, 8)
@@ -219,6 +220,12 @@ func TestRefusalsOnEachWay(t *testing.T) {
 	single := func(status int, answer string) func(*stub) {
 		return func(s *stub) { s.fail("PUT /d1", status, answer) }
 	}
+	both := func(first, second func(*stub)) func(*stub) {
+		return func(s *stub) {
+			first(s)
+			second(s)
+		}
+	}
 	for name, test := range map[string]struct {
 		source, target func(*stub)
 		want           replicator.Failure
@@ -227,13 +234,15 @@ func TestRefusalsOnEachWay(t *testing.T) {
 			replicator.Failure{Status: 403, Code: "forbidden", Reason: "no"}},
 		"one of many is too large": {nothing, bulk(201, `[{"id":"d1","rev":"1-a","error":"document_too_large","reason":"d1"}]`),
 			replicator.Failure{Status: 413, Code: "document_too_large", Reason: "d1"}},
-		"one of many has an id that may not be": {nothing, bulk(201, `[{"id":"d1","error":"illegal_docid","reason":"too long"}]`),
+		"one of many has an id that may not be": {nothing, both(bulk(201, `[{"id":"d1","error":"illegal_docid","reason":"too long"}]`),
+			single(400, `{"error":"illegal_docid","reason":"too long"}`)),
 			replicator.Failure{Status: 400, Code: "illegal_docid", Reason: "too long"}},
 		"all for one that is too large": {nothing, bulk(413, large),
 			replicator.Failure{Status: 413, Code: "document_too_large", Reason: "d1"}},
 		"all for one that is too large for a proxy": {nothing, bulk(413, `<html>nginx</html>`),
 			replicator.Failure{Status: 413, Code: "Request Entity Too Large", Reason: "nginx"}},
-		"all for an id that may not be": {nothing, bulk(400, `{"error":"illegal_docid","reason":"Document id is too long"}`),
+		"all for an id that may not be": {nothing, both(bulk(400, `{"error":"illegal_docid","reason":"Document id is too long"}`),
+			single(400, `{"error":"illegal_docid","reason":"Document id is too long"}`)),
 			replicator.Failure{Status: 400, Code: "illegal_docid", Reason: "Document id is too long"}},
 		"with an attachment": {withAttachment, single(403, `{"error":"forbidden","reason":"no"}`),
 			replicator.Failure{Status: 403, Code: "forbidden", Reason: "no"}},

@@ -1,8 +1,8 @@
 package worker
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -88,16 +88,8 @@ func (r *refusals) tell(ctx context.Context) error {
 // refuse records that the target refused a document.
 func (r *run) refuse(doc couch.Document, err error) {
 	f := Refusal{ID: doc.ID, Rev: doc.Rev, Code: codePlain, Reason: err.Error(), Time: time.Now()}
-	var whole *couch.Error
-	var one *couch.DocError
-	switch {
-	case errors.As(err, &one):
-		f.Status, f.Code, f.Reason = statusOf(one.Code), one.Code, one.Reason
-	case errors.As(err, &whole):
-		f.Status, f.Code, f.Reason = whole.Status, whole.Code, whole.Reason
-		if f.Code == "" {
-			f.Code = http.StatusText(whole.Status)
-		}
+	if a, ok := replyOf(err); ok {
+		f.Status, f.Code, f.Reason = a.status, cmp.Or(a.code, http.StatusText(a.status)), a.reason
 	}
 	r.fail(f)
 }
@@ -121,24 +113,6 @@ func (r *run) took(n int) {
 
 // codeMismatch is the error code for an attachment that does not match its digest.
 const codeMismatch = "content_md5_mismatch"
-
-// refusalStatus has the error codes that mean that a target refuses a document, as opposed to failing to write it, with
-// the status of an answer about that document alone.
-var refusalStatus = map[string]int{
-	"forbidden": http.StatusForbidden, "unauthorized": http.StatusUnauthorized, "conflict": http.StatusConflict,
-	"bad_request": http.StatusBadRequest, "doc_validation": http.StatusBadRequest,
-	"illegal_docid": http.StatusBadRequest, "invalid_doc": http.StatusBadRequest,
-	"document_too_large":   http.StatusRequestEntityTooLarge,
-	"attachment_too_large": http.StatusRequestEntityTooLarge, "too_large": http.StatusRequestEntityTooLarge,
-	"missing_stub": http.StatusPreconditionFailed, "not_acceptable": http.StatusNotAcceptable,
-	"unsupported_media_type": http.StatusUnsupportedMediaType, "bad_content_type": http.StatusUnsupportedMediaType,
-	"partition_overflow": http.StatusForbidden, codeMismatch: http.StatusBadRequest,
-}
-
-func statusOf(code string) int { return refusalStatus[code] }
-
-// isRefusal reports whether an error code means that the target refuses the document.
-func isRefusal(code string) bool { return refusalStatus[code] != 0 }
 
 // readable returns the changes that can be copied. The others count as refused, see unreadable.
 func (r *run) readable(rows []couch.Row) []couch.Row {

@@ -229,11 +229,11 @@ func (r *run) copyLeaves(ctx context.Context, f ref, w *writer, settled map[stri
 		found = true
 		if done, counted := settled[leaf.Doc.Rev]; done {
 			continue
-		} else if !counted {
+		} else if !counted && f.before == nil {
 			settled[leaf.Doc.Rev] = false
 			r.count(replicator.Stats{DocCounts: replicator.DocCounts{DocsRead: 1}})
 		}
-		if !leaf.Doc.HasAttachments() && !f.design() {
+		if !leaf.Doc.HasAttachments() && !f.design() && f.before == nil {
 			if err := w.add(ctx, leaf.Doc); err != nil {
 				return finalError{err}
 			}
@@ -245,7 +245,7 @@ func (r *run) copyLeaves(ctx context.Context, f ref, w *writer, settled map[stri
 				return err
 			}
 		}
-		if err := r.put(ctx, leaf.Doc, leaf, len(f.ancestors) > 0, check); err != nil {
+		if err := w.doubtful(leaf.Doc, r.put(ctx, leaf.Doc, leaf, f, check)); err != nil {
 			return err
 		}
 		settled[leaf.Doc.Rev] = true
@@ -260,16 +260,20 @@ func (r *run) unread(err error) error {
 	return r.source.failed(codePlain, sourceError{err})
 }
 
-// put writes a document in a request of its own, with the attachments that follow it. A refusal by the target is
-// recorded and is not an error. If partial is set, ancestors' attachments were left out, and put returns
-// couch.ErrMissingStub if the target does not have them. Unless check is set, put does not compare an attachment with its
-// digest if the target does, and returns errUnchecked if they may not match.
-func (r *run) put(ctx context.Context, doc couch.Document, leaf *couch.Leaf, partial, check bool) error {
+// put writes a document that was read for f in a request of its own, with the attachments that follow it. A refusal by the
+// target is recorded and is not an error; if a second write is to confirm it, put returns a doubtError. If f has ancestors, their
+// attachments were left out, and put returns couch.ErrMissingStub if the target does not have them. Unless check is set,
+// put does not compare an attachment with its digest if the target does, and returns errUnchecked if they may not match.
+func (r *run) put(ctx context.Context, doc couch.Document, leaf *couch.Leaf, f ref, check bool) error {
 	source := &watchedSource{leaf: leaf}
-	if !check {
+	write := r.target.db.PutMultipart
+	if f.before != nil {
+		write = r.target.db.PutInline
+	} else if !check {
 		source.name, source.left = r.target.db.ChecksDigest(doc)
 	}
-	err := r.target.db.PutMultipart(ctx, doc, source)
+	as := r.target.login()
+	err := write(ctx, doc, source)
 	switch {
 	case err == nil:
 		r.took(1)
@@ -278,17 +282,12 @@ func (r *run) put(ctx context.Context, doc couch.Document, leaf *couch.Leaf, par
 		return context.Cause(ctx)
 	case source.err != nil:
 		return r.unread(source.err)
-	case partial && errors.Is(err, couch.ErrMissingStub):
+	case len(f.ancestors) > 0 && errors.Is(err, couch.ErrMissingStub):
 		return err
 	case source.left && mayBeMismatch(err):
 		return r.target.failed(codePlain, uncheckedError{err})
 	}
-	refused, err := r.isRefused(ctx, err)
-	if refused {
-		r.refuse(doc, err)
-		return nil
-	}
-	return r.target.failed(codePlain, err)
+	return r.judged(ctx, doc, err, f.before, as)
 }
 
 // mayBeMismatch reports whether err, from writing a document, may mean that the target found that an attachment does not match
@@ -301,28 +300,6 @@ func mayBeMismatch(err error) bool {
 	return ok && (e.Code == codeMismatch || e.Status == http.StatusInternalServerError || e.Status == 0 && e.Temporary())
 }
 
-// isRefused reports whether err, from writing one document, is a refusal of that document.
-func (r *run) isRefused(ctx context.Context, err error) (bool, error) {
-	if one, ok := errors.AsType[*couch.DocError](err); ok {
-		return isRefusal(one.Code), err
-	}
-	e, ok := errors.AsType[*couch.Error](err)
-	if !ok || e.Status < 400 || e.Status >= 500 || errors.Is(err, couch.ErrNoDatabase) || errors.Is(err, couch.ErrSession) {
-		return false, err
-	}
-	switch {
-	case e.Status == http.StatusRequestEntityTooLarge, e.Status == http.StatusRequestURITooLong:
-		return true, err // whether the target or a proxy says so
-	case !isRefusal(e.Code):
-		return false, err // from a proxy, or about something else
-	case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
-		// A validation function may have refused it. If the user can still read the database, it did.
-		_, infoErr := r.target.db.Info(ctx)
-		return infoErr == nil, err
-	}
-	return true, err
-}
-
 // watchedSource remembers an error of the leaf, so that it is not mistaken for an error of the target.
 type watchedSource struct {
 	leaf *couch.Leaf
@@ -332,9 +309,6 @@ type watchedSource struct {
 }
 
 func (s *watchedSource) NextAttachment() (*couch.AttachmentReader, error) {
-	if s.leaf == nil {
-		return nil, io.EOF
-	}
 	a, err := s.leaf.NextAttachment()
 	if err != nil {
 		if err != io.EOF {

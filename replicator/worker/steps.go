@@ -64,7 +64,10 @@ func (r *run) copyBatch(ctx, writing context.Context, b *batch, asked func(), fa
 		w.fail(err)
 	}
 	w.writes.Wait()
-	return context.Cause(ctx) // the first error
+	if err := context.Cause(ctx); err != nil {
+		return err // the first one
+	}
+	return w.settleDoubts(ctx)
 }
 
 // carry is copyBatch without the wait for the last writes.
