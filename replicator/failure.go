@@ -8,16 +8,17 @@ import (
 // MaxFailures is the most failures listed for a replication job, the latest ones.
 const MaxFailures = 1000
 
-// Failure is a revision that the target refused. The replication goes on without it. Its JSON
+// Failure is a revision that the target refused, or that could not be copied for another reason of its own. The replication goes
+// on without it. Its JSON
 // form is the form of listings.
 type Failure struct {
 	ID  string `json:"id"`
-	Rev string `json:"rev"`
-	// Status is the HTTP status of the refusal. For a row of a bulk response it is the status
-	// that belongs to its code, 0 if there is none.
+	Rev string `json:"rev"` // "" for a row of the changes feed that is not understood
+	// Status is the HTTP status of the refusal or the failure. For a row of a bulk response it is the status that belongs
+	// to its code. It is 0 if there is none.
 	Status int `json:"status"`
-	// Code and Reason are the target's, such as "forbidden" and the text of a validation
-	// function.
+	// Code and Reason are the target's, such as "forbidden" and the text of a validation function. The reason of a failure
+	// names the endpoint and the request.
 	Code   string    `json:"error"`
 	Reason string    `json:"reason"`
 	Time   time.Time `json:"timestamp"`

@@ -31,6 +31,14 @@ func (d *Database) BulkDocs(ctx context.Context, docs []Document) ([]DocError, e
 	return refused, err
 }
 
+// TakesBulkDocs returns the error of a bulk write of no documents. It is nil if the server answers.
+func (d *Database) TakesBulkDocs(ctx context.Context) error {
+	return d.post(ctx, "_bulk_docs", bulkDocsBody(nil), func(p *response) error {
+		_, err := readRefused(p)
+		return err
+	})
+}
+
 // readRefused reads [{"id": ..., "rev": ..., "error": ..., "reason": ...}, ...]. CouchDB lists refused documents only.
 // Other servers list all, the accepted ones with "ok" or only an id and a revision.
 func readRefused(r io.Reader) ([]DocError, error) {

@@ -11,8 +11,14 @@ import (
 	"settee/pkg/jsontext"
 )
 
-// maxRow is the maximum size of a row in bytes. A row of 16 MiB has some 200,000 leaves.
-const maxRow = 16 << 20
+const (
+	// maxRow is the maximum size of a row in bytes. A row of 16 MiB has some 200,000 leaves.
+	maxRow = 16 << 20
+	// maxRowRest is the number of bytes that are skipped after that.
+	maxRowRest = 256 << 20
+	// maxUnclear is the maximum number of rows in a row that are not understood. A feed with more is malformed as a whole.
+	maxUnclear = 100
+)
 
 // Row is one change.
 type Row struct {
@@ -22,6 +28,9 @@ type Row struct {
 	ID      string
 	Revs    []string // the winner, or all leaves
 	Deleted bool     // whether the winner is deleted
+	// Err says why the row is not understood, although the feed can be read on. Then Revs is empty, and ID and Seq are there
+	// as far as they are understood. It is an [ErrMalformed] or an [ErrLimit].
+	Err error
 }
 
 // Changes is a changes feed. It is not safe for concurrent use. The context ends a waiting Next.
@@ -35,6 +44,7 @@ type Changes struct {
 	pending *int64
 	quiet   quiet
 	number  int64 // the last row's sequence, if it is a number
+	unclear int   // rows that were not understood since the last one that was
 	rows    []Row // buffer of some
 	text    []byte
 	err     error // the first error of Next
@@ -215,6 +225,7 @@ func (c *Changes) next(most int) error {
 		}
 	}
 	if c.plainRows(most) {
+		c.unclear = 0
 		return nil
 	}
 	row, err := c.nextRow()
@@ -225,16 +236,36 @@ func (c *Changes) next(most int) error {
 	return err
 }
 
-// nextRow reads a row in any spelling.
-func (c *Changes) nextRow() (Row, error) {
+// nextRow reads a row in any spelling. A row that is not understood is one with an Err, unless there are too many.
+func (c *Changes) nextRow() (row Row, err error) {
 	if c.live {
-		return c.nextLine()
+		row, err = c.nextLine()
+	} else {
+		row, _, err = c.row()
 	}
-	row, _, err := c.row()
-	return row, err
+	failure, ok := errors.AsType[unclear](err)
+	if !ok {
+		if err == nil {
+			c.unclear = 0
+		}
+		return row, err
+	}
+	if c.unclear++; c.unclear > maxUnclear {
+		return row, failure.error
+	}
+	if c.p != nil {
+		failure.error = c.p.fail(failure.error)
+	}
+	row.Revs, row.Err = nil, failure.error
+	return row, nil
 }
 
-// row reads a row. If an object lacks an id, raw has its bytes, valid until the next call.
+// unclear is the error of a row that is not understood in a feed that can be read on.
+type unclear struct{ error }
+
+func (u unclear) Unwrap() error { return u.error }
+
+// row reads a row. If it is not understood, raw has its bytes, valid until the next call.
 func (c *Changes) row() (row Row, raw []byte, err error) {
 	row, end, err := parseRow(c.j.Ahead())
 	if end == jsontext.NotWhole && c.j.Widen() {
@@ -243,7 +274,17 @@ func (c *Changes) row() (row Row, raw []byte, err error) {
 	if err == nil && c.j.Passed(end, maxRow) {
 		return row, nil, nil
 	}
-	if raw, err = c.j.Value(maxRow); err != nil {
+	raw, err = c.j.Value(maxRow)
+	if errors.Is(err, ErrLimit) {
+		row, _, _ = parseRow(c.j.Begun()) // its id and sequence come before the rest
+		if rest := c.j.SkipRest(maxRowRest); errors.Is(rest, ErrLimit) {
+			return Row{}, nil, err
+		} else if rest != nil {
+			return Row{}, nil, rest
+		}
+		return row, nil, unclear{err}
+	}
+	if err != nil {
 		return Row{}, nil, err
 	}
 	row, _, err = parseRow(raw)
@@ -358,13 +399,14 @@ func (c *Changes) lateRefusal(err error) error {
 }
 
 // parseRow reads the row at the beginning of b. It returns where the row ends, or a code of jsontext.End if b is not
-// JSON. The sequence shares the bytes of b.
+// JSON. The sequence shares the bytes of b. The error is an unclear if b begins with JSON that is not a row.
 func parseRow(b []byte) (Row, int, error) {
 	var row Row
 	var last gaveUp
+	var failure error // the first
 	named := false
 	if !isObject(b) {
-		return row, 0, fmt.Errorf("%w: a row that is not an object", ErrMalformed)
+		return row, 0, unclear{fmt.Errorf("%w: a row that is not an object", ErrMalformed)}
 	}
 	scan := jsontext.WalkObject(b)
 	m := &scan.Member
@@ -391,8 +433,8 @@ func parseRow(b []byte) (Row, int, error) {
 		case "reason":
 			last.reason = words(value)
 		}
-		if err != nil {
-			return row, 0, fmt.Errorf("row of %q, member %s: %w", row.ID, m.Key, err)
+		if err != nil && failure == nil {
+			failure = fmt.Errorf("row of %q, member %s: %w", row.ID, m.Key, err)
 		}
 	}
 	end := scan.Over()
@@ -402,10 +444,12 @@ func parseRow(b []byte) (Row, int, error) {
 	case !named && last.code != "":
 		e := last
 		return row, 0, &e
+	case failure != nil:
+		return row, 0, unclear{failure}
 	case !named:
-		return row, 0, fmt.Errorf("%w: a row without an id: %w", ErrMalformed, quoted(string(b[:end])))
+		return row, 0, unclear{fmt.Errorf("%w: a row without an id: %w", ErrMalformed, quoted(string(b[:end])))}
 	case len(row.Revs) == 0:
-		return row, 0, fmt.Errorf("%w: the row of %q has no revision", ErrMalformed, row.ID)
+		return row, 0, unclear{fmt.Errorf("%w: the row of %q has no revision", ErrMalformed, row.ID)}
 	}
 	return row, end, nil
 }

@@ -31,13 +31,6 @@ func TestFeedGoesWrong(t *testing.T) {
 		{name: "cut in last_seq", body: `{"results":[` + row + `],"last_seq":5`, rows: 1, is: io.ErrUnexpectedEOF},
 		{name: "no comma", body: `{"results":[` + row + row, rows: 1, is: couch.ErrMalformed, says: "a comma or ]"},
 		{name: "comma too many", body: `{"results":[` + row + `,]`, rows: 1, is: couch.ErrMalformed},
-		{name: "no id", body: `{"results":[{"seq":1}]`, is: couch.ErrMalformed, says: "a row without an id"},
-		{name: "no revision", body: `{"results":[{"seq":1,"id":"x","changes":[]}]`, is: couch.ErrMalformed, says: `the row of "x" has no revision`},
-		{name: "id is a number", body: `{"results":[{"seq":1,"id":1}]`, is: couch.ErrMalformed, says: `member id`},
-		{name: "changes are numbers", body: `{"results":[{"id":"x","changes":[1]}]`, is: couch.ErrMalformed, says: `row of "x", member changes`},
-		{name: "deleted is a text", body: `{"results":[{"id":"x","deleted":"yes"}]`, is: couch.ErrMalformed, says: `member deleted`},
-		{name: "row is a number", body: `{"results":[7]`, is: couch.ErrMalformed, says: "not an object"},
-		{name: "row is an array", body: `{"results":[[]]`, is: couch.ErrMalformed, says: "not an object"},
 		{name: "not UTF-8", body: "{\"results\":[{\"id\":\"\xff\"}]", is: couch.ErrMalformed, says: "not UTF-8"},
 		{name: "not JSON", body: `{"results":[{"id":"x",}]`, is: couch.ErrMalformed, says: "not JSON"},
 		{name: "brackets", body: `{"results":[` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000), is: couch.ErrMalformed},
@@ -47,7 +40,6 @@ func TestFeedGoesWrong(t *testing.T) {
 
 		{name: "cut", feed: couch.FeedContinuous, body: row + "\n", rows: 1, is: io.ErrUnexpectedEOF},
 		{name: "cut in a row", feed: couch.FeedContinuous, body: row + "\n" + row[:20], rows: 1, is: io.ErrUnexpectedEOF},
-		{name: "a line that is no row", feed: couch.FeedContinuous, body: "null\n", is: couch.ErrMalformed},
 		{name: "a late error", feed: couch.FeedContinuous, body: row + "\n" + `{"error":"not_found","reason":"no_db_file"}`, rows: 1,
 			says: "not_found: no_db_file"},
 	} {
@@ -65,6 +57,47 @@ func TestFeedGoesWrong(t *testing.T) {
 			require.ErrorContains(t, err, "/db/_changes")
 		})
 	}
+}
+
+// A row that is not understood does not end the feed.
+func TestUnclearRows(t *testing.T) {
+	t.Parallel()
+	const row = `{"seq":9,"id":"y","changes":[{"rev":"1-a"}]}`
+	for name, test := range map[string]struct{ row, id, seq, says string }{
+		"no id":               {`{"seq":1}`, "", "1", "a row without an id"},
+		"no revision":         {`{"seq":1,"id":"x","changes":[]}`, "x", "1", `the row of "x" has no revision`},
+		"no changes":          {`{"seq":1,"id":"x"}`, "x", "1", `the row of "x" has no revision`},
+		"id is a number":      {`{"id":1,"seq":1}`, "", "1", "member id"},
+		"changes are numbers": {`{"id":"x","changes":[1],"seq":1}`, "x", "1", `row of "x", member changes`},
+		"deleted is a text":   {`{"seq":1,"id":"x","deleted":"yes"}`, "x", "1", "member deleted"},
+		"a number":            {`7`, "", "", "not an object"},
+		"an array":            {`[]`, "", "", "not an object"},
+		"too large":           {`{"seq":1,"id":"x","changes":[` + strings.Repeat(`{"rev":"1-0123456789012345678901234567890"},`, 400_000) + `{"rev":"1-a"}]}`, "x", "1", "larger than this client takes"},
+	} {
+		for feed, body := range map[couch.Feed]string{
+			couch.FeedNormal:     `{"results":[` + test.row + `,` + row + `],"last_seq":9}`,
+			couch.FeedContinuous: test.row + "\n" + row + "\n" + `{"last_seq":9}`,
+		} {
+			t.Run(name+" "+string(feed), func(t *testing.T) {
+				t.Parallel()
+				rows, err := rowsUntil(t, saying(t, "application/json", body), couch.ChangesOptions{Feed: feed})
+				require.Equal(t, io.EOF, err)
+				require.Len(t, rows, 2)
+				require.ErrorContains(t, rows[0].Err, test.says)
+				require.ErrorContains(t, rows[0].Err, "/db/_changes")
+				require.Equal(t, test.id, rows[0].ID)
+				require.Equal(t, test.seq, string(rows[0].Seq))
+				require.Empty(t, rows[0].Revs)
+				require.Equal(t, "y", rows[1].ID)
+				require.NoError(t, rows[1].Err)
+			})
+		}
+	}
+	t.Run("all", func(t *testing.T) {
+		t.Parallel()
+		_, err := rowsUntil(t, saying(t, "application/json", `{"results":[`+strings.Repeat("7,", 200)+row), couch.ChangesOptions{})
+		require.ErrorContains(t, err, "not an object")
+	})
 }
 
 // TestFeedTorn resets the connection in the middle of a feed.

@@ -84,7 +84,7 @@ func drainChanges(r io.Reader, feed Feed) error {
 		if err != nil {
 			return err
 		}
-		if len(row.Revs) == 0 || !utf8.ValidString(row.ID) || (row.Seq != nil && !json.Valid(row.Seq)) {
+		if len(row.Revs) == 0 && row.Err == nil || !utf8.ValidString(row.ID) || (row.Seq != nil && !json.Valid(row.Seq)) {
 			panic("a row that should have been refused")
 		}
 	}

@@ -57,13 +57,25 @@ type Leaf struct {
 // attachment is requested when its turn comes. Either way no attachment is held in memory, and a document says
 // "follows" for the attachments that [Leaf.NextAttachment] returns, as [Database.PutMultipart] requires.
 func (d *Database) OpenRevs(ctx context.Context, id, rev string, attsSince []string) (*Leaves, error) {
+	return d.openRevs(ctx, id, rev, attsSince, !d.jsonLeaves.Load())
+}
+
+// OpenRevsApart is OpenRevs in JSON, with each attachment requested when its turn comes. It is for documents that cannot be read
+// otherwise: CouchDB writes the names of attachments into the headers of a multipart body as they are, with their line ends.
+func (d *Database) OpenRevsApart(ctx context.Context, id, rev string) (*Leaves, error) {
+	return d.openRevs(ctx, id, rev, nil, false)
+}
+
+// openRevs is OpenRevs. mixed asks for a multipart body.
+func (d *Database) openRevs(ctx context.Context, id, rev string, attsSince []string, mixed bool) (*Leaves, error) {
 	l := &Leaves{d: d, ctx: ctx, id: id, left: maxAnswers}
 	q := url.Values{
 		"open_revs": {string(appendStrings(nil, []string{rev}))}, "revs": {"true"}, "latest": {"true"},
 		"att_encoding_info": {"true"},
 	}
-	inline := !d.jsonLeaves.Load()
-	if inline {
+	accept := jsonType
+	if mixed {
+		accept = mixedType
 		q.Set("attachments", "true")
 		if n := fitting(attsSince, maxAttsSince); n > 0 {
 			q.Set("atts_since", string(appendStrings(nil, attsSince[:n])))
@@ -71,7 +83,7 @@ func (d *Database) OpenRevs(ctx context.Context, id, rev string, attsSince []str
 	}
 	p, err := d.stream(ctx, &request{
 		method: http.MethodGet, path: docPath(id), query: q,
-		accept: mixedType, identity: inline, flow: new(outbound.Flow),
+		accept: accept, identity: mixed, flow: new(outbound.Flow),
 	})
 	if err != nil {
 		return nil, err
@@ -87,8 +99,8 @@ func (d *Database) OpenRevs(ctx context.Context, id, rev string, attsSince []str
 		l.p, l.answer = p, leaves
 		return l, nil
 	}
-	d.jsonLeaves.Store(true)
-	if inline {
+	if mixed {
+		d.jsonLeaves.Store(true)
 		// This answer has whole attachments in its JSON. Ask again, without them.
 		p.Close()
 		q.Del("attachments")

@@ -37,6 +37,7 @@ type Reader struct {
 	live    bool  // the text arrives in small parts over a long time: see fit
 	scratch []byte
 	name    []byte
+	end     endScan // of the value that Value reads, or has found too large
 
 	pooled *[Window]byte // the array of window if it is from the pool
 }
@@ -310,9 +311,9 @@ func (j *Reader) take(limit int) ([]byte, error) {
 	j.Forget()
 	j.scratch = j.scratch[:0]
 	start := j.Offset()
-	var end endScan
+	j.end = endScan{}
 	for {
-		part, done, err := j.part(&end)
+		part, done, err := j.part(&j.end)
 		switch {
 		case err != nil:
 			return nil, err
@@ -329,6 +330,25 @@ func (j *Reader) take(limit int) ([]byte, error) {
 			return j.scratch, nil
 		}
 	}
+}
+
+// Begun returns the beginning of the value that Value has found too large. It is valid until the next call.
+func (j *Reader) Begun() []byte { return j.scratch }
+
+// SkipRest skips the rest of the value that Value has found too large. The error wraps TooLarge if more than limit bytes are
+// left, about.
+func (j *Reader) SkipRest(limit int) error {
+	start := j.Offset()
+	for !j.comma {
+		part, _, err := j.part(&j.end)
+		if err != nil {
+			return err
+		}
+		if limit -= len(part); limit < 0 {
+			return fmt.Errorf("%w: the rest of the value before byte %d does not end", j.TooLarge, start)
+		}
+	}
+	return nil
 }
 
 // part consumes the next part of a value, and reports whether it is the last.

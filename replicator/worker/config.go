@@ -106,7 +106,7 @@ type Config struct {
 	Tracer         trace.Tracer
 	PropagateTrace bool
 
-	// Refused, if not nil, is called at once for each revision that the target refused. The run waits for it. Several
+	// Refused, if not nil, is called at once for each revision that was not copied, see replicator.Failure. The run waits for it. Several
 	// goroutines may call it at a time.
 	Refused func(Refusal)
 	// ListRefused, if not nil, is called with the latest refused revisions since the last call, oldest first and at

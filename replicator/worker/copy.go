@@ -27,6 +27,7 @@ type ref struct {
 	ancestors []string
 	// before is the reply of the target when it was written the last time; nil if it was not.
 	before *reply
+	apart  bool // its attachments are requested one by one
 }
 
 func (f ref) doc() couch.DocRef { return couch.DocRef{ID: f.id, Rev: f.rev} }
@@ -45,6 +46,9 @@ func (r *run) missing(ctx context.Context, rows []couch.Row) (refs []ref, err er
 			continue
 		}
 		if err != nil {
+			some, err = r.missingEach(ctx, rows[:n], err)
+		}
+		if err != nil {
 			return nil, r.target.failed(codeRevsDiff, err)
 		}
 		r.asking.taken(size)
@@ -56,6 +60,37 @@ func (r *run) missing(ctx context.Context, rows []couch.Row) (refs []ref, err er
 		}
 	}
 	return refs, nil
+}
+
+// missingEach is missing for rows about which the target could not be asked together: it asks about each alone. A row about which
+// it cannot be asked at all goes to reject. failure is returned if the target takes no other question.
+func (r *run) missingEach(ctx context.Context, rows []couch.Row, failure error) (refs []ref, err error) {
+	if !r.takesQuestions(ctx, failure) {
+		return nil, failure
+	}
+	for _, row := range rows {
+		some, err := r.missingAllowed(ctx, []couch.Row{row})
+		if err != nil && !r.takesQuestions(ctx, err) {
+			return nil, err
+		}
+		if err != nil {
+			some = r.reject(row, err)
+		}
+		refs = append(refs, some...)
+	}
+	return refs, nil
+}
+
+// anyDocument is asked about to learn whether a target answers questions. Its id may be used in partitioned databases, too.
+var anyDocument = couch.DocRevs{ID: "a:a", Revs: []string{"1-00000000000000000000000000000000"}}
+
+// takesQuestions reports whether the target can be asked about other documents than those of a question that failed with err.
+func (r *run) takesQuestions(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || concernsDatabase(err) {
+		return false
+	}
+	_, err = r.target.db.RevsDiff(ctx, []couch.DocRevs{anyDocument})
+	return err == nil
 }
 
 // isIllegalID reports whether a server rejected a request because of a document id in it.
@@ -88,12 +123,16 @@ func (r *run) missingAllowed(ctx context.Context, rows []couch.Row) ([]ref, erro
 	return refs, nil
 }
 
-// refuseRow counts a row that the target rejects as refused, and so as nothing to copy.
+// refuseRow counts a row that the target rejects, or about which it cannot be asked, as refused, and so as nothing to copy.
 func (r *run) refuseRow(row couch.Row, err error) []ref {
 	n := int64(len(row.Revs))
 	r.count(replicator.Stats{RevisionsChecked: n, MissingRevisionsFound: n})
 	for _, rev := range row.Revs {
-		r.refuse(couch.Document{ID: row.ID, Rev: rev}, err)
+		if isIllegalID(err) {
+			r.refuse(couch.Document{ID: row.ID, Rev: rev}, err)
+		} else {
+			r.fail(failureOf(ref{id: row.ID, rev: rev}, r.target.failed(codeRevsDiff, err)))
+		}
 	}
 	return nil
 }
@@ -230,6 +269,14 @@ func (r *run) bulkGet(ctx context.Context, refs []ref, unsure bool, w *writer) (
 	return answers.unanswered(), answers, err
 }
 
+func refsOf(docs []couch.Document) []ref {
+	refs := make([]ref, len(docs))
+	for i, doc := range docs {
+		refs[i] = ref{id: doc.ID, rev: doc.Rev}
+	}
+	return refs
+}
+
 func docRefs(refs []ref) []couch.DocRef {
 	asked := make([]couch.DocRef, len(refs))
 	for i, f := range refs {
@@ -341,14 +388,14 @@ func (r *run) write(ctx context.Context, docs []couch.Document, w *writer) (err 
 	tooLarge := isTooLarge(err, size)
 	switch {
 	case len(docs) == 1 && isWhole(err):
-		return w.doubtful(docs[0], r.judged(ctx, docs[0], err, nil, as))
+		return r.setAside(ctx, r.judged(ctx, docs[0], err, nil, as), refsOf(docs)...)
 	case len(docs) > 1 && tooLarge && !isAboutOne(err):
 		r.writing.refused(size)
 		return r.writeParts(ctx, docs, w)
 	case len(docs) > 1 && (tooLarge || isWhole(err)):
 		return r.writeHalves(ctx, docs, w)
 	case err != nil:
-		return r.target.failed(codeBulkDocs, err)
+		return r.setAside(ctx, r.target.failed(codeBulkDocs, err), refsOf(docs)...)
 	}
 	r.writing.taken(size)
 	which, ok := match(refused, docs)
@@ -360,7 +407,7 @@ func (r *run) write(ctx context.Context, docs []couch.Document, w *writer) (err 
 		if which[i] == nil {
 			continue
 		}
-		if err := w.doubtful(docs[i], r.judged(ctx, docs[i], which[i], nil, as)); err != nil {
+		if err := r.setAside(ctx, r.judged(ctx, docs[i], which[i], nil, as), refsOf(docs[i:i+1])...); err != nil {
 			return err
 		}
 	}
@@ -444,7 +491,10 @@ func (r *run) copyEach(ctx context.Context, refs []ref, w *writer) error {
 		}
 		g.Go(func() error {
 			defer leave()
-			return r.copyRevision(ctx, f, w)
+			if err := r.copyRevision(ctx, f, w); err != nil {
+				return r.setAside(ctx, err, f)
+			}
+			return nil
 		})
 	}
 	return g.Wait()

@@ -16,7 +16,8 @@
 //	single   revisions with other attachments, revisions that the source's _bulk_get does not return, and
 //	         design documents are copied one revision at a time; all batches together use all
 //	         HTTPConnections except two
-//	doubts   documents whose write got an answer that may pass are read and written once more, alone
+//	again    revisions of the batch that failed, or whose write got an answer that may pass, are read afresh, and each is
+//	         written alone
 //	passage  batches end in any order; a checkpoint has the sequence up to which all of them have ended
 //
 // Each of the four steps works on up to WorkerProcesses batches or portions at a time: while one is written, the next
@@ -73,15 +74,30 @@
 //
 // A checkpoint is a document `_local/<base id>` on both sides, in CouchDB's format, so that CouchDB's replicator and
 // this one can continue from each other's checkpoints. A checkpoint with a sequence is written only after every
-// revision that the feed announced up to it was either committed on the target or refused by it, see above. Stats counts the
-// refused revisions, and Config.ListRefused was called with them before. The run fails if it cannot read a revision, or
-// if the target fails to write one, unless the feed no longer announces that revision. No checkpoint is written if one
-// of the databases was deleted and created again meanwhile, which shows in its instance_start_time or in a missing
-// earlier checkpoint. A checkpoint that was written at that very moment is retracted, by its run or by a later one.
+// revision that the feed announced up to it was either committed on the target, or refused by it, or could not be copied
+// for a reason of its own. Stats counts the latter two, and Config.ListRefused was called with them before. No checkpoint is
+// written if one of the databases was deleted and created again meanwhile, which shows in its instance_start_time or in a
+// missing earlier checkpoint. A checkpoint that was written at that very moment is retracted, by its run or by a later one.
+//
+// # Failures of one document
+//
+// A document that cannot be read, asked about or written, and a row of the feed that is not understood, do not hold up the
+// others. A revision that fails although its requests were repeated is set aside, as is a document whose write is in doubt. After
+// the rest of its batch it is read afresh, and written alone. If it fails again, it is listed like a refused one, provided that it is at fault:
+//
+//   - the database answers, and does not say that it is missing, busy, full or closed to the user,
+//   - a source gives another document, and
+//   - a target has accepted another document since the batch began, in a request of its own.
+//
+// Otherwise, and after a hundred failures in a row, the run fails. So a document that the target fails to write may end runs
+// while it is alone in its batch. A revision that the source announces and does not have is waited for twice, the second time
+// for half a minute. A document whose multipart form is malformed is read again as JSON, with each attachment in a request of
+// its own: CouchDB writes the names of attachments into the headers of parts as they are.
 //
 // # Malformed answers and endless feeds
 //
-// A malformed answer ends the run with an error that names the request and the endpoint. A feed that sends more changes
+// A malformed answer that concerns more than a document ends the run with an error that names the request and the endpoint. So
+// does a feed in which more than a hundred rows in a row are not understood. A feed that sends more changes
 // than the source has documents is given up. Without a filter, so is a feed that sends only heartbeats for ten
 // connection timeouts. With a filter, a feed that should end may send only heartbeats for five minutes, and after that
 // for as long as a filter could need for the changes that the source says are left, at most a day. An attachment whose
@@ -213,7 +229,7 @@
 // Wait for a change shows as a difference. Whether a leaf passes a filter depends only on the leaf; if the filter
 // function changes, Verify fails.
 //
-// Documents without an id, and those whose id the target rejects, are missing there. An attachment that cannot be read
+// Documents without an id, those of rows that are not understood, and those whose id the target rejects, are missing there. An attachment that cannot be read
 // although its database answers is a difference. Any other failure ends Verify.
 //
 // Differences are passed on at once. Verify needs the memory of a run's rows and requests, and besides

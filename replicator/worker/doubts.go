@@ -92,9 +92,6 @@ func judge(now reply, before *reply) judgement {
 	return failure
 }
 
-// maxDoubts is the number of writes in a way of their own that a document may get, until two answers in a row are the same.
-const maxDoubts = 2
-
 // doubtError marks an error of the write of a document that a second write is to confirm.
 type doubtError struct{ error }
 
@@ -165,43 +162,4 @@ func (r *run) judgeDenied(ctx context.Context, err error, as *login) (judgement,
 		return failure, nil
 	}
 	return refusal, nil
-}
-
-// doubtful puts a document aside whose write is in doubt, until the rest of the batch is written, and returns nil. Any other
-// err it returns unchanged.
-func (w *writer) doubtful(doc couch.Document, err error) error {
-	doubted, ok := errors.AsType[doubtError](err)
-	if !ok {
-		return err
-	}
-	before, _ := replyOf(doubted)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.doubts = append(w.doubts, ref{id: doc.ID, rev: doc.Rev, before: &before})
-	w.doubted = doubted.error
-	return nil
-}
-
-// settleDoubts reads the documents that were put aside again, and writes each in a request of its own, with its attachments in
-// it. The batch's other writes have ended.
-func (w *writer) settleDoubts(ctx context.Context) error {
-	for range maxDoubts {
-		refs := w.doubts
-		if w.doubts = nil; len(refs) == 0 {
-			return nil
-		}
-		leave, err := w.r.steps.single.enter(ctx)
-		if err != nil {
-			return err
-		}
-		err = w.r.copySingly(ctx, refs, w)
-		leave()
-		if err != nil {
-			return err
-		}
-	}
-	if len(w.doubts) > 0 {
-		return w.r.target.failed(codePlain, w.doubted)
-	}
-	return nil
 }

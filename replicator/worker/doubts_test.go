@@ -154,18 +154,27 @@ func TestDesignDocumentsThatATargetCannotUse(t *testing.T) {
 	}
 }
 
-// A document whose write is in doubt waits until the rest of its batch is written.
+// A document whose write is in doubt waits until the rest of its batch is written. What a proxy answers to one document of many
+// is a failure of this document.
 func TestTheRestOfABatchComesBeforeASecondTry(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 30)
 	for i := range 30 {
 		source.attach(fmt.Sprint("d", i), "123")
 	}
-	target.fail("PUT /d1", 400, `<html>`)
-	failure := fails(t, replication(t, source.URL, target.URL))
-	require.Contains(t, failure.Reason, "400 Bad Request")
+	target.on("PUT /d1", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		if r.URL.Path == "/db/d1" {
+			return refuse(w, 400, `<html>`)
+		}
+		return false
+	})
+	var r refusals
+	run(t, replication(t, source.URL, target.URL), r.collect)
 	require.Len(t, target.bodies(), 29)
-	require.Empty(t, target.locals)
+	require.Len(t, r.all, 1)
+	require.Equal(t, "d1", r.all[0].ID)
+	require.Equal(t, 400, r.all[0].Status)
+	require.Contains(t, r.all[0].Reason, "400 Bad Request")
 }
 
 // lapse is a target whose cookies have no Max-Age and lapse without a word: it carries out what a lapsed one asks without a user.

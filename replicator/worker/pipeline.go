@@ -17,6 +17,7 @@ type pipeline struct {
 	noBulkGet atomic.Bool  // the source has no working _bulk_get
 	noInline  atomic.Bool  // its _bulk_get does not return attachments
 	bulkPause bulkPause    // after failed _bulk_get requests
+	failing   failures     // of single revisions
 	inFlight  atomic.Int32 // batches being copied
 }
 

@@ -53,8 +53,6 @@ type writer struct {
 
 	mu      sync.Mutex
 	portion *portion // nil if empty
-	doubts  []ref    // documents whose write is in doubt
-	doubted error    // of the latest of them
 }
 
 // add copies a document and begins to write a portion when it is full. It blocks while the write step is full.

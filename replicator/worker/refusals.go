@@ -118,18 +118,20 @@ const codeMismatch = "content_md5_mismatch"
 func (r *run) readable(rows []couch.Row) []couch.Row {
 	var kept []couch.Row // nil while no row is left out
 	for i, row := range rows {
-		reason := r.unreadable(row.ID)
-		if reason == "" {
+		code, reason := r.unreadable(row)
+		if code == "" {
 			if kept != nil {
 				kept = append(kept, row)
 			}
 			continue
 		}
-		f := Refusal{ID: row.ID, Code: "illegal_docid", Reason: reason}
+		f := Refusal{ID: row.ID, Code: code, Reason: reason, Status: statusOf(code), Time: time.Now()}
 		if kept == nil {
 			kept = append(make([]couch.Row, 0, len(rows)), rows[:i]...)
 		}
-		f.Status, f.Rev, f.Time = statusOf(f.Code), row.Revs[0], time.Now()
+		if len(row.Revs) > 0 {
+			f.Rev = row.Revs[0]
+		}
 		r.fail(f)
 	}
 	if kept == nil {
@@ -138,16 +140,20 @@ func (r *run) readable(rows []couch.Row) []couch.Row {
 	return kept
 }
 
-// unreadable says why a document with an id is not copied, or returns "". Old releases of CouchDB accepted empty ids, and such
-// documents cannot be read. Local documents are no changes: a source that names some would write checkpoints at the target.
-func (r *run) unreadable(id string) string {
+// unreadable returns the code and the reason why the document of a row is not copied, or "": the row is not understood, or
+// the id is empty, too long or local. Old releases of CouchDB accepted empty ids, and such documents cannot be read. Local
+// documents are no changes: a source that names some would write checkpoints at the target.
+func (r *run) unreadable(row couch.Row) (code, reason string) {
+	const illegal = "illegal_docid"
 	switch {
-	case id == "":
-		return "the document's id is empty"
-	case int64(len(id)) > r.maxDocumentID:
-		return "the document's id is longer than max_document_id_length"
-	case strings.HasPrefix(id, "_local/"):
-		return "the document is local"
+	case row.Err != nil:
+		return codePlain, "source: " + row.Err.Error()
+	case row.ID == "":
+		return illegal, "the document's id is empty"
+	case int64(len(row.ID)) > r.maxDocumentID:
+		return illegal, "the document's id is longer than max_document_id_length"
+	case strings.HasPrefix(row.ID, "_local/"):
+		return illegal, "the document is local"
 	}
-	return ""
+	return "", ""
 }

@@ -43,7 +43,7 @@ type uncheckedError struct{ error }
 func (e uncheckedError) Unwrap() error        { return e.error }
 func (e uncheckedError) Is(target error) bool { return target == errUnchecked }
 
-// copyRevision copies one revision, or the leaves that descend from it.
+// copyRevision copies one revision, or the leaves that descend from it. If w is nil, each is written in a request of its own.
 func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 	backoff := retry.Backoff{First: r.retryBase}
 	tries, most, missed := 0, min(maxStreams, r.retries+1), false
@@ -58,6 +58,7 @@ func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 		var delay time.Duration
 		switch {
 		case err == nil:
+			r.failing.copied(f)
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -66,11 +67,18 @@ func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 			// attachments.
 			f.ancestors = nil
 			continue
+		case !f.apart && errors.Is(err, errSource) && errors.Is(err, couch.ErrMalformed):
+			// Names of attachments may break the headers of a multipart body.
+			f.ancestors, f.apart = nil, true
+			continue
 		case errors.Is(err, errMissing) && missed:
 			return r.missed(ctx, f, err)
 		case errors.Is(err, errMissing):
 			missed = true
 			delay = r.missingDocRetry
+			if w == nil {
+				delay *= missingPatience
+			}
 		default:
 			if errors.Is(err, errUnchecked) {
 				check = true // so that an error names the attachment
@@ -105,7 +113,7 @@ func isTooLongURL(err error) bool {
 
 // blame returns the database that failed with err.
 func (r *run) blame(err error) *peer {
-	if errors.Is(err, errSource) {
+	if errors.Is(err, errSource) || errors.Is(err, errMissing) {
 		return r.source
 	}
 	return r.target
@@ -204,7 +212,7 @@ func retryAfter(err error) time.Duration {
 func (r *run) copyLeaves(ctx context.Context, f ref, w *writer, settled map[string]bool, check bool) error {
 	ctx, room := r.withRoom(ctx)
 	defer room.leave()
-	leaves, err := r.source.db.OpenRevs(ctx, f.id, f.rev, f.ancestors)
+	leaves, err := r.openRevs(ctx, f)
 	if err != nil {
 		if err = r.unread(err); !errors.Is(err, errMissing) {
 			err = finalError{err}
@@ -233,7 +241,7 @@ func (r *run) copyLeaves(ctx context.Context, f ref, w *writer, settled map[stri
 			settled[leaf.Doc.Rev] = false
 			r.count(replicator.Stats{DocCounts: replicator.DocCounts{DocsRead: 1}})
 		}
-		if !leaf.Doc.HasAttachments() && !f.design() && f.before == nil {
+		if w != nil && !leaf.Doc.HasAttachments() && !f.design() {
 			if err := w.add(ctx, leaf.Doc); err != nil {
 				return finalError{err}
 			}
@@ -245,11 +253,22 @@ func (r *run) copyLeaves(ctx context.Context, f ref, w *writer, settled map[stri
 				return err
 			}
 		}
-		if err := w.doubtful(leaf.Doc, r.put(ctx, leaf.Doc, leaf, f, check)); err != nil {
+		err = r.put(ctx, leaf.Doc, leaf, f, check)
+		if errors.As(err, new(doubtError)) {
+			err = r.setAside(ctx, err, ref{id: leaf.Doc.ID, rev: leaf.Doc.Rev})
+		}
+		if err != nil {
 			return err
 		}
 		settled[leaf.Doc.Rev] = true
 	}
+}
+
+func (r *run) openRevs(ctx context.Context, f ref) (*couch.Leaves, error) {
+	if f.apart {
+		return r.source.db.OpenRevsApart(ctx, f.id, f.rev)
+	}
+	return r.source.db.OpenRevs(ctx, f.id, f.rev, f.ancestors)
 }
 
 // unread returns the error for a failed read from the source.
@@ -276,6 +295,7 @@ func (r *run) put(ctx context.Context, doc couch.Document, leaf *couch.Leaf, f r
 	err := write(ctx, doc, source)
 	switch {
 	case err == nil:
+		r.failing.wrote()
 		r.took(1)
 		return nil
 	case ctx.Err() != nil:

@@ -52,6 +52,8 @@ func (s step) enter(ctx context.Context) (leave func(), err error) {
 func (r *run) copyBatch(ctx, writing context.Context, b *batch, asked func(), fail func(error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	failed := r.newSetAside()
+	ctx, writing = withSetAside(ctx, failed), withSetAside(writing, failed)
 	w := &writer{r: r, ctx: writing, fail: func(err error) {
 		cancel(err)
 		fail(err)
@@ -67,7 +69,7 @@ func (r *run) copyBatch(ctx, writing context.Context, b *batch, asked func(), fa
 	if err := context.Cause(ctx); err != nil {
 		return err // the first one
 	}
-	return w.settleDoubts(ctx)
+	return r.copySetAside(ctx, failed)
 }
 
 // carry is copyBatch without the wait for the last writes.

@@ -259,13 +259,19 @@ func (c *comparison) batch(ctx, _ context.Context, b *batch, asked func(), _ fun
 }
 
 // unnamed reports the documents without an id, which only old releases of CouchDB have, as missing. No other server can
-// have them. It returns the other rows.
+// have them. So it does the documents of rows that are not understood, without a revision. It returns the other rows.
 func (c *comparison) unnamed(rows []couch.Row) ([]couch.Row, error) {
-	if !slices.ContainsFunc(rows, func(row couch.Row) bool { return row.ID == "" }) {
+	if !slices.ContainsFunc(rows, func(row couch.Row) bool { return row.ID == "" || row.Err != nil }) {
 		return rows, nil
 	}
 	named := make([]couch.Row, 0, len(rows))
 	for _, row := range rows {
+		if row.Err != nil {
+			if err := c.tell(Difference{ID: row.ID, Missing: c.r.target.side}); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if row.ID != "" {
 			named = append(named, row)
 			continue

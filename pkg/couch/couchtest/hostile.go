@@ -38,6 +38,7 @@ type Hostile struct {
 	rows    []string // ids in the order of their sequences, which begin with 1
 	locals  map[string]json.RawMessage
 	faults  map[Endpoint]Fault
+	bad     map[Endpoint]map[string]Fault // of single documents
 	seen    map[Endpoint]int
 	limit   int64
 	resets  bool
@@ -68,7 +69,7 @@ func (f file) open() io.Reader { return io.LimitReader(rand.NewChaCha8(f.seed), 
 func NewHostile(seed uint64) *Hostile {
 	return &Hostile{
 		seed: seed, changed: make(chan struct{}), docs: map[string]*prepared{}, locals: map[string]json.RawMessage{},
-		faults: map[Endpoint]Fault{}, seen: map[Endpoint]int{},
+		faults: map[Endpoint]Fault{}, bad: map[Endpoint]map[string]Fault{}, seen: map[Endpoint]int{},
 	}
 }
 

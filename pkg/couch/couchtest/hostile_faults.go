@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -81,6 +82,11 @@ const (
 	RowsForEver         Fault = "rows for ever"     // of new documents
 	OldRowsForEver      Fault = "old rows for ever" // of existing documents
 
+	// Of Changes, for the row of one document.
+	NoRevision Fault = "no revision"
+	NoID       Fault = "no id"
+	NoRow      Fault = "no row" // but a number
+
 	// Of Get.
 	WrongBoundary Fault = "wrong boundary"
 	MissingParts  Fault = "missing parts"
@@ -97,6 +103,39 @@ func (h *Hostile) Switch(fault Fault, endpoints ...Endpoint) {
 	for _, e := range endpoints {
 		h.faults[e] = fault
 	}
+}
+
+// Damage sets the fault of an endpoint for one document: of the requests that name it, or of its row in the changes feed.
+func (h *Hostile) Damage(id string, fault Fault, endpoints ...Endpoint) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range endpoints {
+		if h.bad[e] == nil {
+			h.bad[e] = map[string]Fault{}
+		}
+		h.bad[e][id] = fault
+	}
+}
+
+// damage returns the fault for one of the documents that a request names, or None.
+func (h *Hostile) damage(r *http.Request, e Endpoint) Fault {
+	h.mu.Lock()
+	bad := maps.Clone(h.bad[e])
+	h.mu.Unlock()
+	if len(bad) == 0 || e == Changes {
+		return None
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	for id, fault := range bad {
+		if strings.HasSuffix(r.URL.Path, "/"+id) || bytes.Contains(body, quotedBytes(id)) {
+			return fault
+		}
+	}
+	return None
 }
 
 func (h *Hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -120,6 +159,9 @@ func (h *Hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		r.Body = io.NopCloser(plain)
+	}
+	if one := h.damage(r, e); one != None {
+		fault = one
 	}
 	if e != Session && !h.allowed(r, fault) {
 		refused(w, http.StatusUnauthorized, "unauthorized", "You are not authorized to access this db.")
@@ -317,6 +359,17 @@ func (f *feed) rows() []string {
 }
 
 func (f *feed) row(seq int, id, rev string) string {
+	switch f.h.bad[Changes][id] {
+	case NoRevision:
+		return fmt.Sprintf(`{"seq":%s,"id":%s,"changes":[]}`, f.h.sequence(seq), quotedBytes(id))
+	case NoID:
+		return fmt.Sprintf(`{"seq":%s,"changes":[{"rev":%q}]}`, f.h.sequence(seq), rev)
+	case NoRow:
+		return strconv.Itoa(seq)
+	case HugeLine:
+		filler := strings.Repeat(`{"rev":"1-x"},`, 2_000_000)
+		return fmt.Sprintf(`{"seq":%s,"id":%s,"changes":[%s{"rev":%q}]}`, f.h.sequence(seq), quotedBytes(id), filler, rev)
+	}
 	return fmt.Sprintf(`{"seq":%s,"id":%s,"changes":[{"rev":%q}]}`, f.h.sequence(seq), quotedBytes(id), rev)
 }
 
