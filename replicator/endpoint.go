@@ -10,6 +10,7 @@ import (
 
 	"settee/pkg/erlterm"
 	"settee/pkg/redact"
+	"settee/pkg/route"
 )
 
 // Endpoint is one side of a replication: the URL of a database and what is needed to reach it.
@@ -178,6 +179,22 @@ func (e Endpoint) Server() (server, database string, ok bool) {
 	}
 	l.path = path[:slash+1]
 	return l.String(), database, true
+}
+
+// Route is [Endpoint.Server] with the key of who answers, in place of the URL of the server: see [route.Key]. What jobs of
+// different users share because of a server belongs to this key.
+func (e Endpoint) Route() (key, database string, ok bool) {
+	server, database, ok := e.Server()
+	if !ok {
+		return "", "", false
+	}
+	return route.Key(server, e.Proxy, func(yield func(name, value string) bool) {
+		for _, h := range e.Headers {
+			if !yield(h.Name, h.Value) {
+				return
+			}
+		}
+	}), database, true
 }
 
 // Names returns the host of the URL, in lower case and without brackets and the port, and the last segment of its path

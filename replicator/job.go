@@ -177,7 +177,7 @@ type Lacking struct {
 type Parked struct {
 	// Since is when the job was parked. It is zero before the run has ended.
 	Since time.Time `json:"since,omitzero"`
-	// Server and Database are the source, see [Endpoint.Server].
+	// Server and Database are the source: who answers, and the name of the database, see [Endpoint.Route].
 	Server   string `json:"server"`
 	Database string `json:"database"`
 	// UpdateSeq is the JSON text of the source's update_seq before the last look for changes. It is empty if it is not

@@ -15,6 +15,7 @@ import (
 
 	"settee/pkg/outbound"
 	"settee/pkg/redact"
+	"settee/pkg/route"
 )
 
 // Limits of answers that are read whole, in bytes.
@@ -144,6 +145,7 @@ type Database struct {
 	origin    string // scheme, host and port of root
 	server    string // root without the database's name
 	proxy     string // its URL; empty for none
+	route     string // who answers, see [route.Key]
 	transport http.RoundTripper
 	own       *outbound.Pool // nil with Config.Transport
 	slots     chan struct{}  // one element per active request
@@ -232,6 +234,15 @@ func openAt(cfg Config, name string, server func(u *url.URL, root string) string
 			return nil, err
 		}
 	}
+	d.route = route.Key(d.server, d.proxy, func(yield func(name, value string) bool) {
+		for name, values := range cfg.Header {
+			for _, value := range values {
+				if !yield(name, value) {
+					return
+				}
+			}
+		}
+	})
 	d.hidden = secretsOf(cfg, proxy)
 	d.openSession()
 	return d, nil
@@ -244,7 +255,7 @@ func origin(u *url.URL) string {
 
 // limitKey returns the Limiter's key for a method.
 func (d *Database) limitKey(method string) limitKey {
-	return limitKey{d.server, d.cfg.Header.Get("Host"), d.proxy, method}
+	return limitKey{d.route, method}
 }
 
 // URL returns the database's URL, without credentials.

@@ -27,7 +27,7 @@ const (
 // value is ready to use. A Limiter must not be copied.
 //
 // Each method at a server has its own limit. A server is a scheme, host, port and the path before the database's name,
-// through one proxy or none, with one Host header. (CouchDB's replicator limits databases separately. But servers count
+// through one proxy or none, with the same headers: see [route.Key]. (CouchDB's replicator limits databases separately. But servers count
 // by client or account, so one limit fits all databases.) A server that never answers 429 has no entry, and its
 // requests do not wait.
 //
@@ -56,9 +56,8 @@ type limiterShard struct {
 	sweep time.Time // time of the next search for expired entries
 }
 
-// limitKey identifies an interval. It includes the proxy and the Host header, because a proxy or another host may
-// answer in the server's name.
-type limitKey struct{ server, host, proxy, method string }
+// limitKey identifies an interval.
+type limitKey struct{ route, method string }
 
 var limiterSeed = maphash.MakeSeed()
 

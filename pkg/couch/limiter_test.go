@@ -49,7 +49,7 @@ func TestTheLimiterStaysWithinItsBounds(t *testing.T) {
 			if seed%3 == 0 {
 				l.Longest = time.Duration(1+random.IntN(60_000)) * time.Millisecond
 			}
-			key, other := limitKey{server: "http://a", method: "GET"}, limitKey{server: "http://a", method: "POST"}
+			key, other := limitKey{route: "http://a", method: "GET"}, limitKey{route: "http://a", method: "POST"}
 			refusals := random.Float64()
 			refused := false
 			for range 2000 {
@@ -100,7 +100,7 @@ func TestTheLimiterStaysWithinItsBounds(t *testing.T) {
 
 func TestTheLimiterFollowsRefusalsAndSuccesses(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		l, key := &Limiter{}, limitKey{server: "http://a", method: "GET"}
+		l, key := &Limiter{}, limitKey{route: "http://a", method: "GET"}
 		at := func() time.Duration { return l.entry(key).at(time.Now()) }
 		l.failure(key, 0)
 		require.Equal(t, 24*time.Millisecond, at())
@@ -151,7 +151,7 @@ func TestTheLimiterFollowsRefusalsAndSuccesses(t *testing.T) {
 
 func TestTheLimiterHoldsRequestsBackForRetryAfter(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		l, key := &Limiter{}, limitKey{server: "http://a", method: "GET"}
+		l, key := &Limiter{}, limitKey{route: "http://a", method: "GET"}
 		l.failure(key, 10*time.Second)
 		for range 100 {
 			wait, alone := l.wait(key)
@@ -179,7 +179,7 @@ func TestTheLimiterForgets(t *testing.T) {
 		var l Limiter
 		for minute := range 60 {
 			for i := range 100 {
-				l.failure(limitKey{server: fmt.Sprintf("http://host-%d-%d", minute, i), method: "GET"}, 0)
+				l.failure(limitKey{route: fmt.Sprintf("http://host-%d-%d", minute, i), method: "GET"}, 0)
 			}
 			require.LessOrEqual(t, l.entries(), 200)
 			time.Sleep(time.Minute)

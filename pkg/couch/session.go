@@ -30,8 +30,8 @@ const (
 	firstSweep = 64
 )
 
-// Sessions holds logins at servers. Databases with the same server, user, password and proxy share one, so that 500
-// jobs log in once. The zero value is ready to use. Sessions must not be copied.
+// Sessions holds logins at servers. Databases with the same user, the same password and the same [route.Key] share one, so
+// that 500 jobs log in once. The zero value is ready to use. Sessions must not be copied.
 //
 // Passwords are not kept: a login's key is a keyed hash. A login is kept while an open database uses it. Of the others
 // up to a thousand that are still valid are kept.
@@ -135,8 +135,7 @@ func (d *Database) openSession() {
 	// A job's own authentication must not be mixed with another.
 	own := d.cfg.Header.Get("Authorization") != "" || d.cfg.Header.Get("Cookie") != ""
 	if d.cfg.Sessions != nil && d.cfg.Username != "" && !own {
-		// As in limitKey, a proxy or another host may answer in the server's name.
-		d.session = d.cfg.Sessions.acquire(d.server, d.cfg.Header.Get("Host"), d.proxy, d.cfg.Username, d.cfg.Password)
+		d.session = d.cfg.Sessions.acquire(d.route, d.cfg.Username, d.cfg.Password)
 		d.inherited = d.session.latest()
 	}
 }

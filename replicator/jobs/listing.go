@@ -13,6 +13,7 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
+	"settee/pkg/route"
 	"settee/pkg/tuple"
 	"settee/replicator"
 )
@@ -550,7 +551,7 @@ func (s *Lists) Before(ctx context.Context, job *Job) (n int, more bool, err err
 
 // Waking is what wakes a parked job.
 type Waking struct {
-	// Server and Database are the job's source, see replicator.Endpoint.Server.
+	// Server is the URL of the job's source's server, and Database the name of the database.
 	Server, Database string
 	WatchStatus
 	// NextQuestion is when the source is asked next. It is zero if it is not asked.
@@ -565,7 +566,8 @@ func (s *Lists) Waking(ctx context.Context, job *Job) (*Waking, error) {
 	of := sourceOf(job.State.Parked)
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Waking, error) {
 		reading := s.parking.readParked(tx.Snapshot(), of, job.ID)
-		waking := &Waking{Server: of.server, Database: of.database}
+		waking := &Waking{Database: of.database}
+		waking.Server, _ = route.Server(of.server)
 		watch, err := s.watches.Get(tx.Snapshot(), of.server)
 		switch {
 		case errors.Is(err, fdbjobs.ErrNotFound):

@@ -14,7 +14,7 @@ import (
 
 // A mirror follows the watch of its source's server, which tells it of databases that were created and deleted:
 //
-//	("mirrors", server, mirror)          -> "": a continuous mirror. Its first run adds the server's watch
+//	("mirrors", server, mirror)          -> "": a continuous mirror. Its first run adds the server's watch (watched.go)
 //	("mirror_news", mirror, database)    -> (type, token): the latest news of a database that the mirror has not looked at
 //	("mirror_pokes", mirror)             -> int64: changes with news, and when there is room for another first run
 //	("mirror_ended", mirror)             -> "": its databases are to be dropped, see Upkeep.dropMirrors
@@ -74,10 +74,10 @@ func (s *mirrorRows) liveMirror(tx kv.ReadTransaction, id string) (*Job, error) 
 	return job, nil
 }
 
-// MirrorServer returns the URL of the server that a mirror's source is, as [replicator.Endpoint.Server] returns it for its
+// MirrorServer returns the key of who answers for a mirror's source, as [replicator.Endpoint.Route] returns it for its
 // databases.
 func MirrorServer(r *replicator.Replication) string {
-	server, _, _ := r.Child("x").Source.Server()
+	server, _, _ := r.Child("x").Source.Route()
 	return server
 }
 

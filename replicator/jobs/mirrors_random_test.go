@@ -196,6 +196,13 @@ func (w mirrorWorld) mirror(run *jobs.Run) error {
 	if err := run.BeginMirror(ctx); err != nil {
 		return err
 	}
+	if w.intN(4) > 0 { // it may be told names then
+		if err := run.Update(ctx, func(state *replicator.JobState) {
+			state.Mirror = &replicator.MirrorProgress{LastLook: time.Now()}
+		}); err != nil {
+			return err
+		}
+	}
 	for range w.intN(20) {
 		w.pause(time.Second)
 		if err := w.step(run); err != nil {

@@ -19,6 +19,10 @@ import (
 //	("parked", server, database, job id) -> (ask, woken, update_seq)
 //	("asks", server, ask, job id)        -> database
 //
+// server is the key of who answers for the job's source, see replicator.Endpoint.Route. A change that this server tells to a
+// login of another job wakes the job, too: its own login has read the database when it was parked, which is a day ago at
+// most. A job that may not read it any more is woken once, and is not parked again.
+//
 // ask is when to ask the source next whether it has changes, in seconds since the Unix epoch. It is 0 in a row without a
 // key in asks. [Run.Parking] writes the rows. Whatever writes a state that does not name the row clears it (see
 // [jobRecords.reindex]), and so does the removal of the job.
@@ -50,7 +54,7 @@ func sourceOf(parked *replicator.Parked) source {
 
 // ParkedRow is the row of a job that is parked, or whose run is about to park it.
 type ParkedRow struct {
-	// Server and Database are the job's source, see replicator.Endpoint.Server.
+	// Server and Database are the job's source: who answers, and the name of the database, see replicator.Endpoint.Route.
 	Server, Database string
 	JobID            string
 	// UpdateSeq is the JSON text of the source's update_seq before the run's last look for changes, "" if it is not known.

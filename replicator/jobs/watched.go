@@ -6,7 +6,7 @@ import (
 )
 
 // A server from which parked jobs wait for changes is watched by a job of the queue WatchQueue, whose id and owner are
-// the URL of the server. Its keys are:
+// the key of who answers for the server (replicator.Endpoint.Route). Its keys are:
 //
 //	("watched", server) -> ""       the server has a watch
 //	("parks", server)   -> int64    changes with each call of Run.Parking
@@ -14,7 +14,8 @@ import (
 // The transactions that park a job and that end the watch read the first key with a conflict. The latter also read with a
 // conflict that there are no rows. So no row is left without a watch. The same holds for the rows of mirrors (mirrors.go).
 
-// WatchQueue is the name of the queue of watches. The id of a job is the URL of a server, see replicator.Endpoint.Server.
+// WatchQueue is the name of the queue of watches. The id of a job is the key of who answers for a server, see
+// replicator.Endpoint.Route.
 const WatchQueue = "watch"
 
 // WatchStatus is the part of the state of a watch's job that people see: how the watch hears of changes, which a heartbeat

@@ -182,8 +182,8 @@ func (s *Watches) Mirrors(ctx context.Context, server, after string, limit int) 
 	return found, more, err
 }
 
-// Tell tells the mirrors of a server of news. The databases must differ. More than newsAtOnce news are told in several
-// transactions. It may be repeated.
+// Tell tells the mirrors of a server of news. A mirror that may not be told names is told to look at all databases. The
+// databases must differ. More than newsAtOnce news are told in several transactions. It may be repeated.
 func (s *Watches) Tell(ctx context.Context, server string, news []News) error {
 	for after := ""; ; {
 		mirrors, more, err := s.Mirrors(ctx, server, after, mirrorsAtOnce)
@@ -205,7 +205,20 @@ func (s *Watches) Tell(ctx context.Context, server string, news []News) error {
 // newsAtOnce is the maximum number of news that one transaction writes.
 const newsAtOnce = 500
 
+// listedFor is for how long after its last look at the list of databases a mirror is told their names.
+const listedFor = 25 * time.Hour
+
+// mayBeTold reports whether a mirror may be told the names of databases that another login has seen: it runs, and its own
+// login has listed the databases lately.
+func mayBeTold(mirror *Job, now time.Time) bool {
+	progress := mirror.State.Mirror
+	return mirror.Status == fdbjobs.Running && progress != nil && now.Sub(progress.LastLook) < listedFor
+}
+
 func (s *Watches) tell(ctx context.Context, mirror *Job, news []News) error {
+	if !mayBeTold(mirror, time.Now()) {
+		news = []News{{Type: NewsMissed}} // it looks with its own login
+	}
 	selected := make([]News, 0, len(news))
 	for _, n := range news {
 		if n.Type == NewsMissed || len(n.Database) <= maxDatabaseSize && mirror.Args.Replication.Selects(n.Database) {

@@ -9,6 +9,7 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/config"
 	"settee/pkg/couch"
+	"settee/pkg/route"
 	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
@@ -36,9 +37,13 @@ func sameEndpoint(a, b replicator.Endpoint) bool {
 	return a.Username == b.Username && a.Password == b.Password && a.Proxy == b.Proxy && slices.Equal(a.Headers, b.Headers)
 }
 
-// configured returns the credentials that the settings have for the server.
+// configured returns the credentials that the settings have for the server. They are for nobody who answers in its name.
 func (w *watch) configured() (credentials, bool) {
-	login, ok := w.settings().WatchLogin(w.server)
+	server, plain := route.Server(w.server)
+	if !plain {
+		return credentials{}, false
+	}
+	login, ok := w.settings().WatchLogin(server)
 	return credentials{endpoint: replicator.Endpoint{Username: login.Username, Password: login.Password}}, ok
 }
 
@@ -57,15 +62,15 @@ func (w *watch) job(ctx context.Context, id string) (*jobs.Job, error) {
 	return job, err
 }
 
-// ofJob returns the credentials of a job's source. ok is false if there is no such job any more, it has ended, or its
-// source is elsewhere.
+// ofJob returns the credentials of a job's source. ok is false if there is no such job any more, it has ended, or another
+// machine answers for its source.
 func (w *watch) ofJob(ctx context.Context, id string) (c credentials, ok bool, err error) {
 	job, err := w.job(ctx, id)
 	if job == nil || err != nil {
 		return c, false, err
 	}
 	r := job.Args.Replication
-	server, _, ok := r.Source.Server()
+	server, _, ok := r.Source.Route()
 	if job.IsMirror() {
 		server, ok = jobs.MirrorServer(r), true
 	}
@@ -210,8 +215,8 @@ func (w *watch) openWith(ctx context.Context, c credentials) (*feed, error) {
 	cfg := w.watcher.opts.Worker()
 	cfg.RetriesPerRequest = min(cfg.RetriesPerRequest, maxRetries)
 	endpoint := c.endpoint
-	endpoint.URL = w.server
-	server, err := worker.OpenServer(endpoint, w.server, cfg)
+	endpoint.URL, _ = route.Server(w.server)
+	server, err := worker.OpenServer(endpoint, endpoint.URL, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("opening the server: %w", err)
 	}

@@ -58,6 +58,16 @@ func inLab(t *testing.T, test func(l *lab)) {
 	})
 }
 
+// through is a proxy that answers all requests itself: as the server evil.example.
+type through struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (p through) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.URL.Host = "evil.example"
+	return p.RoundTripper.RoundTrip(r)
+}
+
 func newLab(t *testing.T, source *source, transport http.RoundTripper) *lab {
 	l := &lab{T: t, source: source, db: enginetest.Memory(t), transport: transport, changed: make(chan struct{})}
 	l.jobs = l.store(l.db)
@@ -107,7 +117,12 @@ func (l *lab) startOn(db kv.Database) *node {
 	l.Helper()
 	cfg := worker.DefaultConfig()
 	cfg.BasicAuth, cfg.Shared, cfg.RetryBase = true, new(worker.Shared), time.Millisecond
-	cfg.Transport = func(replicator.Endpoint, *sockopt.Options) http.RoundTripper { return l.transport }
+	cfg.Transport = func(e replicator.Endpoint, _ *sockopt.Options) http.RoundTripper {
+		if e.Proxy != "" {
+			return through{l.transport}
+		}
+		return l.transport
+	}
 	w := watch.New(watch.Options{
 		Jobs: l.store(db), Config: l.settings.Load, Worker: func() worker.Config { return cfg },
 		Changed: func() <-chan struct{} {
@@ -157,14 +172,21 @@ func (l *lab) parkAt(server, user, database string) string {
 	if _, ok := l.source.databases[database]; ok {
 		seq = `"` + l.source.seq(database) + `"`
 	}
-	text := fmt.Sprintf(`{"source":%q,"target":"http://b.example/%s-%s","continuous":true}`,
-		strings.Replace(server, "://", "://"+login, 1)+database, user, database)
-	request, err := replicator.ParseRequest([]byte(text), replicator.ParseOptions{})
+	return l.parkSource(seq, fmt.Sprintf(`"source":%q,"target":"http://b.example/%s-%s"`,
+		strings.Replace(server, "://", "://"+login, 1)+database, user, database))
+}
+
+// parkSource parks a job with some members of a definition, as its run would.
+func (l *lab) parkSource(seq, members string) string {
+	l.Helper()
+	request, err := replicator.ParseRequest([]byte("{"+members+`,"continuous":true}`), replicator.ParseOptions{})
 	require.NoError(l, err)
 	_, err = l.jobs.Requests.Replicate(l.Context(), request.Replication, nil)
 	require.NoError(l, err)
 	run := l.accept()
-	l.parkRun(run, server, database, seq)
+	key, database, ok := run.Job().Args.Replication.Source.Route()
+	require.True(l, ok)
+	l.parkRun(run, key, database, seq)
 	return run.Job().ID
 }
 

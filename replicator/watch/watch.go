@@ -54,7 +54,7 @@ type state struct {
 // watch is a watch of one server. One goroutine calls run.
 type watch struct {
 	watcher *Watcher
-	server  string
+	server  string // who answers, see route.Key
 	held    *fdbjobs.Held
 	log     zerolog.Logger
 	began   time.Time

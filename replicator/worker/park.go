@@ -26,7 +26,7 @@ var (
 // A run that is asked to park closes its live feed first. So no row arrives while the goroutine that reads the feed looks
 // for changes, and a run that goes on opens the feed again after the last row that it has read.
 type parking struct {
-	server, database string // of the source
+	server, database string // of the source, see replicator.Endpoint.Route
 	note             func(context.Context, replicator.Parked) error
 	told             func(idle bool)
 
@@ -43,7 +43,7 @@ type parking struct {
 
 // newParking returns nil if the job cannot park.
 func newParking(job *Job, useCheckpoints bool) *parking {
-	server, database, ok := job.Replication.Source.Server()
+	server, database, ok := job.Replication.Source.Route()
 	if job.Parking == nil || !job.Replication.Continuous || !useCheckpoints || !ok {
 		return nil
 	}
