@@ -132,6 +132,10 @@ func TestEmptyEncodedAttachment(t *testing.T) {
 	n.put("/db/doc?new_edits=false", related(`{"_rev":"1-a","_attachments":{"f":{"follows":true,"length":0,"encoding":"gzip","encoded_length":20}}}`, stored),
 		"Content-Type", relatedType).is(t, http.StatusCreated)
 	n.do("COPY", "/db/doc", "", "Destination", "copy").is(t, http.StatusCreated)
+	other := gzipped(t, "") // some more bytes
+	n.put("/db/other?new_edits=false", related(`{"_rev":"1-a","_attachments":{"f":{"follows":true,"length":0,"encoding":"gzip","encoded_length":`+strconv.Itoa(len(other))+`}}}`, other),
+		"Content-Type", relatedType).is(t, http.StatusCreated)
+	require.Contains(t, n.get("/db/other").body, `"length":0,`)
 	for _, doc := range []string{"/db/doc", "/db/copy"} {
 		about := n.get(doc + "?att_encoding_info=true").json(t)["_attachments"].(map[string]any)["f"].(map[string]any)
 		require.EqualValues(t, 0, about["length"])

@@ -111,7 +111,7 @@ func TestLengthsOfEncoded(t *testing.T) {
 			"known":                        {30, new(int64(99)), 99, true},
 			"not said":                     {30, nil, 30, false},
 			"the stored length":            {30, new(int64(30)), 30, false},
-			"0, and it is not":             {30, new(int64(0)), 30, false},
+			"empty, with a header":         {30, new(int64(0)), 0, true},
 			"empty":                        {20, new(int64(0)), 0, true},
 			"empty, and not said":          {20, nil, 20, false},
 			"empty, and the stored length": {20, new(int64(20)), 20, false},
@@ -124,13 +124,13 @@ func TestLengthsOfEncoded(t *testing.T) {
 			require.Equal(t, test.length, a.Length, name)
 			require.Equal(t, test.known, a.HasLength(), name)
 		}
-		// Rows of earlier versions, which had 0 for all lengths that were not said.
+		// Rows, also of earlier versions.
 		for _, test := range []struct {
 			encoding               string
 			length, stored, wanted int64
 			known                  bool
 		}{
-			{"gzip", 0, 30, 30, false}, {"gzip", 30, 30, 30, false}, {"gzip", 99, 30, 99, true},
+			{"gzip", -1, 30, 0, true}, {"gzip", 0, 30, 30, false}, {"gzip", 30, 30, 30, false}, {"gzip", 99, 30, 99, true},
 			{"gzip", 0, 20, 0, true}, {"gzip", 20, 20, 20, false}, {"", 0, 0, 0, true}, {"", 30, 30, 30, true},
 		} {
 			a := docstore.StoredAttachment(test.length, test.encoding, test.stored)

@@ -100,8 +100,8 @@
 //
 // The path of a leaf is the ids of the revision, its parent and so on. An attachment in it is (name, type, length,
 // encoding, stored length, md5, revpos, key). They are in the order of the edit; version 0.1.0 sorted them by name. The
-// length of an encoded content that is not known is 0, or, as earlier versions wrote it, the stored length. The upload
-// draws the key at random. A chunk has 90,000 bytes, the last one at most that.
+// length of an encoded content is 0 if it is not known, and -1 if the content is empty (see rowLength). The upload draws the
+// key at random. A chunk has 90,000 bytes, the last one at most that.
 //
 // Invariants, kept by the functions of flush.go and checked by [Store.Check]:
 //

@@ -38,25 +38,37 @@ func (a Attachment) Digest() string { return "md5-" + base64.StdEncoding.EncodeT
 // it, or if it came from a server that did not know it.
 func (a Attachment) HasLength() bool { return a.Encoding == "" || a.Length != a.StoredLength }
 
-// emptyStored is the number of bytes of an empty content in gzip. All others have more.
+// emptyStored is the size in bytes of an empty content that CouchDB has stored as gzip. No other content has this size as gzip.
 const emptyStored = 20
 
-// setLength sets Length to the length without Encoding that a client or a row says. Encoded contents of other sizes than
-// emptyStored are not empty, so 0 means that their length is not known.
-func (a *Attachment) setLength(decoded int64) {
-	if a.Length = decoded; a.Encoding != "" && decoded == 0 && a.StoredLength != emptyStored {
-		a.Length = a.StoredLength
+// rowLength returns the length of a content as its row has it. If the content is encoded, the length is 0 if it is not known,
+// and -1 if the content is empty; if it is empty and has emptyStored bytes, it is 0. Earlier versions wrote 0 for all these, and
+// the stored length if the source said that.
+func (a Attachment) rowLength() int64 {
+	switch {
+	case a.Encoding == "" || a.StoredLength == emptyStored:
+		return a.Length
+	case !a.HasLength():
+		return 0
+	case a.Length == 0:
+		return -1
 	}
+	return a.Length
 }
 
-// tuple returns the form of an attachment in its leaf's row. A length that is not known is 0 there, which all versions read
-// as that.
-func (a Attachment) tuple() tuple.Tuple {
-	length := a.Length
-	if !a.HasLength() && a.StoredLength != emptyStored {
-		length = 0
+// fromRowLength is the reverse of rowLength.
+func (a Attachment) fromRowLength(length int64) int64 {
+	switch {
+	case a.Encoding == "" || a.StoredLength == emptyStored:
+		return length
+	case length == 0:
+		return a.StoredLength
 	}
-	return tuple.Tuple{a.Name, a.Type, length, a.Encoding, a.StoredLength, a.MD5[:], a.RevPos, a.key[:]}
+	return max(length, 0)
+}
+
+func (a Attachment) tuple() tuple.Tuple {
+	return tuple.Tuple{a.Name, a.Type, a.rowLength(), a.Encoding, a.StoredLength, a.MD5[:], a.RevPos, a.key[:]}
 }
 
 func parseAttachment(element any) (a Attachment, ok bool) {
@@ -71,7 +83,7 @@ func parseAttachment(element any) (a Attachment, ok bool) {
 	if ok {
 		a.MD5, a.key = [16]byte(md5), [16]byte(key)
 	}
-	a.setLength(a.Length)
+	a.Length = a.fromRowLength(a.Length)
 	return a, ok
 }
 

@@ -152,7 +152,7 @@ func (u *uploading) take(piece []byte, last bool) error {
 	}
 	a.Length = a.StoredLength
 	if decoded := u.opts.DecodedLength; a.Encoding != "" && decoded != nil {
-		a.setLength(*decoded)
+		a.Length = *decoded
 	}
 	return nil
 }
