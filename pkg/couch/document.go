@@ -120,7 +120,7 @@ type Attachment struct {
 	ContentType string
 	Digest      string // "md5-" and base64, of the stored bytes
 	RevPos      int64
-	Length      int64 // bytes of the content; -1 if unknown
+	Length      int64 // bytes of the content, not compressed; -1 if unknown
 	// Encoding is "gzip" if the bytes are transferred compressed, in EncodedLength bytes.
 	Encoding      string
 	EncodedLength int64 // -1 if unknown
@@ -219,6 +219,9 @@ func parseAttachment(name string, raw []byte) (Attachment, error) {
 			return a, fmt.Errorf("attachment %q, member %s: %w", name, m.Key, err)
 		}
 	}
+	if a.Encoding != "" && a.Length == a.EncodedLength {
+		a.Length = -1 // CouchDB says the encoded length if the client has compressed the content
+	}
 	return a, nil
 }
 
@@ -270,18 +273,36 @@ func (d Document) withAttachments(edit func(a Attachment, object []byte) ([]byte
 	return d, nil
 }
 
-// following returns the document with its stubs changed to follows, uncompressed.
-func (d Document) following() (Document, error) {
+// following returns the document with its stubs changed to follows, uncompressed. It calls measure for lengths that the
+// document does not say: CouchDB does not take attachments without their lengths.
+func (d Document) following(measure func(Attachment) (int64, error)) (Document, error) {
 	return d.withAttachments(func(a Attachment, object []byte) ([]byte, error) {
 		if !a.Stub {
 			return object, nil
 		}
-		if a.Encoding != "" {
-			// The digest covers the compressed bytes.
-			return withoutMembers(object, `"follows":true`, "stub", "encoding", "encoded_length", "digest"), nil
+		added := `"follows":true`
+		if a.Length < 0 {
+			length, err := measure(a)
+			if err != nil {
+				return nil, err
+			}
+			added = fmt.Sprintf(`"length":%d,%s`, length, added)
+			object = withoutMembers(object, "", "length")
 		}
-		return withoutMembers(object, `"follows":true`, "stub"), nil
+		if a.Encoding != "" {
+			object = uncompressed(a, object)
+		}
+		return withoutMembers(object, added, "stub"), nil
 	})
+}
+
+// uncompressed returns the description of a compressed attachment without what is true only of the compressed bytes, as its
+// digest is.
+func uncompressed(a Attachment, object []byte) []byte {
+	if a.Length < 0 {
+		object = withoutMembers(object, "", "length") // it is the encoded length
+	}
+	return withoutMembers(object, "", "encoding", "encoded_length", "digest")
 }
 
 // withoutMembers returns an object without the named members, and with added, if not empty, as its last member.

@@ -362,6 +362,9 @@ func TestLiveAttachments(t *testing.T) {
 				{couch.Attachment{Name: "hello.txt", ContentType: "text/plain", Length: 12000, Encoding: "gzip"}, zipped.Bytes()},
 				plainAttachment("plain", "a/b", []byte("1")),
 			}},
+			{"compressed, of unknown length", "unknown", []attached{
+				{couch.Attachment{Name: "hello.txt", ContentType: "a/b", Length: int64(zipped.Len()), Encoding: "gzip"}, zipped.Bytes()},
+			}},
 			{"large document", "large", []attached{plainAttachment("f", "a/b", []byte("1"))}},
 		} {
 			t.Run(test.name, func(t *testing.T) {

@@ -270,7 +270,7 @@ func (l *jsonLeaves) next() (*Leaf, error) {
 
 // attach makes the stubs of a leaf look like attachments that follow.
 func (l *jsonLeaves) attach(leaf *Leaf) error {
-	doc, err := leaf.Doc.following()
+	doc, err := leaf.Doc.following(func(about Attachment) (int64, error) { return l.measure(leaf.Rev, about) })
 	if err != nil {
 		return err
 	}
@@ -289,6 +289,16 @@ func (l *jsonLeaves) attach(leaf *Leaf) error {
 		return nil, io.EOF
 	}
 	return nil
+}
+
+// measure reads an attachment for its length.
+func (l *jsonLeaves) measure(rev string, about Attachment) (int64, error) {
+	a, err := l.attachment(rev, about)
+	if err != nil {
+		return 0, err
+	}
+	n, err := io.Copy(io.Discard, a)
+	return n, errors.Join(err, a.Close())
 }
 
 // multipartLeaves reads a multipart/mixed body. Each part is a document, a document with its attachments

@@ -162,7 +162,7 @@ func TestParseDocument(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, all, again)
 
-	followed, err := byHand.following()
+	followed, err := byHand.following(nil)
 	require.NoError(t, err)
 	require.Equal(t, strings.NewReplacer(
 		`,"stub":true`, `,"follows":true`, `" : {"f\u0066": {`, `" : {"f\u0066":{`).Replace(body), string(followed.Body))
@@ -172,11 +172,25 @@ func TestParseDocument(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(decoded.Body), `"h":{"follows":true,"length":9}}, "e":"\u00fc\/" }`)
 
+	// CouchDB says the encoded length if it has not compressed the content itself.
+	d, err = ParseDocument([]byte(`{"_id":"x","_attachments":{"f":{"stub":true,"length":7,"digest":"md5-x","encoding":"gzip","encoded_length":7}}}`))
+	require.NoError(t, err)
+	all, err = d.Attachments()
+	require.NoError(t, err)
+	require.Equal(t, []Attachment{{Name: "f", Digest: "md5-x", Length: -1, Encoding: "gzip", EncodedLength: 7, Stub: true}}, all)
+	followed, err = d.following(func(a Attachment) (int64, error) { return int64(len(a.Name)), nil })
+	require.NoError(t, err)
+	require.JSONEq(t, `{"_id":"x","_attachments":{"f":{"follows":true,"length":1}}}`, string(followed.Body))
+	followed.Body = bytes.Replace(d.Body, []byte(`"stub"`), []byte(`"follows"`), 1)
+	decoded, err = Document{Body: followed.Body}.decoded()
+	require.NoError(t, err)
+	require.JSONEq(t, `{"_id":"x","_attachments":{"f":{"follows":true}}}`, string(decoded.Body))
+
 	for _, none := range []string{`{"_id":"x"}`, `{"_id":"x","_attachments":{}}`, `{"_id":"x","_attachments":{ }}`, `{"_id":"x","a":{"_attachments":{"f":{}}}}`} {
 		d, err := ParseDocument([]byte(none))
 		require.NoError(t, err)
 		require.False(t, d.HasAttachments(), none)
-		same, err := d.following()
+		same, err := d.following(nil)
 		require.NoError(t, err)
 		require.Equal(t, strings.ReplaceAll(none, "{ }", "{}"), string(same.Body))
 	}
@@ -202,7 +216,7 @@ func FuzzDocument(f *testing.F) {
 		if err != nil {
 			return
 		}
-		followed, err := d.following()
+		followed, err := d.following(func(Attachment) (int64, error) { return 7, nil })
 		if err != nil {
 			return
 		}

@@ -181,8 +181,7 @@ func (d Document) decoded() (Document, error) {
 		if !a.Follows || a.Encoding == "" {
 			return object, nil
 		}
-		// The digest covers the compressed bytes.
-		return withoutMembers(object, "", "encoding", "encoded_length", "digest"), nil
+		return uncompressed(a, object), nil
 	})
 }
 

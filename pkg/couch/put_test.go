@@ -263,6 +263,17 @@ func TestPutToPouch(t *testing.T) {
 		require.Contains(t, string(got.body), `"z":{"content_type":"text/plain","revpos":1,"length":12000,"follows":true}`)
 		require.NotContains(t, string(got.body), "gzip")
 	})
+	t.Run("decompressed, of unknown length", func(t *testing.T) {
+		t.Parallel()
+		db, puts := known(t)
+		unknown := z
+		unknown.About.Length = int64(zipped.Len()) // as CouchDB says
+		doc, source := withAttachments(t, "x", "1-aa", unknown)
+		require.NoError(t, db.PutMultipart(t.Context(), doc, source))
+		got := puts()[0]
+		require.Contains(t, string(got.body), strings.Repeat("hello ", 2000))
+		require.Contains(t, string(got.body), `"z":{"content_type":"text/plain","revpos":1,"follows":true}`)
+	})
 	t.Run("inline", func(t *testing.T) {
 		t.Parallel()
 		for size := range 8 { // all remainders of base64
