@@ -211,7 +211,10 @@ func describeState(a *worker.AttachmentState) string {
 	if a == nil {
 		return "none"
 	}
-	words := []string{fmt.Sprintf("%q", a.ContentType), fmt.Sprintf("%d bytes", a.Length)}
+	words := []string{fmt.Sprintf("%q", a.ContentType)}
+	if a.Length >= 0 {
+		words = append(words, fmt.Sprintf("%d bytes", a.Length))
+	}
 	if a.Digest != "" {
 		words = append(words, a.Digest)
 	}
