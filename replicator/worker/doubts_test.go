@@ -1,15 +1,19 @@
 package worker_test
 
 import (
+	"encoding/base64"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/couch/couchtest"
 	"settee/replicator"
 	"settee/replicator/worker"
 )
@@ -136,6 +140,32 @@ func TestTheSameRefusalTwiceIsOne(t *testing.T) {
 			require.Equal(t, `"4-x"`, string(result.CheckpointedSourceSeq))
 		})
 	}
+}
+
+// What is written in a second way is the same: nothing gets through in multipart here.
+func TestTheSecondWayWritesTheSame(t *testing.T) {
+	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
+		t.Parallel()
+		source, target := pair(t, peer, mixed(7))
+		text := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("servers compress this\n", 5000)))
+		post(t, source+"/_bulk_docs", `{"docs":[{"_id":"text","_attachments":{
+			"a":{"content_type":"text/plain","data":"`+text+`"},"b":{"content_type":"text/plain","data":""}}}]}`)
+		var refused atomic.Int32
+		proxy := newProxy(t, target, func(w http.ResponseWriter, r *http.Request, _ string) bool {
+			if r.Method != http.MethodPut || !strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") {
+				return false
+			}
+			refused.Add(1)
+			_, _ = io.Copy(io.Discard, r.Body)
+			return refuse(w, 400, `{"error":"bad_request","reason":"attachment longer than expected"}`)
+		})
+		var r refusals
+		run(t, replication(t, source, proxy.URL), r.collect)
+		require.Empty(t, r.all)
+		require.Positive(t, refused.Load())
+		_, differences := verify(t, replication(t, source, target), both, attachments)
+		require.Empty(t, differences)
+	})
 }
 
 // A design document whose functions the target cannot compile does not stop the job.
