@@ -164,6 +164,8 @@ type Database struct {
 	couchDB    atomic.Bool // it is CouchDB
 	settee     atomic.Bool // it is settee
 
+	at atomic.Pointer[string] // the URL to which the database was redirected; nil for root
+
 	brokenOff sync.Map // ids of documents whose latest PutMultipart ended without an answer
 }
 
@@ -258,8 +260,8 @@ func (d *Database) limitKey(method string) limitKey {
 	return limitKey{d.route, method}
 }
 
-// URL returns the database's URL, without credentials.
-func (d *Database) URL() string { return d.root }
+// URL returns the database's URL, without credentials: since it was redirected, the one to which it was.
+func (d *Database) URL() string { return d.base() }
 
 // large returns the function that is called before a large document is held.
 func (d *Database) large(ctx context.Context) func() error {

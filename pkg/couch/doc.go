@@ -61,7 +61,8 @@
 // An answer of which less than a kilobyte came in each of five ConnectionTimeouts in a row (of at least 10 s each) is
 // [ErrTooSlow], and is not repeated. For a changes feed only the time within a row counts.
 //
-// Redirects are followed within the database's origin, with the same method and credentials.
+// Redirects are followed within the database's origin, with the same method and credentials: 301, 302 and 303 only by GET.
+// If GET of the database or of a local document is redirected so, all later requests go to where that led.
 //
 // # Connections
 //

@@ -328,6 +328,65 @@ func TestRedirects(t *testing.T) {
 	require.Zero(t, stranger.Load())
 }
 
+// Other methods than GET go to where the database has moved.
+func TestDatabasesThatHaveMoved(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Method+" "+r.URL.Path)
+		switch path, old := strings.CutPrefix(r.URL.Path, "/db"); {
+		case path == "/away":
+			http.Redirect(w, r, "/login", http.StatusFound)
+		case old:
+			http.Redirect(w, r, "/new/db"+path, http.StatusMovedPermanently)
+		case r.URL.Path == "/new/db":
+			_, _ = io.WriteString(w, dbInfo)
+		case r.URL.Path == "/new/db/_ensure_full_commit":
+			_, _ = io.WriteString(w, `{"ok":true}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"error":"not_found","reason":"missing"}`)
+		}
+	}
+	for _, first := range []func(*couch.Database) error{
+		func(db *couch.Database) error { _, err := db.Info(t.Context()); return err },
+		func(db *couch.Database) error {
+			_, err := db.GetLocal(t.Context(), "x y")
+			require.ErrorIs(t, err, couch.ErrNotFound)
+			return nil
+		},
+	} {
+		db := serving(t, serve)
+		// Until it is known where it is, the error says which URL to write.
+		_, err := db.EnsureFullCommit(t.Context())
+		require.ErrorIs(t, err, couch.ErrRedirect)
+		require.ErrorContains(t, err, "301 of a POST to "+strings.TrimSuffix(db.URL(), "/db")+"/new/db/_ensure_full_commit")
+		require.NoError(t, first(db))
+		asked = nil
+		_, err = db.EnsureFullCommit(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"POST /new/db/_ensure_full_commit"}, asked)
+		require.True(t, strings.HasSuffix(db.URL(), "/new/db"))
+	}
+	// What answers is no database, or only a document is elsewhere.
+	db := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/login" {
+			_, _ = io.WriteString(w, `<html>`)
+			return
+		}
+		http.Redirect(w, r, "/login", http.StatusFound)
+	}, noRetries)
+	_, err := db.Info(t.Context())
+	require.Error(t, err)
+	require.NotContains(t, db.URL(), "/login")
+	db = serving(t, serve)
+	for _, id := range []string{"away", "doc"} {
+		_, err = db.Get(t.Context(), id)
+		require.Error(t, err)
+	}
+	require.NotContains(t, db.URL(), "/new")
+}
+
 func TestCompressedAnswers(t *testing.T) {
 	t.Parallel()
 	// Compressed before anybody waits for it: a busy machine takes long.

@@ -24,8 +24,6 @@ import (
 )
 
 const (
-	// maxRedirects is the maximum number of redirects of a request.
-	maxRedirects = 5
 	// expectOver is the body size in bytes above which a request has Expect: 100-continue. A server that refuses a
 	// large body often closes the connection, and its answer may be lost.
 	expectOver = 1 << 20
@@ -86,6 +84,7 @@ type response struct {
 	url    string
 	status int
 	header http.Header
+	moved  string // the URL to which the database has moved; "" if it has not
 
 	body    io.ReadCloser
 	hidden  func() redact.Set // secrets to keep out of its errors
@@ -235,6 +234,7 @@ func (d *Database) call(ctx context.Context, r *request, read func(*response) er
 			p.Close()
 			return p.fail(err)
 		}
+		d.move(p.moved)
 		p.finish()
 		return nil
 	})
@@ -259,58 +259,9 @@ func (d *Database) where(r *request) string {
 	case r.server:
 		return d.server + "/" + r.path
 	case r.path == "":
-		return d.root
+		return d.base()
 	}
-	return d.root + "/" + r.path
-}
-
-// follow makes one try of a request, and follows redirects within the database's origin.
-func (d *Database) follow(ctx context.Context, r *request) (*response, error) {
-	where := d.where(r)
-	if query := r.query.Encode(); query != "" {
-		where += "?" + query
-	}
-	target, err := url.Parse(where)
-	if err != nil {
-		return nil, fmt.Errorf("%s: not a URL", d.where(r))
-	}
-	for range maxRedirects {
-		p, err := d.exchange(ctx, r, target)
-		if err != nil || !isRedirect(p.status) {
-			return p, err
-		}
-		location := p.header.Get("Location")
-		p.finish()
-		next, err := target.Parse(location)
-		switch safe := r.method == http.MethodGet; {
-		case err != nil || location == "":
-			err = fmt.Errorf("%w: %d without a location", ErrRedirect, p.status)
-		case origin(next) != d.origin && p.hidden().Has(origin(next)):
-			err = fmt.Errorf("%w: to %s", ErrRedirect, redact.Mask)
-		case origin(next) != d.origin:
-			err = fmt.Errorf("%w: to %s", ErrRedirect, excerpt(origin(next)))
-		case !safe && p.status != http.StatusTemporaryRedirect && p.status != http.StatusPermanentRedirect:
-			err = fmt.Errorf("%w: %d of a %s", ErrRedirect, p.status, r.method)
-		case !r.again():
-			err = fmt.Errorf("%w: its body is spent", ErrRedirect)
-		}
-		if err != nil {
-			return nil, p.fail(err)
-		}
-		target = next
-	}
-	e := d.errorOf(r, d.where(r))
-	e.Err = fmt.Errorf("%w: more than %d in a row", ErrRedirect, maxRedirects)
-	return nil, e
-}
-
-func isRedirect(status int) bool {
-	switch status {
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
-		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		return true
-	}
-	return false
+	return d.base() + "/" + r.path
 }
 
 // exchange sends a request and returns the answer if it is a success or a redirect. If the server refuses the session,

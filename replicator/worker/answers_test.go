@@ -216,6 +216,29 @@ func TestASourceForShortURLsOnly(t *testing.T) {
 	require.EqualValues(t, 1, long.Load())
 }
 
+// A database that moved within its server is asked where it is now.
+func TestDatabasesBehindARedirect(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		source, target := stubs(t, 3)
+		source.attach("d1", "123")
+		for _, s := range []*stub{source, target} {
+			s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if path, old := strings.CutPrefix(r.URL.RequestURI(), "/old/db"); old {
+					http.Redirect(w, r, "/db"+path, status)
+					return
+				}
+				s.ServeHTTP(w, r)
+			})
+		}
+		old := func(s *stub) string { return strings.TrimSuffix(s.URL, "/db") + "/old/db" }
+		result := run(t, replication(t, old(source), old(target)))
+		require.EqualValues(t, 3, result.Stats.DocsWritten, status)
+		require.Len(t, source.locals, 1)
+		require.Len(t, target.locals, 1)
+	}
+}
+
 // If a stream is cut off after a leaf that was written, the leaf is not written or counted again.
 func TestLeavesAreWrittenOnce(t *testing.T) {
 	t.Parallel()
