@@ -62,9 +62,9 @@ func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case len(f.ancestors) > 0 && (errors.Is(err, couch.ErrMissingStub) || isTooLongURL(err)):
-			// The target lacks the ancestors' attachments, or the URL that names the ancestors is too long. Read all
-			// attachments.
+		case len(f.ancestors) > 0 && (errors.Is(err, couch.ErrMissingStub) || mayBeTooLong(err)):
+			// The target lacks the ancestors' attachments, or the URL that names the ancestors may be too long. Read
+			// all attachments.
 			f.ancestors = nil
 			continue
 		case !f.apart && errors.Is(err, errSource) && errors.Is(err, couch.ErrMalformed):
@@ -104,11 +104,12 @@ func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 	}
 }
 
-// isTooLongURL reports whether the source, or a proxy, refused the URL of a read for its length.
-func isTooLongURL(err error) bool {
+// mayBeTooLong reports whether the source, or a proxy, may have refused a read for the length of its URL. Servers and proxies
+// answer that with any 4xx, and with 404 as if the document were missing.
+func mayBeTooLong(err error) bool {
 	e, ok := errors.AsType[*couch.Error](err)
-	return ok && errors.Is(err, errSource) &&
-		(e.Status == http.StatusRequestURITooLong || e.Status == http.StatusRequestHeaderFieldsTooLarge)
+	refused := ok && errors.Is(err, errSource) && e.Status >= 400 && e.Status < 500 && !e.Temporary()
+	return refused && !errors.Is(err, couch.ErrNoDatabase) || errors.Is(err, errMissing)
 }
 
 // blame returns the database that failed with err.
