@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 
 	"settee/pkg/jsontext"
 )
@@ -55,8 +56,32 @@ func (d *Database) Changes(ctx context.Context, o ChangesOptions) (*Changes, err
 	return d.changes(ctx, "_changes", o)
 }
 
-// changes opens the feed at a path below d.
+// changes opens the feed at a path below d. If the server refuses a request with parameters that servers need not know, it
+// asks once without them.
 func (d *Database) changes(ctx context.Context, path string, o ChangesOptions) (*Changes, error) {
+	plain := o.plain()
+	if d.plainFeeds.Load() {
+		o = plain
+	}
+	c, err := d.openChanges(ctx, path, o)
+	if o.isPlain() || !mayRefuseParameters(err) {
+		return c, err
+	}
+	if c, again := d.openChanges(ctx, path, plain); again == nil {
+		d.plainFeeds.Store(true)
+		return c, nil
+	}
+	return nil, err
+}
+
+// mayRefuseParameters reports whether err may mean that a server does not accept a parameter.
+func mayRefuseParameters(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Status >= 400 && e.Status < 500 && !e.Temporary() &&
+		e.Status != http.StatusUnauthorized && !errors.Is(err, ErrNoDatabase)
+}
+
+func (d *Database) openChanges(ctx context.Context, path string, o ChangesOptions) (*Changes, error) {
 	r, err := o.request(d.cfg.ConnectionTimeout)
 	if err != nil {
 		return nil, err

@@ -38,7 +38,8 @@ type ChangesOptions struct {
 	// AllLeaves requests all leaves of each document (style=all_docs), not only the winner.
 	AllLeaves bool
 	// Heartbeat requests a heartbeat whenever there was no change for this long. A feed that is silent for three times
-	// as long is stalled. FeedNormal needs heartbeats too, because a filter may leave out many changes.
+	// as long is stalled. FeedNormal needs heartbeats too, because a filter may leave out many changes. If the server
+	// refuses them or SeqInterval, the feed goes without both.
 	Heartbeat time.Duration
 	// Patience, if not 0, is how long a feed may send nothing but heartbeats before it is stalled. A filter may leave
 	// out a great many changes.
@@ -160,3 +161,13 @@ func (o ChangesOptions) limit() int64 {
 	}
 	return int64(o.Limit)
 }
+
+// plain returns the options without parameters that a server need not know: heartbeat, seq_interval, and the limit that goes
+// with the latter.
+func (o ChangesOptions) plain() ChangesOptions {
+	o.Heartbeat, o.SeqInterval = 0, 0
+	return o
+}
+
+// isPlain reports whether plain would change nothing.
+func (o ChangesOptions) isPlain() bool { return o.Heartbeat == 0 && o.SeqInterval == 0 }

@@ -163,6 +163,7 @@ type Database struct {
 	unasked    atomic.Bool // it does not support Expect: 100-continue
 	couchDB    atomic.Bool // it is CouchDB
 	settee     atomic.Bool // it is settee
+	plainFeeds atomic.Bool // it refuses feeds with a heartbeat, seq_interval or a large limit
 
 	at atomic.Pointer[string] // the URL to which the database was redirected; nil for root
 

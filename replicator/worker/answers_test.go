@@ -222,6 +222,37 @@ func TestASourceForShortURLsOnly(t *testing.T) {
 	}
 }
 
+// npm's registry and others refuse parameters of feeds that they do not know.
+func TestASourceForFewParametersOnly(t *testing.T) {
+	t.Parallel()
+	for _, parameter := range []string{"limit", "seq_interval", "heartbeat"} {
+		source, target := stubs(t, 3)
+		var refused, passed atomic.Int32
+		source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			if isQuestion(r) {
+				return false
+			}
+			if r.URL.Query().Has(parameter) {
+				refused.Add(1)
+				return refuse(w, 400, `{"error":"bad_request","reason":"`+parameter+`"}`)
+			}
+			if passed.Add(1) == 1 {
+				cutOff(w, `{"results":[`+source.rows[0]) // so that the feed is opened again
+			}
+			return false
+		})
+		result := run(t, replication(t, source.URL, target.URL))
+		require.EqualValues(t, 3, result.Stats.DocsWritten)
+		require.EqualValues(t, 1, refused.Load(), "once for a run")
+	}
+	// If that is not why, the first error counts.
+	source, target := stubs(t, 3)
+	source.on("GET /_changes", func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		return refuse(w, 400, `{"error":"bad_request","reason":"with heartbeat: `+fmt.Sprint(r.URL.Query().Has("heartbeat"))+`"}`)
+	})
+	require.Contains(t, fails(t, replication(t, source.URL, target.URL)).Reason, "with heartbeat: true")
+}
+
 // A database that moved within its server is asked where it is now.
 func TestDatabasesBehindARedirect(t *testing.T) {
 	t.Parallel()
