@@ -48,6 +48,7 @@ func TestCORSBySetUpTools(t *testing.T) {
 	} {
 		n.setConfig(set[0], set[1]).is(t, http.StatusOK)
 	}
+	require.Equal(t, "\"true\"\n", n.get("/_node/_local/_config/chttpd/enable_cors").body, "what counts")
 	allowed := func(origin string) [2]string {
 		said := aboutCORS(n.do(http.MethodGet, "/_up", "", "Origin", origin))
 		return [2]string{said["origin"], said["credentials"]}

@@ -1,5 +1,7 @@
 package config
 
+import "slices"
+
 // CheckFiles returns what a node would refuse of ini files, which are read as Load reads them, and what it would ignore.
 // With an error in refused, a node does not start. ignored also has the sections of CouchDB that settee does not use,
 // for which a node has no warning.
@@ -14,16 +16,31 @@ func CheckFiles(paths []string) (refused []error, ignored []Warning) {
 	if len(wrong) == 0 {
 		ignored = append(ignored, cfg.remarks()...)
 	}
-	seen := make(map[string]bool)
-	for _, layer := range layers {
-		for _, v := range layer {
-			if _, warned := warningOf(OriginFile, v); !warned && !known(v.name()) && !seen[v.Section] {
-				seen[v.Section] = true
-				ignored = append(ignored, Warning{Section: v.Section, From: v.From, Reason: "is not used by settee"})
+	return refused, append(ignored, unusedSections(layers)...)
+}
+
+// unusedSections returns warnings about the sections of CouchDB that settee does not use. Those that have older names of
+// settings are used in part, so the warnings are about their other keys.
+func unusedSections(layers []Layer) (ignored []Warning) {
+	seen := make(map[name]bool)
+	for _, v := range slices.Concat(layers...) {
+		_, other := whyIneffective(v.name())
+		if other || known(v.name()) || usedInPart(v.name()) || !ofCouchDB(v.Section) {
+			continue
+		}
+		w := Warning{Section: v.Section, From: v.From, Reason: "is not used by settee"}
+		if _, inPart := former[v.Section]; inPart {
+			if v.Text == "false" {
+				continue // a switch that is off
 			}
+			w.Key, w.Nearest = v.Key, nearest(v.name())
+		}
+		if about := (name{w.Section, w.Key}); !seen[about] {
+			seen[about] = true
+			ignored = append(ignored, w)
 		}
 	}
-	return refused, ignored
+	return ignored
 }
 
 // separate returns the errors that errors.Join has joined.

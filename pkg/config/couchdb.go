@@ -50,10 +50,30 @@ var ineffective = map[name]string{
 
 	{"couch_peruser", "enable"}: "no database is created for a user: create it together with the user",
 
+	{"httpd", "require_valid_user"}: "CouchDB does not ask for users because of it either: set it in [chttpd]",
+
 	{"chttpd", "allow_jsonp"}: "answers are JSON, and callback is ignored; pages of other origins need [cors]",
 }
 
 const diskMonitor = "writes are accepted until the disk is full; let your monitoring watch the disk"
+
+// withoutLoss are the values of settings in ineffective that ask for what settee does anyway. For the others that is false: a
+// switch that is off.
+var withoutLoss = map[name]string{
+	{"chttpd", "admin_only_all_dbs"}:       "true",
+	{"chttpd_auth", "authentication_db"}:   "_users",
+	{"chttpd_auth", "password_scheme"}:     "pbkdf2",
+	{"replicator", "create_replicator_db"}: "true",
+}
+
+// switched are the sections of CouchDB whose other keys have no effect in CouchDB either unless enable is true.
+var switched = []string{"couch_peruser", "disk_monitor"}
+
+// nearOnes are the settings of CouchDB without effect whose names are near to others that settee has.
+var nearOnes = []name{
+	{"chttpd_auth", "min_iterations"}, {"couchdb", "max_attachment_chunk_size"}, {"couchdb", "os_process_limit"},
+	{"query_server_config", "os_process_soft_limit"},
+}
 
 // whyIneffective returns what happens instead of a setting that settee does not support, in whichever section it is.
 func whyIneffective(n name) (why string, ok bool) {
@@ -71,18 +91,24 @@ var partlyUsed = []string{
 	"query_server_config", "quickjs", "ssl", "uuids",
 }
 
+// usedInPart reports whether a setting is in one of these sections, by its present name.
+func usedInPart(n name) bool {
+	n, _ = current(n)
+	return slices.Contains(partlyUsed, n.section)
+}
+
 // couchDBSections are the other sections of CouchDB 3.5 and earlier, which settee ignores.
 var couchDBSections = []string{
 	"attachments", "bt_engine_cache", "chttpd_auth_cache", "cluster", "compaction_daemon", "compactions",
-	"config", "couch_auto_purge_plugin", "couch_httpd_auth", "couch_passwords_cache",
+	"config", "couch_auto_purge_plugin", "couch_httpd_auth", "couch_httpd_oauth", "couch_passwords_cache",
 	"couch_quickjs_scanner_plugin", "couch_scanner", "couch_scanner_plugin_conflict_finder",
 	"couch_scanner_plugin_ddoc_features", "couch_scanner_plugin_find", "couch_scanner_plugins",
 	"couchdb_engines", "csp", "custodian", "database_compaction", "ddoc_cache",
-	"dreyfus", "dreyfus_blacklist", "fabric", "feature_flags", "global_changes", "hibernate_after", "httpd",
-	"httpd_db_handlers", "httpd_design_handlers", "httpd_global_handlers", "indexers", "ioq", "ken", "mango",
+	"dreyfus", "dreyfus_blacklist", "external", "fabric", "feature_flags", "global_changes", "hibernate_after", "httpd",
+	"httpd_db_handlers", "httpd_design_handlers", "httpd_global_handlers", "indexers", "ioq", "ken", "log_level_by_module", "mango",
 	"mem3", "mem3_reshard", "native_query_servers", "nouveau", "nouveau_index_upgrader", "off_heap_mqd",
-	"os_daemons", "process_priority", "purge", "query_servers",
-	"reshard", "resharding", "rexi", "smoosh", "stats", "vendor", "vhosts",
+	"oauth_consumer_secrets", "oauth_token_secrets", "oauth_token_users", "os_daemons", "process_priority", "purge", "query_servers",
+	"reshard", "resharding", "rexi", "smoosh", "stats", "update_notification", "vendor", "vhosts",
 	"view_compaction", "view_updater", "view_upgrade", "x_frame_options",
 }
 

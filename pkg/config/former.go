@@ -11,7 +11,7 @@ var former = map[string]struct {
 	"httpd": {"chttpd", []string{
 		"WWW-Authenticate", "allow_jsonp", "authentication_redirect", "changes_timeout", "chunked_response_buffer",
 		"config_whitelist", "enable_cors", "enable_xframe_options", "max_http_request_size", "max_uri_length",
-		"require_valid_user", "rewrite_limit", "secure_rewrites", "server_header_versions", "valid_hosts", "validate_host",
+		"rewrite_limit", "secure_rewrites", "server_header_versions", "valid_hosts", "validate_host",
 		"x_forwarded_host", "x_forwarded_proto", "x_forwarded_ssl",
 	}},
 	"couch_httpd_auth": {"chttpd_auth", []string{

@@ -28,7 +28,9 @@ func TestOlderSections(t *testing.T) {
 	shown := cfg.Shown()
 	assert.Equal(t, map[string]string{"enable_cors": "true"}, shown["httpd"])
 	assert.Equal(t, map[string]string{"timeout": "7", "secret": masked}, shown["couch_httpd_auth"])
-	assert.Equal(t, "false", shown["chttpd"]["enable_cors"], "the default of the present name")
+	assert.Equal(t, "true", shown["chttpd"]["enable_cors"], "what is in effect")
+	assert.Equal(t, masked, shown["chttpd_auth"]["secret"])
+	assert.Contains(t, cfg.Sourced()["chttpd"]["enable_cors"].Origin, "local.ini:2")
 
 	cfg, _ = loaded(t, "[chttpd]\nenable_cors = false\n", "httpd/enable_cors=true")
 	assert.False(t, EnableCORS.Get(cfg), "the present name precedes in whichever layer it is")

@@ -5,18 +5,29 @@ import "slices"
 // mostNearest is the length in bytes of the longest name for which a near one is looked for. No name of settee is longer.
 const mostNearest = 64
 
-// nearest returns the name of the setting, or of the section if n is in no section of settee, that a mistyped name may
-// mean, in the form that messages have. It returns "" if no name is near.
+// nearestSection returns the section of settee that a mistyped section with these keys may mean, in the form that messages
+// have. It returns "" if none is near, or if the near one has none of the keys.
+func nearestSection(section string, keys []string) string {
+	best := nearestTo(section)
+	for _, own := range ownSections() {
+		best.try(own)
+	}
+	if slices.ContainsFunc(keys, func(key string) bool { return known(name{best.found, key}) }) {
+		return "[" + best.found + "]"
+	}
+	return ""
+}
+
+// nearest returns the name of the setting that a mistyped name may mean, in the form that messages have. It returns "" if no
+// name is near, or if CouchDB has a setting of this name.
 func nearest(n name) string {
-	sections := ownSections()
-	if !slices.Contains(sections, n.section) {
-		best := nearestTo(n.section)
-		for _, section := range sections {
-			best.try(section)
+	if present, ok := former[n.section]; ok { // CouchDB has older names of this section's keys only
+		if there := (name{present.now, n.key}); known(there) {
+			return there.String()
 		}
-		if best.found != "" {
-			return "[" + best.found + "]"
-		}
+		return ""
+	}
+	if slices.Contains(nearOnes, n) {
 		return ""
 	}
 	best := nearestTo(n.key)

@@ -6,7 +6,8 @@ import (
 )
 
 // Shown returns all texts that are set, by section and key: each setting by the spelling that is
-// used, and unknown keys. Secrets are masked, and empty texts are left out.
+// used, with the value that is in effect, the values of older names, and unknown keys. Secrets are
+// masked, and empty texts are left out.
 func (c *Config) Shown() map[string]map[string]string {
 	all := make(map[string]map[string]string)
 	c.each(func(n name, text string) {
@@ -48,7 +49,7 @@ func (c *Config) Sourced() map[string]map[string]Sourced {
 		all[n.section][n.key] = its
 	}
 	for _, d := range table.settings {
-		if r := c.own(d); r.text == "" {
+		if r := c.find(d); r.text == "" {
 			add(name{d.section, d.spellings[r.rank].key}, "")
 		}
 	}
@@ -62,7 +63,7 @@ func inOneLine(comment string) string { return strings.ReplaceAll(comment, "\n",
 // each calls f for each text that Shown returns, unmasked.
 func (c *Config) each(f func(n name, text string)) {
 	for _, d := range table.settings {
-		if r := c.own(d); r.text != "" {
+		if r := c.find(d); r.text != "" {
 			f(name{d.section, d.spellings[r.rank].key}, r.text)
 		}
 		if r := c.older[d]; r.text != "" {
@@ -88,7 +89,7 @@ func (c *Config) text(n name) (text, from string) {
 		return r.text, r.from
 	}
 	if d, rank, ok := lookup(n); ok {
-		r := c.own(d)
+		r := c.find(d)
 		if _, older := current(n); older {
 			r = c.older[d]
 		}
@@ -109,7 +110,7 @@ func (c *Config) text(n name) (text, from string) {
 func (c *Config) from(n name) string {
 	if _, older := current(n); !older {
 		if d, _, ok := lookup(n); ok {
-			return c.own(d).from
+			return c.find(d).from
 		}
 	}
 	_, from := c.text(n)

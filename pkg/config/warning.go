@@ -38,25 +38,55 @@ func (w Warning) String() string {
 func warningsOf(origin Origin, layers []Layer) []Warning {
 	var warnings []Warning
 	seen := make(map[name]bool)
-	for _, layer := range layers {
-		for _, v := range layer {
-			w, ok := warningOf(origin, v)
-			if about := (name{w.Section, w.Key}); ok && !seen[about] {
-				seen[about] = true
-				if w.mistyped {
-					w.Nearest = nearest(v.name())
-				}
-				warnings = append(warnings, w)
-			}
+	all := slices.Concat(layers...)
+	for _, v := range all {
+		w, ok := warningOf(origin, v)
+		about := name{w.Section, w.Key}
+		if !ok || seen[about] || isOff(all, v.Section) {
+			continue
 		}
+		seen[about] = true
+		switch {
+		case w.mistyped && w.Key == "":
+			w.Nearest = nearestSection(v.Section, keysOf(all, v.Section))
+		case w.mistyped:
+			w.Nearest = nearest(v.name())
+		}
+		if w.mistyped && w.Nearest == "" && v.Text == "false" && usedInPart(v.name()) {
+			continue // a switch of CouchDB that is off
+		}
+		warnings = append(warnings, w)
 	}
 	return warnings
 }
 
-// Unused reports whether a value of a key would have no effect.
-func Unused(section, key string) bool {
-	_, unused := warningOf(OriginStore, Value{Section: section, Key: key})
+// isOff reports whether a section of CouchDB has no effect in CouchDB either, because its switch is off.
+func isOff(all Layer, section string) bool {
+	return slices.Contains(switched, section) &&
+		!slices.ContainsFunc(all, func(v Value) bool { return v.name() == name{section, "enable"} && v.Text == "true" })
+}
+
+// keysOf returns the keys of a section.
+func keysOf(all Layer, section string) (keys []string) {
+	for _, v := range all {
+		if v.Section == section {
+			keys = append(keys, v.Key)
+		}
+	}
+	return keys
+}
+
+// Unused reports whether a value would have no effect.
+func Unused(section, key, text string) bool {
+	_, unused := warningOf(OriginStore, Value{Section: section, Key: key, Text: text})
 	return unused
+}
+
+// losesNothing reports whether a setting without effect asks for what settee does anyway.
+func losesNothing(v Value) bool {
+	n, _ := current(v.name())
+	same, ok := withoutLoss[n]
+	return v.Text == same || !ok && v.Text == "false"
 }
 
 // warningOf returns the warning about one value, if there is one. There is none for a CouchDB
@@ -69,9 +99,8 @@ func warningOf(origin Origin, v Value) (Warning, bool) {
 	section := Warning{Section: v.Section, From: v.From}
 	if why, ok := whyIneffective(v.name()); ok {
 		key.Reason = "has no effect: " + why
-		return key, true
+		return key, !losesNothing(v)
 	}
-	now, _ := current(v.name())
 	switch {
 	case strings.HasPrefix(v.Section, "cors:"):
 		section.Reason = "has no effect: [cors] applies to every host"
@@ -79,7 +108,7 @@ func warningOf(origin Origin, v Value) (Warning, bool) {
 	case slices.Contains(whollyKnown, v.Section):
 		key.Reason, key.mistyped = "is not a setting", true
 		return key, true
-	case origin == OriginFlag, origin == OriginStore, slices.Contains(partlyUsed, now.section):
+	case origin == OriginFlag, origin == OriginStore, usedInPart(v.name()):
 		key.Reason, key.mistyped = "is not used by settee", true
 		return key, true
 	case ofCouchDB(v.Section):

@@ -110,7 +110,7 @@ func (e *Endpoints) SetConfigValue(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return configFailure(err)
 	}
-	if config.Unused(section, key) { // the log says why
+	if config.Unused(section, key, value) { // the log says why
 		w.Header().Set("X-Settee-Unused", url.PathEscape(section)+"/"+url.PathEscape(key))
 	}
 	return web.Respond(w, r, http.StatusOK, old)
