@@ -168,8 +168,22 @@ func TestChangeConfig(t *testing.T) {
 	gone("replicator/max_jobs")
 	gone("nothing/nothing")
 	says(t, n.setConfig("replicator/max_jobs", "9"), "500")
-	says(t, n.setConfig("replicator/max_jobs", ""), "9")
-	gone("replicator/max_jobs")
+	// An empty value is read as it was written, and has no effect.
+	for _, name := range []string{"replicator/max_jobs", "cors/origins", "vendor/name"} {
+		n.setConfig(name, "x") // max_jobs stays 9
+		n.setConfig(name, "").is(t, http.StatusOK)
+		for range 2 {
+			says(t, n.get(configPath+"/"+name), "")
+			says(t, n.setConfig(name, ""), "")
+		}
+		section, key, _ := strings.Cut(name, "/")
+		require.Equal(t, "", n.get(configPath + "/" + section).json(t)[key])
+		require.Equal(t, 500, config.MaxJobs.Get(n.config.Current()))
+		says(t, n.do(http.MethodDelete, configPath+"/"+name, ""), "")
+		gone(name)
+	}
+	says(t, n.get(configPath+"/replicator/max_jobs"), "500")
+	refused(t, n.get(configPath+"/cors/origins"), http.StatusNotFound, "not_found", "unknown_config_value")
 	says(t, n.setConfig("vendor/url", "http://u:"+secret+"@host/"), "")
 	says(t, n.setConfig("vendor/url", "x"), "http://****@host/")
 }

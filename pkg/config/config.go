@@ -60,6 +60,9 @@ type Config struct {
 	older map[*definition]resolved
 	// families has the values of sections with free keys.
 	families map[*family]map[string]resolved
+	// blank has the names whose text in the store is empty, unless a stronger layer has a value. Such a text is shown, and has
+	// no effect.
+	blank map[name]bool
 }
 
 // Format writes a constant for every verb, because settings may be secret. Use Shown or WriteINI
@@ -129,11 +132,17 @@ func (c *Config) resolve() error {
 	var problems []error
 	c.values, c.older = make(map[*definition]resolved), make(map[*definition]resolved)
 	c.families = make(map[*family]map[string]resolved)
+	c.blank = make(map[name]bool)
 	depth := 0
-	for _, layers := range c.layers {
+	for origin, layers := range c.layers {
 		for _, layer := range layers {
 			depth++
 			for _, v := range layer {
+				if Origin(origin) == OriginStore && v.Text == "" {
+					c.blank[v.name()] = true
+					continue
+				}
+				delete(c.blank, v.name())
 				if err := c.resolveOne(v, depth); err != nil {
 					problems = append(problems, err)
 				}

@@ -69,7 +69,7 @@ func TestOlderSectionsInTheStore(t *testing.T) {
 	assert.False(t, EnableCORS.Get(cfg))
 	text, from := cfg.text(name{"httpd", "enable_cors"})
 	assert.Equal(t, [2]string{"true", "store"}, [2]string{text, from})
-	rows, err = cfg.change(rows, Value{Section: "chttpd", Key: "enable_cors"})
+	rows, err = cfg.remove(rows, name{"chttpd", "enable_cors"})
 	require.NoError(t, err)
 	cfg, _ = new(Config).withStored(rows)
 	assert.True(t, EnableCORS.Get(cfg))

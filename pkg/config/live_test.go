@@ -124,13 +124,46 @@ func TestSetReachesOtherNodes(t *testing.T) {
 	})
 }
 
-func TestSetEmptyRemovesTheStoredValue(t *testing.T) {
+// An empty value in the store is shown, at all nodes, and the value of another origin has its effect.
+func TestEmptyValues(t *testing.T) {
 	t.Parallel()
-	n := open(t, enginetest.Memory(t), config.Options{Flags: []string{"log/level=error"}})
+	db := enginetest.Memory(t)
+	n := open(t, db, config.Options{Flags: []string{"log/level=error"}})
 	n.set("replicator", "max_jobs", "7")
 	require.Equal(t, "7", n.set("replicator", "max_jobs", ""))
-	require.Equal(t, "500", n.set("replicator", "max_jobs", ""), "there is no value left to remove")
-	require.Equal(t, 500, config.MaxJobs.Get(n.Current()))
+	require.Empty(t, n.set("replicator", "max_jobs", ""))
+	n.set("admins", "ann", "-pbkdf2-ab,cd,10")
+	for _, name := range [][2]string{
+		{"cors", "origins"}, {"chttpd_auth", "secret"}, {"replicator.shares", "a"}, {"httpd", "enable_cors"}, {"vendor", "name"}, {"x", "password"},
+		{"log", "level"}, {"admins", "ann"},
+	} {
+		n.set(name[0], name[1], "")
+	}
+	for _, n := range []*node{n, open(t, db, config.Options{Flags: []string{"log/level=error"}})} {
+		c := n.Current()
+		require.Equal(t, 500, config.MaxJobs.Get(c))
+		require.Nil(t, config.Shares.Get(c))
+		require.Empty(t, config.Admins.Get(c))
+		require.False(t, config.EnableCORS.Get(c))
+		for _, name := range [][2]string{
+			{"replicator", "max_jobs"}, {"cors", "origins"}, {"chttpd_auth", "secret"}, {"replicator.shares", "a"}, {"httpd", "enable_cors"},
+			{"vendor", "name"}, {"x", "password"},
+		} {
+			text, shown := c.Shown()[name[0]][name[1]]
+			require.True(t, shown, name)
+			require.Empty(t, text, name)
+			require.Equal(t, "store", c.Sourced()[name[0]][name[1]].Origin, name)
+		}
+		require.Equal(t, "false", c.Shown()["chttpd"]["enable_cors"])
+		require.Equal(t, "error", c.Shown()["log"]["level"], "a flag is stronger")
+		require.NotContains(t, c.Shown(), "admins")
+		require.NotContains(t, n.log.String(), "ignored")
+	}
+	n.refused("settee", "store", "", "it is read only when a node starts")
+	n.refused("settee", "typo", "", "it is not a setting")
+	_, err := n.Delete(t.Context(), "replicator", "max_jobs")
+	require.NoError(t, err)
+	require.Equal(t, "500", n.shown("replicator", "max_jobs"))
 }
 
 func TestSetReplacesOtherSpellings(t *testing.T) {

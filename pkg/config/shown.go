@@ -7,7 +7,7 @@ import (
 
 // Shown returns all texts that are set, by section and key: each setting by the spelling that is
 // used, with the value that is in effect, the values of older names, and unknown keys. Secrets are
-// masked, and empty texts are left out.
+// masked. Empty texts are left out, except those in the store.
 func (c *Config) Shown() map[string]map[string]string {
 	all := make(map[string]map[string]string)
 	c.each(func(n name, text string) {
@@ -62,28 +62,35 @@ func inOneLine(comment string) string { return strings.ReplaceAll(comment, "\n",
 
 // each calls f for each text that Shown returns, unmasked.
 func (c *Config) each(f func(n name, text string)) {
+	set := func(n name, text string) {
+		if text != "" && !c.blank[n] {
+			f(n, text)
+		}
+	}
 	for _, d := range table.settings {
-		if r := c.find(d); r.text != "" {
-			f(name{d.section, d.spellings[r.rank].key}, r.text)
-		}
-		if r := c.older[d]; r.text != "" {
-			f(name{olderSection(d.section), d.spellings[r.rank].key}, r.text)
-		}
+		r := c.find(d)
+		set(name{d.section, d.spellings[r.rank].key}, r.text)
+		r = c.older[d]
+		set(name{olderSection(d.section), d.spellings[r.rank].key}, r.text)
 	}
 	for _, family := range table.families {
 		for key, r := range c.families[family] {
-			f(name{family.section, key}, r.text)
+			set(name{family.section, key}, r.text)
 		}
 	}
 	for _, v := range c.unknown() {
-		if v.Text != "" {
-			f(v.name(), v.Text)
-		}
+		set(v.name(), v.Text)
+	}
+	for n := range c.blank {
+		f(n, "")
 	}
 }
 
 // text returns the text that Shown has for a name, unmasked, and its origin.
 func (c *Config) text(n name) (text, from string) {
+	if c.blank[n] {
+		return "", OriginStore.String()
+	}
 	if f := familyOf(n.section); f != nil {
 		r := c.families[f][n.key]
 		return r.text, r.from
@@ -108,7 +115,7 @@ func (c *Config) text(n name) (text, from string) {
 
 // from returns the origin of the value of a name, in any spelling of the setting.
 func (c *Config) from(n name) string {
-	if _, older := current(n); !older {
+	if _, older := current(n); !older && !c.blank[n] {
 		if d, _, ok := lookup(n); ok {
 			return c.find(d).from
 		}

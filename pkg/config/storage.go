@@ -223,7 +223,8 @@ func (s *storage) replace(tx kv.Transaction, rows, next Layer) bool {
 type Check func(before, after *Config) error
 
 // Set stores a value for all nodes. It replaces the values of other spellings of the setting. An
-// empty text removes the value. Set returns the text that was in effect before, from any origin,
+// empty text is shown as it is, and has no effect: the other origins apply. In [admins] it removes
+// the administrator. Set returns the text that was in effect before, from any origin,
 // masked if it is a secret, and empty if there was none.
 //
 // The error is a *RefusedError if the setting cannot have the value, is read only when a node
@@ -234,7 +235,10 @@ func (l *Live) Set(ctx context.Context, section, key, text string, checks ...Che
 	return l.write(ctx, v, func(own *Config, rows Layer) (Layer, string, error) {
 		now, _ := own.withStored(rows)
 		before, _ := now.text(v.name())
-		next, err := own.checked(rows, v, checks)
+		next, err := own.change(rows, v)
+		if err == nil {
+			err = own.passes(rows, next, checks)
+		}
 		return next, show(v.name(), before), err
 	})
 }
@@ -249,7 +253,10 @@ func (l *Live) Delete(ctx context.Context, section, key string, checks ...Check)
 		if at < 0 {
 			return nil, "", fmt.Errorf("%v: %w", v.name(), ErrNotSet)
 		}
-		next, err := own.checked(rows, v, checks)
+		next, err := own.remove(rows, v.name())
+		if err == nil {
+			err = own.passes(rows, next, checks)
+		}
 		return next, show(v.name(), rows[at].Text), err
 	})
 }

@@ -52,6 +52,8 @@ func checkStorable(v Value) error {
 	switch {
 	case isSetting && d.atStart:
 		return refuse(n, "it is read only when a node starts: set it in a file, the environment or a flag of each node")
+	case v.Text == "" && (isSetting || f != nil):
+		return nil // it has no effect
 	case isSetting:
 		_, err = d.spellings[rank].check(v)
 	case f == Admins.def && !Hashed(v.Text):
@@ -89,13 +91,15 @@ func checkUnknown(v Value) error {
 	why, without := whyIneffective(n)
 	_, fits := formatSetting(n.key, v.Text)
 	switch {
+	case secret(n) && v.Text == "":
+		return nil
 	case secret(n) && without:
 		return refuse(n, "a secret that has no effect is not stored: %s", why)
 	case secret(n):
 		return refuse(n, "a secret that has no effect is not stored")
 	case !without && slices.Contains(whollyKnown, n.section):
 		return refuse(n, "it is not a setting")
-	case !fits:
+	case !fits && v.Text != "":
 		return refuse(n, "it must be a text that fits one line of an ini file, without a ; after a space")
 	}
 	return nil
@@ -153,48 +157,59 @@ func contradicted(err error, n name) *contradiction {
 	return nil
 }
 
-// change returns the stored values with v added or replaced, or without it if its text is empty.
-// It removes other spellings of the same setting in the section.
+// change returns the stored values with v added or replaced. It removes other spellings of the same
+// setting in the section. An empty text removes an administrator.
 //
 // The error is a *RefusedError if the store cannot have the value, or if it contradicts other
 // settings.
 func (c *Config) change(rows Layer, v Value) (Layer, error) {
+	if v.Text == "" && familyOf(v.Section) == Admins.def {
+		return c.remove(rows, v.name())
+	}
 	d, _, isSetting := lookup(v.name())
 	next := slices.DeleteFunc(slices.Clone(rows), func(row Value) bool {
 		other, _, ok := lookup(row.name())
-		return row.name() == v.name() || v.Text != "" && isSetting && ok && other == d && row.Section == v.Section
+		return row.name() == v.name() || isSetting && ok && other == d && row.Section == v.Section
 	})
-	if v.Text != "" {
-		if err := checkStorable(v); err != nil {
-			return nil, err
-		}
-		next = append(next, v)
-		if size(next) > maxStored {
-			return nil, refuse(v.name(), "the store takes %d bytes of settings, and has %d", maxStored, size(rows))
-		}
+	if err := checkStorable(v); err != nil {
+		return nil, err
 	}
-	settings := slices.DeleteFunc(slices.Clone(next), func(row Value) bool { return !known(row.name()) || checkStorable(row) != nil })
-	_, _, err := c.With(OriginStore, settings)
-	if against := contradicted(err, v.name()); against != nil {
-		return nil, &RefusedError{Reason: against.text}
+	next = append(next, v)
+	if size(next) > maxStored {
+		return nil, refuse(v.name(), "the store takes %d bytes of settings, and has %d", maxStored, size(rows))
 	}
-	return next, nil
+	return next, c.admits(next, v.name())
 }
 
-// checked is change with the checks of the caller.
-func (c *Config) checked(rows Layer, v Value, checks []Check) (Layer, error) {
-	next, err := c.change(rows, v)
-	if err != nil || len(checks) == 0 {
-		return next, err
+// remove returns the stored values without one. It returns an error as change does.
+func (c *Config) remove(rows Layer, n name) (Layer, error) {
+	next := slices.DeleteFunc(slices.Clone(rows), func(row Value) bool { return row.name() == n })
+	return next, c.admits(next, n)
+}
+
+// admits returns a *RefusedError if a setting that has changed in the stored values contradicts others.
+func (c *Config) admits(rows Layer, n name) error {
+	settings := slices.DeleteFunc(slices.Clone(rows), func(row Value) bool { return !known(row.name()) || checkStorable(row) != nil })
+	_, _, err := c.With(OriginStore, settings)
+	if against := contradicted(err, n); against != nil {
+		return &RefusedError{Reason: against.text}
+	}
+	return nil
+}
+
+// passes runs the checks of the caller of a change.
+func (c *Config) passes(rows, next Layer, checks []Check) error {
+	if len(checks) == 0 {
+		return nil
 	}
 	before, _ := c.withStored(rows)
 	after, _ := c.withStored(next)
 	for _, check := range checks {
 		if err := check(before, after); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return next, nil
+	return nil
 }
 
 func size(rows Layer) int {
