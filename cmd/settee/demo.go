@@ -19,7 +19,6 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
 const (
@@ -235,7 +234,7 @@ func (d *demonstration) fill(ctx context.Context, documents int) error {
 // follow shows the progress of the replication until it has ended.
 func (d *demonstration) follow(ctx context.Context, documents int) error {
 	bar := progressbar.DefaultSilent(int64(documents))
-	if file, ok := d.out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	if file := terminal(d.out); file != nil {
 		bar = progressbar.NewOptions(documents, progressbar.OptionSetWriter(file), progressbar.OptionSetDescription("     replicating"),
 			progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionFullWidth())
 	}

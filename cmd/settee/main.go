@@ -51,12 +51,15 @@ func main() {
 func execute(ctx context.Context, args []string) int {
 	root := newRoot()
 	root.SetArgs(args)
+	errs := &printer{file: os.Stderr}
+	root.SetOut(&printer{file: os.Stdout})
+	root.SetErr(errs)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
 	}
 	if text := err.Error(); text != "" {
-		fmt.Fprintf(os.Stderr, "settee: %s\n", redact.Text(text))
+		fmt.Fprintf(errs, "settee: %s\n", redact.Text(text))
 	}
 	var exit *exitError
 	if errors.As(err, &exit) {

@@ -91,8 +91,8 @@ func widthOf(cmd *cobra.Command) int {
 
 // sizeOf returns the width and the height of the terminal that a command writes to, or zeros.
 func sizeOf(cmd *cobra.Command) (width, height int) {
-	file, ok := cmd.OutOrStdout().(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
+	file := terminal(cmd.OutOrStdout())
+	if file == nil {
 		return 0, 0
 	}
 	width, height, err := term.GetSize(int(file.Fd()))

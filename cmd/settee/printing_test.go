@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"testing"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"settee/cmd/settee/internal/console"
 	"settee/fdbjobs"
 	"settee/frontend/accounts"
 	"settee/pkg/config"
@@ -66,4 +69,62 @@ func TestTheLogIsTheLastLineOfDefence(t *testing.T) {
 	log.Error().Str("any", "http://u:s3cret@h/").Msg("at http://u:s3cret@h/")
 	require.Contains(t, out.String(), "http://u:*****@h/")
 	require.NotContains(t, out.String(), "s3cret")
+}
+
+func TestTextsForTerminals(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                                "",
+		"films: 7\tü 漢 🎬\n":               "films: 7\tü 漢 🎬\n",
+		"\x1b[2J\x1b]0;x\a":               `\u001b[2J\u001b]0;x\u0007`,
+		"over\rwritten\b":                 `over\u000dwritten\u0008`,
+		"\u009b2J \u202eback \U000e0041":  `\u009b2J \u202eback \udb40\udc41`,
+		"\x9b2J":                          "\ufffd2J",
+		`{"id":"` + "\u200d\u2028" + `"}`: `{"id":"\u200d\u2028"}`,
+	} {
+		shown, rest := harmless([]byte(text))
+		require.Equal(t, want, string(shown), "%q", text)
+		require.Empty(t, rest)
+		shown, rest = nil, nil
+		for i := range len(text) { // a character may come in several pieces
+			var more []byte
+			more, rest = harmless(append(rest, text[i]))
+			shown = append(shown, more...)
+		}
+		require.Equal(t, want, string(shown), "%q", text)
+		require.Empty(t, rest)
+	}
+}
+
+// What servers say does not control the terminal of any command.
+func TestHostileServersDoNotControlTheTerminal(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusOK, http.StatusForbidden, http.StatusNotFound} {
+		hostile := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			fmt.Fprint(w, `{"error":"evil`+"\u009b"+`\u001b[2J","reason":"rea\u001b]0;title\u0007son\u202e","update_seq":"1\u001b[2J","db_name":"\u001b[2J",
+				"jobs":[{"id":"\u001b[2J","database":"\u001b[2J","doc_id":"`+"\u009b"+`","state":"crashing","info":{"error":"\u001b[2J"}}]}`)
+		}))
+		defer hostile.Close()
+		url := hostile.URL + "/"
+		for _, args := range [][]string{
+			{"jobs", "--url", url},
+			{"jobs", "show", "x", "--url", url},
+			{"jobs", "run", "x", "--url", url},
+			{"upgrade", "--url", url},
+			{"replicate", url + "a", url + "b", "--set", "replicator/retries_per_request=1"},
+			{"verify", url + "a", url + "b", "--set", "replicator/retries_per_request=1"},
+			{"import-couchdb", url, "--to", url},
+			{"backup", url, filepath.Join(t.TempDir(), "backup")},
+			{"top", "--url", url},
+			{"replicate", "http://\x1b[2J/a", url},
+		} {
+			out, errs, _ := setteeWith(t, []string{"HOME=" + t.TempDir()}, args...)
+			require.NotEmpty(t, out+errs, "%q", args)
+			for _, r := range out + errs {
+				require.True(t, r == '\n' || r == '\t' || !console.Obeyed(r), "%q: %q", args, out+errs)
+			}
+		}
+	}
 }

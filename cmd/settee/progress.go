@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
+	"settee/cmd/settee/internal/console"
 	"settee/replicator"
 	"settee/replicator/worker"
 )
@@ -33,12 +32,12 @@ type display struct {
 func newDisplay(out io.Writer) (*display, time.Duration) {
 	d := &display{out: out, began: time.Now()}
 	d.printed = d.began
-	file, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
+	screen := terminal(out)
+	if screen == nil {
 		return d, linesEvery
 	}
 	d.bar = progressbar.NewOptions64(-1,
-		progressbar.OptionSetWriter(out),
+		progressbar.OptionSetWriter(screen),
 		progressbar.OptionSetDescription("connecting"),
 		progressbar.OptionFullWidth(),
 		progressbar.OptionThrottle(progressEvery/2),
@@ -83,7 +82,7 @@ func (d *display) draw(done string, left *int64) error {
 		_, err := fmt.Fprintln(d.out, done)
 		return err
 	}
-	d.bar.Describe(done)
+	d.bar.Describe(console.Clean(done))
 	if left == nil {
 		return d.bar.Add64(0) // moves the spinner
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
+	"settee/cmd/settee/internal/console"
 	"settee/cmd/settee/internal/lifecycle"
 	"settee/pkg/config"
 	"settee/pkg/redact"
@@ -50,7 +50,11 @@ func newServe() *cobra.Command {
 			for _, w := range warnings {
 				log.Warn().Msg(w.String())
 			}
-			return serve(cmd.Context(), cfg, flags.files, reloads, terminal(cmd.ErrOrStderr()), log)
+			var screen io.Writer
+			if file := terminal(cmd.ErrOrStderr()); file != nil {
+				screen = file
+			}
+			return serve(cmd.Context(), cfg, flags.files, reloads, screen, log)
 		},
 	}
 	flags.register(cmd)
@@ -60,18 +64,16 @@ func newServe() *cobra.Command {
 // newLog returns a log that writes readable lines if out is a terminal, and JSON otherwise.
 func newLog(out io.Writer, level zerolog.Level) zerolog.Logger {
 	if screen := terminal(out); screen != nil {
-		out = zerolog.ConsoleWriter{Out: screen, TimeFormat: time.TimeOnly}
+		// It quotes the fields, but not the message.
+		clean := func(line map[string]any) error {
+			if message, ok := line[zerolog.MessageFieldName].(string); ok {
+				line[zerolog.MessageFieldName] = console.Clean(message)
+			}
+			return nil
+		}
+		out = zerolog.ConsoleWriter{Out: screen, TimeFormat: time.TimeOnly, FormatPrepare: clean}
 	}
 	return zerolog.New(redact.Writer(out)).Level(level).With().Timestamp().Logger()
-}
-
-// terminal returns out if it is a terminal, otherwise nil. A password may be printed on a terminal,
-// but not in a log.
-func terminal(out io.Writer) io.Writer {
-	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		return file
-	}
-	return nil
 }
 
 // serve runs a node until a signal or ctx ends it. Each value from reloads makes it read the

@@ -9,13 +9,19 @@ import (
 	"unicode"
 )
 
-// Clean replaces what a terminal would obey, or would show in another order: control characters and format characters.
+// Obeyed reports whether a terminal would obey a character, or would show others in another order because of it: control
+// characters and format characters.
+func Obeyed(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029'
+}
+
+// Clean returns a text as one line, without what a terminal would obey.
 func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n', r == '\t', r == '\r':
 			return ' '
-		case unicode.IsControl(r), unicode.Is(unicode.Cf, r), r == '\u2028', r == '\u2029':
+		case Obeyed(r):
 			return unicode.ReplacementChar
 		}
 		return r
