@@ -17,6 +17,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/kv/check"
 	"settee/pkg/kv/levels"
+	"settee/pkg/kv/pebblekv"
 	"settee/pkg/nodes"
 	"settee/pkg/sealed"
 	"settee/replicator/jobs"
@@ -30,7 +31,7 @@ const (
 
 type checkFlags struct {
 	configFlags
-	repair, json bool
+	repair, json, repairLog bool
 }
 
 func newCheck() *cobra.Command {
@@ -48,6 +49,10 @@ func newCheck() *cobra.Command {
 			"FoundationDB the nodes may run. A row that they write behind the place that the check has\n" +
 			"reached is then not checked, and a counter that changes all the time is not compared.\n\n" +
 			"Values that are encrypted are checked if [secrets] key_file has their keys, and counted otherwise.\n\n" +
+			"--repair-log is for a store in a directory that is not opened because its log is damaged. If one bit\n" +
+			"makes the log right, it is put right, and nothing is lost. Otherwise it gives up what was written\n" +
+			"after the damage: restore a backup if there is one. It keeps the files as they were, and then checks\n" +
+			"the store. Copy the directory before.\n\n" +
 			"The exit status is 0 if the store is sound or everything was repaired, 1 if it has faults, and 2\n" +
 			"if it could not be checked or the command line is wrong.",
 		Args: cobra.NoArgs,
@@ -62,6 +67,7 @@ func newCheck() *cobra.Command {
 	}
 	flags.register(cmd)
 	cmd.Flags().BoolVar(&flags.repair, "repair", false, "write the indexes and counters that are wrong")
+	cmd.Flags().BoolVar(&flags.repairLog, "repair-log", false, "put a damaged log right, or give up what was written after the damage")
 	cmd.Flags().BoolVar(&flags.json, "json", false, "print a JSON object per line: the faults, and then the counts")
 	return cmd
 }
@@ -86,6 +92,11 @@ func checkStoreOf(cmd *cobra.Command, flags checkFlags) (err error) {
 		return err
 	}
 	ctx := cmd.Context()
+	if flags.repairLog {
+		if err := repairLog(cmd, config.Store.Get(cfg)); err != nil {
+			return err
+		}
+	}
 	db, err := kv.Open(ctx, config.Store.Get(cfg), kv.Options{Existing: true})
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
@@ -125,6 +136,23 @@ func checkStoreOf(cmd *cobra.Command, flags checkFlags) (err error) {
 		}{outcome, c.Counts, took.Seconds()})
 	}
 	return cmp.Or(failed, display.write(out, last+"\n"))
+}
+
+// repairLog repairs the log of a store, and says what was done.
+func repairLog(cmd *cobra.Command, store string) error {
+	done, err := pebblekv.RepairLog(store)
+	if err != nil {
+		return err
+	}
+	text := "no log is damaged: nothing was done"
+	switch {
+	case len(done.Bits) > 0:
+		text = fmt.Sprintf("%s had wrong bits at %v, which are put right: nothing is lost. The file as it was is in %s", done.Log, done.Bits, done.Kept)
+	case done.Log != "":
+		text = fmt.Sprintf("%s was cut at %d: what was written later is gone from the store. The files as they were are in %s", done.Log, done.Cut, done.Kept)
+	}
+	_, err = fmt.Fprintln(cmd.ErrOrStderr(), text)
+	return err
 }
 
 func faultLine(f check.Fault) string {

@@ -37,7 +37,12 @@ func TestDamagedStore(t *testing.T) {
 		assert.NotZero(t, status)
 		assert.Contains(t, stderr, filepath.Base(logs[0]))
 		assert.Contains(t, stderr, "damaged")
+		assert.Contains(t, stderr, "settee check --repair-log --store pebble:"+dir)
 	}
+	out, stderr, status := settee(t, "check", "--repair-log", "--store", "pebble:"+dir)
+	assert.Zero(t, status, out+stderr)
+	assert.Contains(t, stderr, "nothing is lost")
+	assert.Contains(t, out, "sound: ")
 }
 
 // TestFilesAreTheOwners: the files of a store belong to its user alone, whatever the umask is. A node warns about a

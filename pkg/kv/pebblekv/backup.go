@@ -20,7 +20,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"settee/pkg/kv"
@@ -102,11 +101,14 @@ func (s *storage) checkpoint(dir string) error {
 	if err := s.fence.Err(); err != nil {
 		return err // Pebble's files are not what the store is
 	}
-	return s.db.Checkpoint(dir, pebble.WithFlushedWAL())
+	// The log need not be flushed: a commit that was acknowledged is in it. All its records are batches of the store then,
+	// each written after the one before it is durable.
+	return s.db.Checkpoint(dir)
 }
 
-// tidy removes the checkpoints of backups that a process has not ended.
-func tidy(files vfs.FS, dir string) error {
+// tidy removes the checkpoints of backups that a process has not ended. It returns an error for a directory that a restore
+// or the cut of a log has left unfinished. cutting means that the cut is being finished.
+func tidy(files vfs.FS, dir string, cutting bool) error {
 	names, err := files.List(dir)
 	if err != nil {
 		return err
@@ -119,6 +121,8 @@ func tidy(files vfs.FS, dir string) error {
 			}
 		case name == restoringName:
 			return errors.New("a backup was not completely restored here: empty the directory, and restore it again")
+		case name == cuttingName && !cutting:
+			return errors.New("its damaged log was not completely cut: run settee check --repair-log again")
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -88,6 +89,7 @@ func TestKill(t *testing.T) {
 	t.Parallel()
 	kills := seeds.Rounds(t, 200)
 	dir := t.TempDir()
+	t.Cleanup(func() { keepIfFailed(t, dir) })
 	random := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	known := newLedger()
 	for range kills {
@@ -104,6 +106,17 @@ func TestKill(t *testing.T) {
 	}
 	require.Greater(t, progress, kills, "the children made progress")
 	require.NoError(t, db.Close())
+}
+
+// keepIfFailed keeps a copy of a store that a failed test leaves. The error of a store that is refused names the file, and
+// the rule that has judged it.
+func keepIfFailed(t *testing.T, dir string) {
+	t.Helper()
+	if !t.Failed() {
+		return
+	}
+	kept := filepath.Join(os.TempDir(), fmt.Sprintf("settee-%s-%d", t.Name(), os.Getpid()))
+	t.Logf("the store is kept in %s: %v", kept, os.CopyFS(kept, os.DirFS(dir)))
 }
 
 // attempted returns what is known of a process that has ended: each writer may have got one transaction further than it

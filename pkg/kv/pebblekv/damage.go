@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -21,16 +22,49 @@ import (
 // chunk was durable: it does not read the rest of the chunk's own block (32 KiB). It does not look for damage in the
 // manifest. So both are read before Pebble opens the store:
 //
-//   - A chunk of the log has the offset up to which the log was durable when the chunk was written. If a
-//     chunk before that offset is wrong, it is damaged.
+//   - A record of the log is written after the one before it is durable. So what is before a complete one and wrong is
+//     damaged. A chunk also has the offset up to which the log was durable when it was written, but Pebble does not
+//     count blocks that it writes in full, so with large records this offset is far behind.
 //   - A chunk of the manifest is written after the one before it is durable. So one before another is damaged.
 //     If the last one is wrong, the log that the ones before it need must be there.
 //
-// After a crash the commits of the last sync have nothing after them. There a chunk is damaged if one bit makes it
-// right, which a write that was not complete hardly ever is. Other damage to these cannot be told from such a write.
+// After a crash the commits of the last sync have nothing after them. There damage cannot be told from a write that was
+// not complete, except for one wrong bit, with which a record is complete and right (logtail.go).
 
 // ErrDamaged is in the error of a store whose log or manifest is damaged.
 var ErrDamaged = errors.New("the file is damaged: what was written later cannot be read")
+
+// The rules by which a file is called damaged, as its error names them.
+const (
+	laterRecordRule = "a later record is complete"
+	promisedRule    = "a later record says that this one was durable"
+	oneBitRule      = "one bit is wrong in what was written completely"
+	laterEditRule   = "another edit follows"
+	noLogRule       = "the log that it needs is missing"
+)
+
+// damage is an error that names a damaged file, and says what to do.
+type damage struct {
+	dir, file, rule string
+	at              int // the offset of the chunk that is wrong
+	// from is the offset in a log of the first record that cannot be read.
+	from  int
+	isLog bool
+}
+
+func (d *damage) Error() string {
+	repair := "settee check --repair-log --store pebble:" + d.dir
+	advice := "restore a backup"
+	switch {
+	case d.isLog && d.rule == oneBitRule:
+		advice = "put the bit right: " + repair
+	case d.isLog:
+		advice = "restore a backup, or give up what was written later: " + repair
+	}
+	return fmt.Sprintf("%s at %d: %v (%s). Copy the directory first. Then %s", d.file, d.at, ErrDamaged, d.rule, advice)
+}
+
+func (d *damage) Unwrap() error { return ErrDamaged }
 
 // The format of Pebble's log and manifest, which its package record defines: chunks in blocks.
 const (
@@ -58,34 +92,86 @@ func checkFiles(files vfs.FS, dir string) error {
 	if err != nil {
 		return err
 	}
-	end, firstLog := manifestEnd(manifest)
-	torn := len(bytes.Trim(manifest[end:], "\x00")) > 0
-	if torn && (laterManifestChunk(manifest[end+1:]) || oneBitOff(inBlock(manifest, end), manifestHeader, 1, lastManifestType)) {
-		return fmt.Errorf("%s at %d: %w", filepath.Base(name), end, ErrDamaged)
+	m := editsOf(manifest)
+	inManifest := &damage{dir: dir, file: filepath.Base(name), at: m.end}
+	switch {
+	case !m.torn(manifest):
+	case laterManifestChunk(manifest[m.end+1:]):
+		inManifest.rule = laterEditRule
+	case m.flipped(manifest):
+		inManifest.rule = oneBitRule
 	}
+	if inManifest.rule != "" {
+		return inManifest
+	}
+	found, err := checkLogs(files, dir, m.firstLog)
+	if err == nil && m.torn(manifest) && !found {
+		inManifest.rule = noLogRule
+		err = inManifest
+	}
+	return err
+}
+
+// checkLogs checks the logs of a store from the first that it needs, and reports whether this one is there.
+func checkLogs(files vfs.FS, dir string, firstLog uint64) (found bool, err error) {
 	names, err := files.List(dir)
 	if err != nil {
-		return err
+		return false, err
 	}
-	found := false
 	for _, name := range names {
 		number, isLog := logNumber(name)
 		if !isLog || number < firstLog {
 			continue
 		}
 		found = found || number == firstLog
-		log, err := readFile(files, files.PathJoin(dir, name))
-		if err != nil {
+		if err := checkLog(files, dir, name, uint32(number)); err != nil {
+			return false, err
+		}
+	}
+	return found, nil
+}
+
+// checkLog checks a log.
+//
+// If the last bytes of the last record were not written, they may happen to differ in one bit from what was there before.
+// That is no damage, and not to be told from it. But these bytes are a sum of the record, which says that the rest is right.
+// So they are put right, and the commit is there as a whole.
+func checkLog(files vfs.FS, dir, name string, number uint32) error {
+	path := files.PathJoin(dir, name)
+	log, err := readFile(files, path)
+	if err != nil {
+		return err
+	}
+	tail := chunksOf(log, number)
+	at, bit, oneBit, inSum := tail.wrongBit(log)
+	rule := tail.damage(log)
+	switch {
+	case rule == "" && inSum:
+		fmt.Fprintf(os.Stderr, "store %s: %s: the last record differs at %d in one bit of its own sum, which is put right\n", dir, name, at)
+		log[at] ^= bit
+		return rewrite(files, path, log, []int{at})
+	case oneBit:
+		rule = oneBitRule
+	}
+	if rule == "" {
+		return nil
+	}
+	return &damage{dir: dir, file: name, rule: rule, at: tail.at, from: tail.began, isLog: true}
+}
+
+// rewrite writes the bytes of a file that are at these offsets.
+func rewrite(files vfs.FS, path string, content []byte, offsets []int) (err error) {
+	file, err := files.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	for _, at := range offsets {
+		if _, err := file.WriteAt(content[at:at+1], int64(at)); err != nil {
 			return err
 		}
-		if at, damaged := damagedLog(log, uint32(number)); damaged {
-			return fmt.Errorf("%s at %d: %w", name, at, ErrDamaged)
-		}
 	}
-	if torn && !found {
-		return fmt.Errorf("%s at %d: %w", filepath.Base(name), end, ErrDamaged)
-	}
-	return nil
+	return file.Sync()
 }
 
 // checkOptions checks the file of Pebble's options, so that its errors have a name.
@@ -136,7 +222,7 @@ func chunkAt(data []byte, header int) (c chunk, ok bool) {
 	if c.length > len(data) {
 		return c, false
 	}
-	return c, storedSum(data) == crc32.Checksum(data[6:c.length], castagnoli)
+	return c, storedSum(data) == sumOf(data[:c.length])
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -147,42 +233,52 @@ func storedSum(data []byte) uint32 {
 	return masked<<15 | masked>>17
 }
 
-// oneBitOff reports whether the chunk at the beginning of data is wrong, and would be right with one other bit. The
-// types of chunks with this header are from first to last.
-func oneBitOff(data []byte, header int, first, last byte) bool {
+func sumOf(chunk []byte) uint32 { return crc32.Checksum(chunk[6:], castagnoli) }
+
+// oneBitOff looks for the bit that is wrong in the chunk at the beginning of data, and returns its byte and its mask.
+// lengthOf returns the length of a chunk whose header may be there, or 0. accept has the last word about the right chunk.
+func oneBitOff(data []byte, header int, lengthOf func(data []byte) int, accept func(chunk []byte) bool) (at int, bit byte, found bool) {
 	if len(data) < header {
-		return false
+		return 0, 0, false
 	}
 	own := bytes.Clone(data)
-	for bit := range 6 * 8 { // of the checksum and the length
-		if own[6] < first || own[6] > last {
-			break
+	for n := range 8 * header {
+		at, bit = n/8, 1<<(n%8)
+		own[at] ^= bit
+		if length := lengthOf(own); length > 0 && storedSum(own) == sumOf(own[:length]) && accept(own[:length]) {
+			return at, bit, true
 		}
-		own[bit/8] ^= 1 << (bit % 8)
-		if _, ok := chunkAt(own, header); ok {
-			return true
-		}
-		own[bit/8] ^= 1 << (bit % 8)
+		own[at] ^= bit
 	}
-	c, ok := chunkAt(data, header)
-	if ok || c.length > len(data) {
-		return false
+	length := lengthOf(own)
+	if length == 0 {
+		return 0, 0, false
 	}
+	at, bit, found = otherBit(own[:length], header)
+	if !found {
+		return 0, 0, false
+	}
+	own[at] ^= bit
+	return at, bit, accept(own[:length])
+}
+
+// otherBit returns the bit behind the header with which the checksum of a chunk would be right.
+func otherBit(chunk []byte, header int) (at int, bit byte, found bool) {
 	// A checksum is linear: a flipped bit changes it by what does not depend on the others.
-	change := storedSum(data) ^ crc32.Checksum(data[6:c.length], castagnoli)
+	change := storedSum(chunk) ^ sumOf(chunk)
 	var by [8]uint32 // how each bit of a byte changes it
 	for bit := range by {
 		by[bit] = castagnoli[1<<bit]
 	}
-	for range c.length - 6 { // from the last byte to the first
+	for at := len(chunk) - 1; at >= header; at-- {
 		for bit, b := range by {
 			if b == change {
-				return true
+				return at, 1 << bit, true
 			}
 			by[bit] = castagnoli[byte(b)] ^ b>>8
 		}
 	}
-	return false
+	return 0, 0, false
 }
 
 // inBlock returns the rest of the block that the offset is in.
@@ -190,7 +286,7 @@ func inBlock(data []byte, at int) []byte { return data[at:min(len(data), at-at%b
 
 // walk passes the chunks from the beginning to take, and returns the offset of the first that is not a chunk. headerOf
 // returns the size of the header of a kind of chunks. The largest is largest.
-func walk(data []byte, largest int, headerOf func(kind byte) int, take func(c chunk, data []byte) bool) int {
+func walk(data []byte, largest int, headerOf func(kind byte) int, take func(at int, c chunk, data []byte) bool) int {
 	for at := 0; ; {
 		rest, header := inBlock(data, at), largest
 		if len(rest) >= manifestHeader {
@@ -198,7 +294,7 @@ func walk(data []byte, largest int, headerOf func(kind byte) int, take func(c ch
 		}
 		c, ok := chunkAt(rest, header)
 		switch {
-		case ok && take(c, rest[:c.length]):
+		case ok && take(at, c, rest[:c.length]):
 			at += c.length
 		case len(rest) < largest && at-at%blockSize+blockSize <= len(data) && len(rest) > 0:
 			at += len(rest) // the end of a block has no room for a chunk
@@ -211,20 +307,51 @@ func walk(data []byte, largest int, headerOf func(kind byte) int, take func(c ch
 	}
 }
 
-// manifestEnd returns the offset at which the chunks of a manifest end, and the number of the first log that it needs.
-func manifestEnd(data []byte) (end int, firstLog uint64) {
-	end = walk(data, manifestHeader, func(byte) int { return manifestHeader }, func(c chunk, data []byte) bool {
+// edits are the whole chunks of a manifest.
+type edits struct {
+	end      int    // the offset behind the last one
+	firstLog uint64 // the number of the first log that they need
+}
+
+func editsOf(data []byte) (m edits) {
+	m.end = walk(data, manifestHeader, func(byte) int { return manifestHeader }, func(_ int, c chunk, data []byte) bool {
 		if c.kind < 1 || c.kind > lastManifestType {
 			return false
 		}
 		if c.kind <= 2 { // it begins an edit
 			if number, has := editedLog(data[manifestHeader:]); has {
-				firstLog = number
+				m.firstLog = number
 			}
 		}
 		return true
 	})
-	return end, firstLog
+	return m
+}
+
+// torn reports whether there is anything behind the whole chunks.
+func (m edits) torn(data []byte) bool { return len(bytes.Trim(data[m.end:], "\x00")) > 0 }
+
+// flipped reports whether a chunk was written completely behind the whole ones, and one bit has changed.
+//
+// A manifest is always a new file. So a part of a chunk has the end of the file behind it, or zeros if the length was
+// durable and the content was not. With one bit of 48 in the header a part seems right with a probability of 48*2^-32,
+// and zeros are recognised: an edit does not end with eight of them. If less is missing (8 of 4096 places), one of the
+// 8*1000 bits of a large edit seems wrong with a probability of 2^-19: 4*10^-9 for a power failure that divides the write
+// of an edit, of which there is one for each table.
+func (m edits) flipped(data []byte) bool {
+	const zeros = 8
+	lengthOf := func(data []byte) int {
+		kind, length := data[6], manifestHeader+int(binary.LittleEndian.Uint16(data[4:]))
+		ends := kind == 1 || kind == lastManifestType
+		if kind < 1 || kind > lastManifestType || length > len(data) || length == manifestHeader || !ends && !fills(data, m.end, length) {
+			return 0
+		}
+		return length
+	}
+	_, _, found := oneBitOff(inBlock(data, m.end), manifestHeader, lengthOf, func(chunk []byte) bool {
+		return len(chunk) < zeros || !bytes.Equal(chunk[len(chunk)-zeros:], make([]byte, zeros))
+	})
+	return found
 }
 
 // editedLog returns the number of the first log in an edit. It is the first element, except for the name of the comparer.
@@ -258,36 +385,4 @@ func laterManifestChunk(data []byte) bool {
 		}
 	}
 	return false
-}
-
-// damagedLog returns the offset of a chunk that was durable and is not right.
-func damagedLog(data []byte, number uint32) (at int, damaged bool) {
-	ofLog := func(data []byte, number uint32) bool { return binary.LittleEndian.Uint32(data[7:]) == number }
-	durable := 0
-	headerOf := func(kind byte) int {
-		if kind < firstSyncedType {
-			return plainHeader
-		}
-		return syncedHeader
-	}
-	end := walk(data, syncedHeader, headerOf, func(c chunk, data []byte) bool {
-		return c.kind >= plainType && c.kind <= lastSyncedType && ofLog(data, number)
-	})
-	switch rest := data[end:]; {
-	case len(rest) < plainHeader || rest[6] == plainType && ofLog(rest, number+1):
-		return 0, false
-	case oneBitOff(inBlock(data, end), syncedHeader, firstSyncedType, lastSyncedType),
-		oneBitOff(inBlock(data, end), plainHeader, plainType, firstSyncedType-1):
-		return end, true
-	}
-	for at := end + 1; at+syncedHeader <= len(data); at++ {
-		rest := data[at:min(len(data), at+blockSize)]
-		if rest[6] < firstSyncedType || rest[6] > lastSyncedType || !ofLog(rest, number) {
-			continue
-		}
-		if _, ok := chunkAt(rest, syncedHeader); ok {
-			durable = max(durable, int(min(binary.LittleEndian.Uint64(rest[plainHeader:]), uint64(len(data)))))
-		}
-	}
-	return end, end < durable
 }

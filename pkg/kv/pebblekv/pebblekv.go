@@ -10,7 +10,7 @@
 // acknowledged commit. A failed commit is there completely or not at all.
 //
 // A damaged file is an error that names it: of Open for the log, the manifest and the options (damage.go), and of each
-// read of a damaged part of a table.
+// read of a damaged part of a table. [RepairLog] puts the log right, or gives up what is behind the damage.
 package pebblekv
 
 import (
@@ -83,6 +83,8 @@ type Options struct {
 	NoSync bool
 
 	memTableBytes int // 0 is defaultMemTableBytes
+	// cutting opens a store whose damaged log has been cut.
+	cutting bool
 }
 
 // Pebble's memory. Its tables in memory are part of the cache: there must be room for a few that wait to be written,
@@ -175,7 +177,7 @@ func openStorage(dir string, opts Options) (*storage, error) {
 	if err != nil {
 		return nil, lockError(abs, err)
 	}
-	if err := errors.Join(tidy(opts.FS, abs), checkFiles(opts.FS, abs)); err != nil {
+	if err := errors.Join(tidy(opts.FS, abs, opts.cutting), checkFiles(opts.FS, abs)); err != nil {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), lock.Close())
 	}
 	s := &storage{
@@ -445,7 +447,10 @@ func (b *batch) Apply() error {
 	if err := s.admit(uint64(b.batch.Len())); err != nil {
 		return fmt.Errorf("writing the store: %w", err)
 	}
-	err := b.batch.Commit(s.sync)
+	err := b.batch.LogData(sealOf(b.batch.Repr()), nil)
+	if err == nil {
+		err = b.batch.Commit(s.sync)
+	}
 	if failure := s.fence.Err(); failure != nil {
 		err = failure // which may look like a success to Pebble: see fence
 	}
