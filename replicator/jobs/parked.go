@@ -28,8 +28,8 @@ import (
 // [jobRecords.reindex]), and so does the removal of the job.
 
 const (
-	// firstAsk is how long after [Run.Parking] a source without a feed is asked for changes.
-	firstAsk = 5 * time.Second
+	// FirstAsk is how long after [Run.Parking] a source without a feed is asked for changes.
+	FirstAsk = 5 * time.Second
 
 	// maxServerSize and maxDatabaseSize limit the names in keys, which also have a job id, and maxUpdateSeqSize limits
 	// a value. All are in bytes.
@@ -159,7 +159,7 @@ func (r *Run) Parking(ctx context.Context, at replicator.Parked) error {
 		return err
 	}
 	next := ParkedRow{
-		Server: at.Server, Database: at.Database, JobID: r.job.ID, UpdateSeq: at.UpdateSeq, Ask: time.Now().Add(firstAsk),
+		Server: at.Server, Database: at.Database, JobID: r.job.ID, UpdateSeq: at.UpdateSeq, Ask: time.Now().Add(FirstAsk),
 	}
 	return r.update(ctx, func(state *replicator.JobState) {
 		state.Parked = &replicator.Parked{Server: at.Server, Database: at.Database}

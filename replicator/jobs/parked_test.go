@@ -350,6 +350,18 @@ func TestAsks(t *testing.T) {
 			assert.Equal(b, c.due, due)
 			assert.Equal(b, c.next, next)
 		}
+		after := func(after jobs.ParkedRow, by time.Time, limit int) (due []string) {
+			rows, err := b.store.Watches.AskedAfter(ctx, sourceServer, after, by, limit)
+			require.NoError(b, err)
+			for _, row := range rows {
+				assert.Equal(b, when[row.JobID], row.Ask)
+				due = append(due, row.JobID)
+			}
+			return due
+		}
+		assert.Equal(b, []string{ids[1], ids[0]}, after(jobs.ParkedRow{Ask: now}, when[ids[0]], 10))
+		assert.Equal(b, []string{ids[1]}, after(jobs.ParkedRow{Ask: now}, when[ids[0]], 1))
+		assert.Equal(b, []string{ids[0], ids[3]}, after(jobs.ParkedRow{Ask: when[ids[1]], JobID: ids[1]}, now.Add(time.Hour), 10))
 		before := b.parkedRows()
 		b.cancel(ids[0])
 		require.Equal(b, 3, b.wake(sourceDatabase))

@@ -54,14 +54,12 @@ func (s *Watches) Asks(ctx context.Context, server string, by time.Time, limit i
 		}
 		var reads []kv.Future[*ParkedRow]
 		for _, pair := range pairs {
-			e, err := index.Unpack(pair.Key)
-			var ask int64
-			var jobID string
-			if err != nil || len(e) != 2 || !rows.As(e[0], &ask) || !rows.As(e[1], &jobID) {
-				return fmt.Errorf("reading the questions to a server: %w", errors.Join(err, tuple.ErrMalformed))
+			ask, jobID, err := parseAsk(index, pair.Key)
+			if err != nil {
+				return err
 			}
-			if len(reads) == limit || ask > by.Unix() {
-				next = time.Unix(ask, 0)
+			if len(reads) == limit || ask.Unix() > by.Unix() {
+				next = ask
 				break
 			}
 			reads = append(reads, s.parking.readParked(now, source{server, string(pair.Value)}, jobID))
@@ -75,6 +73,40 @@ func (s *Watches) Asks(ctx context.Context, server string, by time.Time, limit i
 		return err
 	})
 	return found, next, err
+}
+
+// AskedAfter returns up to limit rows of a server whose questions are due after the question of another row, and by a time,
+// the earliest first. The rows have only JobID and Ask. The questions of jobs that are parked now are due FirstAsk later.
+func (s *Watches) AskedAfter(ctx context.Context, server string, after ParkedRow, by time.Time, limit int) (found []ParkedRow, err error) {
+	index := s.space.Sub("asks", server)
+	some := rows.Range(index)
+	some.Begin, some.End = kv.KeyAfter(index.Pack(after.ask(), after.JobID)), index.Pack(by.Unix()+1)
+	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
+		found = nil
+		pairs, err := tx.Snapshot().GetRange(some, kv.RangeOptions{Limit: max(limit, 1)}).Slice()
+		if err != nil {
+			return err
+		}
+		for _, pair := range pairs {
+			ask, jobID, err := parseAsk(index, pair.Key)
+			if err != nil {
+				return err
+			}
+			found = append(found, ParkedRow{Server: server, JobID: jobID, Ask: ask})
+		}
+		return nil
+	})
+	return found, err
+}
+
+// parseAsk returns when a question is due, and the job.
+func parseAsk(index tuple.Subspace, key []byte) (ask time.Time, jobID string, err error) {
+	e, err := index.Unpack(key)
+	var seconds int64
+	if err != nil || len(e) != 2 || !rows.As(e[0], &seconds) || !rows.As(e[1], &jobID) {
+		return ask, "", fmt.Errorf("reading the questions to a server: %w", errors.Join(err, tuple.ErrMalformed))
+	}
+	return time.Unix(seconds, 0), jobID, nil
 }
 
 // asksAtOnce is the number of rows that one transaction of Ask writes.

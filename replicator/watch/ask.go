@@ -41,9 +41,27 @@ func nextAsk(parked time.Duration, random float64) time.Duration {
 	return wait - time.Duration(askJitter*random*float64(wait))
 }
 
-// ask asks for each parked job whether its source has changed, until it is time to look for a feed again. It returns
-// errEnded, ctx's error, or nil.
-func (w *watch) ask(ctx context.Context, why string) error {
+// ask asks for each parked job whether its source has changed, until it is time to look for a feed again, or earlier if the
+// server answers again. seek says that it looks for one meanwhile, and ends when there is one. It returns errEnded, ctx's
+// error, or nil.
+func (w *watch) ask(outer context.Context, why string, seek bool) error {
+	ctx, cancel := context.WithCancel(outer)
+	var seeking sync.WaitGroup
+	defer seeking.Wait()
+	defer cancel()
+	if seek {
+		seeking.Go(func() {
+			w.search.seek(ctx)
+			cancel()
+		})
+	}
+	if err := w.askUntil(ctx, why); outer.Err() != nil || errors.Is(err, errEnded) {
+		return err
+	}
+	return nil
+}
+
+func (w *watch) askUntil(ctx context.Context, why string) error {
 	w.tell("asking for changes of each parked job's source, because the server's _db_updates cannot be used", why)
 	w.show(ctx, jobs.WatchStatus{By: jobs.ByQuestions, Why: shortened(why)})
 	w.kind.Store(int32(asking))
@@ -52,7 +70,7 @@ func (w *watch) ask(ctx context.Context, why string) error {
 	w.checkSoon()
 	until := time.Now().Add(feedRetry - rand.N(feedRetry/10))
 	silences := 0 // in a row
-	backoff := retry.Backoff{First: askFirst, Most: askLast}
+	backoff := retry.Backoff{First: askFirst}
 	for ctx.Err() == nil && time.Now().Before(until) {
 		changed := w.watcher.changed()
 		if w.newLogin() {
@@ -75,9 +93,9 @@ func (w *watch) ask(ctx context.Context, why string) error {
 		}
 		if pause, silent := w.askAll(ctx, rows); silent {
 			silences++
-			kv.Sleep(ctx, max(pause, backoff.After(silences, rand.Float64())))
-		} else {
-			silences = 0
+			kv.SleepOr(ctx, max(pause, backoff.After(silences, rand.Float64())), changed)
+		} else if silences > 0 {
+			return nil // the server may have a feed, too
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,13 +14,6 @@ import (
 	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
-)
-
-const (
-	// maxUsers is the number of different users that a watch tries at a time. The next ones are tried feedRetry later.
-	maxUsers = 5
-	// usersPage is the number of parked jobs that it reads to find them.
-	usersPage = 50
 )
 
 // credentials are those with which a watch reads a feed.
@@ -98,63 +92,6 @@ func (w *watch) stillGood(ctx context.Context, c credentials) (bool, error) {
 	return ok && sameEndpoint(now.endpoint, c.endpoint), err
 }
 
-// candidates returns different credentials to try, the likeliest first, and moves on to other jobs for the next call.
-func (w *watch) candidates(ctx context.Context) ([]credentials, error) {
-	var found []credentials
-	add := func(c credentials) {
-		if !slices.ContainsFunc(found, func(other credentials) bool { return sameEndpoint(other.endpoint, c.endpoint) }) {
-			found = append(found, c)
-		}
-	}
-	c, ok := w.configured()
-	if w.login = c.endpoint; ok {
-		add(c)
-	}
-	if id := w.now().JobID; id != "" {
-		c, ok, err := w.ofJob(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			add(c)
-		}
-	}
-	mirrors, _, err := w.watcher.opts.Jobs.Watches.Mirrors(ctx, w.server, "", maxUsers)
-	if err != nil {
-		return nil, err
-	}
-	for _, mirror := range mirrors {
-		c, ok, err := w.ofJob(ctx, mirror.ID)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			add(c)
-		}
-	}
-	rows, err := w.watcher.opts.Jobs.Watches.ParkedOf(ctx, w.server, w.credAfter, usersPage)
-	if err != nil {
-		return nil, err
-	}
-	for _, row := range rows {
-		if len(found) >= maxUsers {
-			return found, nil
-		}
-		c, ok, err := w.ofJob(ctx, row.JobID)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			add(c)
-		}
-		w.credAfter = row
-	}
-	if len(rows) < usersPage {
-		w.credAfter = jobs.ParkedRow{} // begin again
-	}
-	return found, nil
-}
-
 // feed is an open feed.
 type feed struct {
 	*couch.Updates
@@ -178,81 +115,60 @@ func (f *feed) close() {
 // server must have or allow. That is empty if the server has no parked jobs and no mirrors. It returns an error if the
 // server does not answer as it should.
 func (w *watch) open(ctx context.Context) (f *feed, why string, err error) {
-	var all []credentials
-	for {
-		if all, err = w.candidates(ctx); err == nil || ctx.Err() != nil {
-			break
+	found, reason, err := w.search.first(ctx)
+	switch {
+	case found != nil:
+		f, err = w.openFeed(ctx, found)
+		if errors.Is(err, couch.ErrNoUpdates) {
+			return nil, err.Error(), nil
 		}
-		w.storeFailed(ctx, err)
+		return f, "", err
+	case err != nil || ctx.Err() != nil:
+		return nil, "", cmp.Or(ctx.Err(), err)
 	}
-	if ctx.Err() != nil {
-		return nil, "", ctx.Err()
+	if needed, err := w.needed(ctx); err == nil && !needed {
+		return nil, "", nil
 	}
-	if len(all) == 0 {
-		if needed, err := w.needed(ctx); err == nil && !needed {
-			return nil, "", nil
-		}
-		return nil, "no job has credentials for its _db_updates", nil
+	if reason != nil {
+		return nil, reason.Error(), nil
 	}
-	for _, c := range all {
-		f, err = w.openWith(ctx, c)
-		if err == nil {
-			return f, "", nil
-		}
-		if !errors.Is(err, couch.ErrNoUpdates) {
-			return nil, "", err
-		}
-		why = err.Error()
-		if refused := errors.Is(err, couch.ErrUnauthorized) || errors.Is(err, couch.ErrForbidden); !refused {
-			break // no user gets a feed
-		}
-	}
-	return nil, why, nil
+	return nil, "no job has credentials for its _db_updates", nil
 }
 
-// openWith opens a feed with some credentials. If it does not go on where the last one ended, all databases are compared.
-func (w *watch) openWith(ctx context.Context, c credentials) (*feed, error) {
+// openServer returns the server of the watch, for requests with an endpoint's credentials, headers and proxy.
+func (w *watch) openServer(e replicator.Endpoint) (*couch.Server, error) {
 	cfg := w.watcher.opts.Worker()
 	cfg.RetriesPerRequest = min(cfg.RetriesPerRequest, maxRetries)
-	endpoint := c.endpoint
-	endpoint.URL, _ = route.Server(w.server)
-	server, err := worker.OpenServer(endpoint, endpoint.URL, cfg)
+	e.URL, _ = route.Server(w.server)
+	server, err := worker.OpenServer(e, e.URL, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("opening the server: %w", err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	f, err := w.openFeed(ctx, server)
-	if err != nil {
-		cancel()
-		server.Close()
-		return nil, err
-	}
-	f.using, f.cancel = c, cancel
-	w.change(func(s *state) { s.JobID = c.jobID })
-	return f, nil
+	return server, nil
 }
 
-func (w *watch) openFeed(ctx context.Context, server *couch.Server) (*feed, error) {
-	log, err := server.UpdatesLog(ctx)
-	if err != nil {
-		return nil, err
-	}
+// openFeed opens a feed. If it does not go on where the last one ended, all databases are compared.
+func (w *watch) openFeed(ctx context.Context, a *attempt) (*feed, error) {
 	w.change(func(s *state) {
-		if len(s.Seq) == 0 || s.Log != log.Identity || log.Lacks(s.Seq) {
-			s.begin(log)
+		if len(s.Seq) == 0 || s.Log != a.log.Identity || a.log.Lacks(s.Seq) {
+			s.begin(a.log)
 			w.anew = true
 		}
 	})
-	updates, err := server.Updates(ctx, couch.UpdatesOptions{Since: w.now().Seq, Heartbeat: feedHeartbeat})
+	ctx, cancel := context.WithCancel(ctx)
+	updates, err := a.server.Updates(ctx, couch.UpdatesOptions{Since: w.now().Seq, Heartbeat: feedHeartbeat})
 	if errors.Is(err, couch.ErrUnknownSince) {
-		w.change(func(s *state) { s.begin(log) })
+		w.change(func(s *state) { s.begin(a.log) })
 		w.anew = true
-		updates, err = server.Updates(ctx, couch.UpdatesOptions{Since: log.LastSeq, Heartbeat: feedHeartbeat})
+		updates, err = a.server.Updates(ctx, couch.UpdatesOptions{Since: a.log.LastSeq, Heartbeat: feedHeartbeat})
 	}
 	if err != nil {
+		cancel()
+		a.close()
 		return nil, err
 	}
-	return &feed{Updates: updates, server: server, opened: updates.Heard().UnixNano()}, nil
+	w.change(func(s *state) { s.JobID = a.using.jobID })
+	return &feed{Updates: updates, server: a.server, using: a.using, opened: updates.Heard().UnixNano(), cancel: cancel}, nil
 }
 
 // begin begins with a log of updates at its end, and with a comparison of all databases.

@@ -11,7 +11,7 @@
 // names. The feed needs a user that may read it and _dbs_info, which in CouchDB is an administrator of the server, and
 // in CouchDB it needs the database _global_changes. The watch takes the user from [replicator.watches], or from the
 // source of a job that is or was parked on that server, as long as that job exists and its source stays what it is. It
-// tries a few jobs at a time, see credentials.go.
+// tries all of them, each once in an hour, see search.go.
 //
 // The state of the watch's job has the sequence up to which all databases were woken. It is written with the heartbeats
 // of the job, so a later holder repeats at most what came since the last one. A job may be woken for nothing, but none
@@ -30,9 +30,10 @@
 // A server whose feed cannot be used is asked for each parked job, with the job's own credentials, whether its source
 // has changed: first after 5 seconds, then the less often the longer nothing has changed, at least every 5 minutes. At
 // most max_questions_per_sec go to one server, the longest due first. A source that refuses its question wakes its job,
-// whose run then reports the error. A server that does not answer is asked less often, and wakes nothing. Every five
-// minutes the watch looks whether there is a feed now. Without parked jobs and mirrors it waits for one, for a minute or
-// two, and then looks at once.
+// whose run then reports the error. A server that does not answer is asked less often, at least every minute, and wakes
+// nothing. Meanwhile the watch searches for a login, and looks again whether there is a feed: when a job parks with
+// another login, when the settings have one, when the server answers again, and every ten seconds where only the feed is
+// missing. Without parked jobs and mirrors it waits for one, for a minute or two, and then looks at once.
 //
 // # Security objects
 //

@@ -47,6 +47,10 @@ type state struct {
 	Seq json.RawMessage `json:"seq,omitempty"`
 	// JobID is the job whose source had the credentials of the feed, if they were a job's.
 	JobID string `json:"job,omitempty"`
+	// Walked is when all logins were last tried, and Tried the time since when the logins of jobs that parked were not. Both
+	// are zero while the watch has a feed.
+	Walked time.Time `json:"walked,omitzero"`
+	Tried  time.Time `json:"tried,omitzero"`
 	// Round is the current round of comparisons.
 	Round round `json:"round"`
 }
@@ -78,10 +82,10 @@ type watch struct {
 	anew      bool                // the feed begins without a place in the log, or after it was not followed
 	told      string              // the latest line in the log
 	login     replicator.Endpoint // from the settings, when the watch last looked for a feed
-	credAfter jobs.ParkedRow      // after which it looks for the next users
-	emptyFrom time.Time           // since when there are no parked jobs; zero if there are some
-	checkAt   time.Time           // when to look whether there are any; zero: not before something happens
-	pace      pacer               // of questions
+	search    *search
+	emptyFrom time.Time // since when there are no parked jobs; zero if there are some
+	checkAt   time.Time // when to look whether there are any; zero: not before something happens
+	pace      pacer     // of questions
 }
 
 func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
@@ -90,6 +94,7 @@ func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
 		backoff: retry.Backoff{First: time.Second},
 		log:     w.opts.Log.With().Str("server", held.Job().ID).Logger(),
 	}
+	one.search = newSearch(one)
 	one.stopping, one.stop = context.WithCancel(context.Background())
 	if err := json.Unmarshal(held.Job().State, &one.state); err != nil {
 		one.state = state{} // it compares all databases
@@ -102,6 +107,7 @@ func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
 // drops the job.
 func (w *watch) run(ctx, accepting context.Context) {
 	defer w.stop()
+	defer w.search.close()
 	held, cancelHeld := jobserver.Merge(w.held.Context(), accepting)
 	defer cancelHeld()
 	working, cancel := jobserver.Merge(held, w.stopping)
@@ -126,21 +132,22 @@ func (w *watch) work(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			err = w.failed(ctx, err)
+			err = w.failed(ctx, err, true)
 		case feed == nil && why == "":
 			err = w.linger(ctx)
 		case feed == nil:
-			err = w.ask(ctx, why)
+			err = w.ask(ctx, why, true)
 		default:
 			w.late.answered(true)
 			w.tell("following the server's _db_updates", "")
+			w.search.anew()
 			err = w.follow(ctx, feed)
 			if feed.alive() && !errors.Is(err, errRefused) {
 				w.failures = 0
 				w.backoff.Reset()
 			}
 			if err != nil && !errors.Is(err, errEnded) {
-				err = w.failed(ctx, err)
+				err = w.failed(ctx, err, false)
 			}
 		}
 		if errors.Is(err, errEnded) {
@@ -150,8 +157,9 @@ func (w *watch) work(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// failed waits after a feed has failed. After several in a row it asks for a while.
-func (w *watch) failed(ctx context.Context, err error) error {
+// failed waits after a feed has failed. After several in a row it asks for a while. seek says that it looks for a feed
+// meanwhile.
+func (w *watch) failed(ctx context.Context, err error, seek bool) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -160,7 +168,7 @@ func (w *watch) failed(ctx context.Context, err error) error {
 	w.log.Debug().Err(err).Msg("a feed of database updates failed")
 	if w.failures++; w.failures >= deadFeeds {
 		w.failures = 0
-		return w.ask(ctx, "its feed fails: "+err.Error())
+		return w.ask(ctx, "its feed fails: "+err.Error(), seek)
 	}
 	wait := w.backoff.Next()
 	kv.Sleep(ctx, wait+rand.N(wait/4+1))
