@@ -137,6 +137,9 @@ type JobState struct {
 	// is empty if that is not known, and for jobs that do not copy the object.
 	Security string `json:"security,omitempty"`
 
+	// Target is what the job of a mirror's database knows of its target; otherwise zero.
+	Target MirrorTarget `json:"target,omitzero"`
+
 	// Activity is the last activity of the latest run, or nil.
 	Activity *Activity `json:"activity,omitempty"`
 

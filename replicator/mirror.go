@@ -34,6 +34,11 @@ type Mirror struct {
 	// Replicators allows replicator databases at the target: `_replicator`, and names that end with `/_replicator`. A server
 	// runs the replications in them, so that each of these replications would run on both servers.
 	Replicators bool `json:"replicators,omitempty"`
+	// Adopt allows to copy into databases that the target has, and that no mirror has made of these sources. Nothing else
+	// is changed of them: they keep their `_security`, and are not deleted.
+	Adopt bool `json:"adopt,omitempty"`
+	// Chain allows sources that a mirror has made of other databases.
+	Chain bool `json:"chain,omitempty"`
 }
 
 // MirrorDeletion is a value of Mirror.Deleted.
@@ -50,6 +55,9 @@ const (
 type Mirrored struct {
 	// Security asks to copy the `_security` object of the source when it changes.
 	Security bool `json:"security"`
+	// Adopt and Chain are the mirror's.
+	Adopt bool `json:"adopt,omitempty"`
+	Chain bool `json:"chain,omitempty"`
 }
 
 // Selects reports whether the patterns select a database of the source by its name. [Replication.Selects] also knows
@@ -89,23 +97,27 @@ func matchPattern(pattern, text string) bool {
 	return true
 }
 
-// Selects reports whether a mirror mirrors a database of its source. A mirror whose source is its target does not mirror
-// its own copies, whose names begin with the prefix. Mirror must not be nil.
+// Selects reports whether a mirror mirrors a database of its source, as far as the URLs of the servers tell. See [Mirror.SelectsAt].
+// Mirror must not be nil.
 func (r *Replication) Selects(database string) bool {
-	if r.sameServer() && strings.HasPrefix(database, r.Mirror.Prefix) {
-		return false
-	}
-	return r.Mirror.Selects(database)
+	return r.Mirror.SelectsAt(database, r.SameServer())
 }
 
-func (r *Replication) sameServer() bool { return r.Source.canonicalURL() == r.Target.canonicalURL() }
+// SelectsAt is Selects for a mirror whose source may be its target. Such a mirror does not mirror its own copies, whose names
+// begin with the prefix.
+func (m *Mirror) SelectsAt(database string, sameServer bool) bool {
+	return (!sameServer || !strings.HasPrefix(database, m.Prefix)) && m.Selects(database)
+}
+
+// SameServer reports whether the URLs of a mirror's source and target are of one server. Two spellings of a URL may be, too.
+func (r *Replication) SameServer() bool { return r.Source.canonicalURL() == r.Target.canonicalURL() }
 
 // Child returns the replication of a database of a mirror's source: the mirror's definition with the URLs of the two
 // databases. Its base replication id is the base id of a replication of these URLs by another document. Names in URLs
 // are percent-encoded except letters, digits and `-_.~`. Mirror must not be nil.
 func (r *Replication) Child(database string) *Replication {
 	child := *r
-	child.Mirror, child.Mirrored = nil, &Mirrored{Security: r.Mirror.Security}
+	child.Mirror, child.Mirrored = nil, &Mirrored{Security: r.Mirror.Security, Adopt: r.Mirror.Adopt, Chain: r.Mirror.Chain}
 	child.CreateTarget = true
 	child.Source.URL = databaseURL(r.Source.URL, database)
 	child.Target.URL = databaseURL(r.Target.URL, r.Mirror.TargetName(database))
@@ -137,6 +149,7 @@ func (f *fields) mirror(r *Replication) *Mirror {
 	m := &Mirror{
 		Include: given.patterns("include"), Exclude: given.patterns("exclude"),
 		Security: true, Deleted: MirrorKeeps, Replicators: given.flag("replicators"),
+		Adopt: given.flag("adopt"), Chain: given.flag("chain"),
 	}
 	if _, listed := given.values["include"]; !listed {
 		m.Include = []string{"*"}
@@ -148,7 +161,7 @@ func (f *fields) mirror(r *Replication) *Mirror {
 	}
 	given.deletion(m)
 	given.mirrorPrefix(m, r)
-	given.only("include", "exclude", "security", "deleted", "prefix", "replicators")
+	given.only("include", "exclude", "security", "deleted", "prefix", "replicators", "adopt", "chain")
 	for _, pattern := range m.Include {
 		if !m.Replicators && IsReplicatorDatabase(m.TargetName(pattern)) {
 			given.fail("include", "parameter `mirror.include` names a replicator database, whose replications the target would run, too: "+
@@ -177,7 +190,7 @@ func (f *fields) mirrorPrefix(m *Mirror, r *Replication) {
 	const what = "the beginning of a name of a database: a lower-case letter, and then lower-case letters, digits and `_$()+-/`"
 	m.Prefix, _ = f.text("prefix", what)
 	switch {
-	case m.Prefix == "" && r.sameServer():
+	case m.Prefix == "" && r.SameServer():
 		f.fail("prefix", "parameter `mirror.prefix` is missing: the source of the mirror is its target")
 	case m.Prefix != "" && (!mirrorPrefix.MatchString(m.Prefix) || len(m.Prefix) > maxMirrorPattern):
 		f.mustBe("prefix", what)

@@ -244,7 +244,7 @@ func TestMirrorOfCouchDB(t *testing.T) {
 	node.ask(http.StatusCreated, http.MethodPut, "_replicator/m", fmt.Sprintf(
 		`{"source":%q,"target":%q,"continuous":true,"mirror":{%s,"deleted":"delete"}}`, source.url, target.url, include))
 	node.ask(http.StatusCreated, http.MethodPut, "_replicator/chain", fmt.Sprintf(
-		`{"source":%q,"target":%q,"continuous":true,"mirror":{%s,"prefix":"c-"}}`, b.url, c.url, include))
+		`{"source":%q,"target":%q,"continuous":true,"mirror":{%s,"prefix":"c-","chain":true}}`, b.url, c.url, include))
 	require.Eventually(t, func() bool {
 		m := node.mirror("m").Info.Mirror
 		return m.States["up_to_date"] == 2 && m.States["failing"] == 1 && len(m.Failures) == 1

@@ -34,6 +34,7 @@ type mirrorFlags struct {
 	include, exclude        []string
 	prefix                  string
 	noSecurity, replicators bool
+	adopt, chain            bool // of replicate
 	databases               int
 }
 
@@ -45,6 +46,11 @@ func (m *mirrorFlags) register(f *pflag.FlagSet, verb string) {
 	f.BoolVar(&m.noSecurity, "no-security", false, "with --mirror: do not "+verb+" _security")
 	f.BoolVar(&m.replicators, "replicators", false, "with --mirror: also "+verb+" replicator databases that --include names; "+
 		"the target runs the replications in them, too")
+	if verb == "copy" {
+		f.BoolVar(&m.adopt, "adopt", false, "with --mirror: also copy into databases that are there and that no mirror has made of these sources; "+
+			"their _security stays")
+		f.BoolVar(&m.chain, "chain", false, "with --mirror: also copy databases that a mirror has made of others")
+	}
 	f.IntVar(&m.databases, "databases", defaultDatabases, fmt.Sprintf("with --mirror: the number of databases at a time, at most %d", maxDatabases))
 }
 
@@ -52,7 +58,7 @@ func (m *mirrorFlags) register(f *pflag.FlagSet, verb string) {
 func (m *mirrorFlags) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
 	if !m.mirror {
-		for _, name := range []string{"include", "exclude", "prefix", "no-security", "replicators", "databases"} {
+		for _, name := range []string{"include", "exclude", "prefix", "no-security", "replicators", "adopt", "chain", "databases"} {
 			if f.Changed(name) {
 				return fmt.Errorf("--%s needs --mirror", name)
 			}
@@ -90,8 +96,10 @@ func (m *mirrorFlags) add(body map[string]any) {
 	if m.prefix != "" {
 		field["prefix"] = m.prefix
 	}
-	if m.replicators {
-		field["replicators"] = true
+	for name, on := range map[string]bool{"replicators": m.replicators, "adopt": m.adopt, "chain": m.chain} {
+		if on {
+			field[name] = true
+		}
 	}
 	body["mirror"] = field
 }

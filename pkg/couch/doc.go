@@ -7,6 +7,7 @@
 //
 //	method               request                                       repeated   in memory
 //	Info                 GET /db                                       yes        1 MiB
+//	ServerIdentity       GET /                                         yes        1 MiB
 //	Create               PUT /db                                       no (d)     1 MiB
 //	EnsureFullCommit     POST /db/_ensure_full_commit                  yes        1 MiB
 //	Get                  GET /db/doc                                   yes        Config.MaxDocument

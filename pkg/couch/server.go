@@ -65,6 +65,8 @@ type DatabaseInfo struct {
 	Name string
 	// UpdateSeq is the sequence of the last change, see [Info]. It is nil if the server does not tell it.
 	UpdateSeq json.RawMessage
+	// InstanceStartTime is as in [Info]. It is nil if the server does not tell it.
+	InstanceStartTime json.RawMessage
 	// Missing reports whether the server says that there is no such database. CouchDB says so, too, if it fails to read the
 	// description, for example because too many databases are open.
 	Missing bool
@@ -125,7 +127,8 @@ func parseDatabasesInfo(body []byte) (map[string]DatabaseInfo, error) {
 		Key   string `json:"key"`
 		Error string `json:"error"`
 		Info  struct {
-			UpdateSeq json.RawMessage `json:"update_seq"`
+			UpdateSeq         json.RawMessage `json:"update_seq"`
+			InstanceStartTime json.RawMessage `json:"instance_start_time"`
 		} `json:"info"`
 	}
 	if err := json.Unmarshal(body, &rows); err != nil {
@@ -133,7 +136,7 @@ func parseDatabasesInfo(body []byte) (map[string]DatabaseInfo, error) {
 	}
 	told := make(map[string]DatabaseInfo, len(rows))
 	for _, row := range rows {
-		info := DatabaseInfo{Name: row.Key, Missing: row.Error == "not_found"}
+		info := DatabaseInfo{Name: row.Key, Missing: row.Error == "not_found", InstanceStartTime: row.Info.InstanceStartTime}
 		if seq := row.Info.UpdateSeq; len(seq) > 0 && string(seq) != "null" {
 			info.UpdateSeq = seq
 		}

@@ -27,6 +27,9 @@ func (d *Database) startSpan(ctx context.Context, r *request, target *url.URL) (
 		return ctx, parent
 	}
 	kind := template(r.path)
+	if r.server {
+		kind = "/" + r.path
+	}
 	host, port, _ := net.SplitHostPort(outbound.HostPort(target))
 	attributes := []attribute.KeyValue{
 		attribute.String("http.request.method", r.method),

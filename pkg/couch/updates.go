@@ -77,21 +77,10 @@ func (s *Server) UpdatesLog(ctx context.Context) (UpdatesLog, error) {
 // identity returns what identifies the log: the instance of CouchDB's database of updates, or the uuid of a server that
 // keeps its log elsewhere, as settee does.
 func (s *Server) identity(ctx context.Context) (string, error) {
-	var log, server struct {
+	var log struct {
 		Instance json.RawMessage `json:"instance_start_time"`
-		UUID     string          `json:"uuid"`
 	}
-	read := func(path string, into any) error {
-		err := s.d.fetch(ctx, &request{method: http.MethodGet, path: path}, maxInfo, func(body []byte) error {
-			_ = json.Unmarshal(body, into) // the value is optional
-			return nil
-		})
-		if e, ok := errors.AsType[*Error](err); ok && e.Status >= 400 && e.Status < 500 && !e.Temporary() {
-			return nil
-		}
-		return err
-	}
-	if err := read("_global_changes", &log); err != nil {
+	if err := s.d.told(ctx, &request{path: "_global_changes"}, &log); err != nil {
 		return "", err
 	}
 	switch instance := string(log.Instance); instance {
@@ -101,7 +90,8 @@ func (s *Server) identity(ctx context.Context) (string, error) {
 	default:
 		return "_global_changes " + instance, nil
 	}
-	err := read("", &server)
+	var server welcome
+	err := s.d.told(ctx, &request{server: true}, &server)
 	if err != nil || server.UUID == "" {
 		return "", err
 	}

@@ -466,7 +466,7 @@ func TestLiveUpdates(t *testing.T) {
 	var one couch.Info
 	require.NoError(t, json.Unmarshal(peer.Do(t, http.MethodGet, "/one", nil, http.StatusOK), &one))
 	require.Equal(t, []couch.DatabaseInfo{
-		{Name: "one", UpdateSeq: one.UpdateSeq}, {Name: "two", Missing: true}, {Name: "No Name", Missing: true},
+		{Name: "one", UpdateSeq: one.UpdateSeq, InstanceStartTime: one.InstanceStartTime}, {Name: "two", Missing: true}, {Name: "No Name", Missing: true},
 	}, infos)
 
 	later, err := server.Updates(ctx, couch.UpdatesOptions{Since: row.Seq, Heartbeat: time.Second})

@@ -39,6 +39,10 @@ const (
 // ErrStopped is returned by Run if it was asked to stop.
 var ErrStopped = errors.New("the mirror was stopped")
 
+// errSameServer is the error of a mirror that would copy databases into themselves.
+var errSameServer = errors.New("the source of the mirror is its target: both URLs lead to servers with one uuid. A mirror within a server needs " +
+	"a \"prefix\". Two servers need different uuids ([couchdb] uuid)")
+
 // Refused is the error of a mirror whose source does not let it list the databases.
 type Refused struct{ err error }
 
@@ -65,6 +69,8 @@ type mirror struct {
 	Options
 	r              *replicator.Replication
 	source, target *couch.Server
+	met            bool // same is known
+	same           bool // the source is the target
 
 	mu       sync.Mutex // guards the job's state, which both goroutines write
 	progress replicator.MirrorProgress
@@ -177,6 +183,9 @@ func (m *mirror) next() time.Time {
 
 // turn does what is to be done. It returns a summary if the mirror has completed.
 func (m *mirror) turn(ctx context.Context) (*replicator.MirrorSummary, error) {
+	if err := m.meet(ctx); err != nil || !m.met {
+		return nil, err
+	}
 	steps := []func(context.Context) error{m.news, m.start, m.look, m.start, m.deleteGone}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -192,6 +201,29 @@ func (m *mirror) turn(ctx context.Context) (*replicator.MirrorSummary, error) {
 	}
 	return &summary, nil
 }
+
+// meet finds out whether the two servers are one, by what they say and not by the spelling of their URLs.
+func (m *mirror) meet(ctx context.Context) error {
+	if m.met {
+		return nil
+	}
+	source, err := m.source.Identity(ctx)
+	if err != nil {
+		return m.sourceFailed(ctx, &sourceError{err})
+	}
+	target, err := m.target.Identity(ctx)
+	if err != nil {
+		return m.targetFailed(ctx, err)
+	}
+	same := m.r.SameServer() || source != "" && source == target
+	if same && m.r.Mirror.Prefix == "" {
+		return errSameServer
+	}
+	m.met, m.same, m.failing, m.lookAt = true, same, time.Time{}, time.Time{}
+	return nil
+}
+
+func (m *mirror) selects(database string) bool { return m.r.Mirror.SelectsAt(database, m.same) }
 
 // completed reports whether the job of each database has ended.
 func completed(s *replicator.MirrorSummary) bool {
@@ -221,7 +253,7 @@ func (m *mirror) news(ctx context.Context) error {
 			switch {
 			case n.Type == jobs.NewsMissed:
 				m.lookAt = time.Time{}
-			case !m.r.Selects(n.Database):
+			case !m.selects(n.Database):
 			case n.Type == jobs.NewsDeleted:
 				deleted = append(deleted, n.Database)
 			default:
@@ -303,6 +335,22 @@ func (m *mirror) sourceFailed(ctx context.Context, err error) error {
 	})
 }
 
+// targetFailed is sourceFailed for an error of the target. It does not end the run: the jobs of the databases report what they
+// need of the target.
+func (m *mirror) targetFailed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	now := time.Now()
+	m.lookAt = now.Add(min(m.backoff.Next(), listEvery))
+	return m.write(ctx, func(p *replicator.MirrorProgress) {
+		p.Error = "the target does not answer: " + m.Run.Redact(err).Error()
+		if p.ErrorSince.IsZero() {
+			p.ErrorSince = now
+		}
+	})
+}
+
 func userOf(e replicator.Endpoint) string {
 	if e.Username == "" {
 		return "requests without a user"
@@ -373,7 +421,7 @@ func (m *mirror) compareAll(ctx context.Context) error {
 			}
 		}
 		n, k := cut(names, lastNames, known, lastKnown)
-		if err := m.follow(ctx, compare(names[:n], known[:k], m.r.Selects), turn); err != nil {
+		if err := m.follow(ctx, compare(names[:n], known[:k], m.selects), turn); err != nil {
 			return err
 		}
 		names, known = names[n:], known[k:]
@@ -438,7 +486,14 @@ func (m *mirror) deleteOne(ctx context.Context, database string) (done bool, err
 		if err := m.Run.Check(); err != nil {
 			return false, err
 		}
-		err = m.target.Delete(ctx, m.r.Mirror.TargetName(database))
+		made := false
+		if made, err = worker.MadeByMirror(ctx, m.r.Child(database), m.Worker); err == nil && !made {
+			m.Log.Info().Str("database", m.r.Mirror.TargetName(database)).Msg("a mirror deletes only databases that a mirror has made: it is left at the target")
+			return true, m.Run.ForgetGone(ctx, database)
+		}
+		if err == nil {
+			err = m.target.Delete(ctx, m.r.Mirror.TargetName(database))
+		}
 	}
 	if err == nil {
 		m.Log.Info().Str("database", m.r.Mirror.TargetName(database)).Msg("a mirror has deleted a database at the target")

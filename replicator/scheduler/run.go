@@ -173,6 +173,7 @@ func (s *Server) workerJob(a *attempt) *worker.Job {
 		Woken:         a.parked,
 		Lacking:       state.Lacking,
 		Security:      state.Security,
+		Target:        state.MirrorTarget(),
 		Stop:          job.stop,
 		Park:          &job.parker,
 		Idle:          func(idle bool) { s.slots.idle(job, idle) },

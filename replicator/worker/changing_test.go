@@ -212,7 +212,7 @@ func (l *lot) begin(woken bool) *running {
 	l.mu.Unlock()
 	return start(l.t, worker.Job{
 		Replication: l.rep, ReplicationID: l.state.ReplicationID, Stats: l.state.Stats,
-		Woken: woken, Lacking: l.state.Lacking, Security: l.state.Security, Park: l.parker,
+		Woken: woken, Lacking: l.state.Lacking, Security: l.state.Security, Target: l.state.Target, Park: l.parker,
 		Idle: func(idle bool) {
 			l.mu.Lock()
 			l.idle = append(l.idle, idle)

@@ -143,6 +143,8 @@ type Job struct {
 	// has reported as Progress.Security.
 	Lacking  replicator.Lacking
 	Security string
+	// Target is what the runs before have reported as Progress.Target.
+	Target replicator.MirrorTarget
 	// Woken says that the job was parked before this run. It saves requests: if both databases still have the checkpoint
 	// with which a run was parked, the run relies on what that names, and reads a live feed at once. If not, it begins like
 	// any other.
@@ -202,6 +204,8 @@ type Progress struct {
 	// Security is the SecurityDigest of the `_security` object of the source that the target has. It is empty as long as that
 	// is not known, and if the replication does not copy the object.
 	Security string
+	// Target is what the run knows of the target of a mirrored replication.
+	Target replicator.MirrorTarget
 	// Activity is what the run is doing; nil after its end.
 	Activity *replicator.Activity
 }
@@ -222,6 +226,7 @@ func (p Progress) CopyTo(state *replicator.JobState) {
 	state.ChangesPending = p.ChangesPending
 	state.Lacking = p.Lacking
 	state.Security = p.Security
+	state.Target = p.Target
 	state.Activity = p.Activity
 }
 

@@ -178,6 +178,9 @@
 // unless the source has a single copy, and partitioned. CreateTargetParams wins. n and partitioned are left out if the target
 // refuses them. A source that is not a CouchDB has no parameters.
 //
+// What it may do to a target that is there follows from the marks of both databases, which it reads when it opens them, with
+// what the servers say they are: see mirrored.go.
+//
 // If asked to, it also copies the `_security` object of the source to the target when the two differ:
 //
 //	at the start of a run      before a document is copied: GET of both, and a PUT if they differ

@@ -36,6 +36,7 @@ const (
 	codeMissingDoc   = "missing_doc"               // the source lacks a revision that it announced
 	codeRevsDiff     = "revs_diff_failed"
 	codeBulkDocs     = "bulk_docs_failed"
+	codeMirror       = "mirror_refused" // a mirror may not write to the target, or read the source; CouchDB has no mirrors
 )
 
 // leastRetryAfter is the wait after a 429 without Retry-After.

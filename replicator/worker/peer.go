@@ -68,14 +68,14 @@ func (p *peer) look(ctx context.Context) error {
 }
 
 // create opens the database, and creates it if it is missing, with the given parameters and the parameters of the source.
-// The ones of the source it leaves out if the server does not take them: a cluster need not have as many nodes as the other
+// isNew reports that the database was created, as far as the answers tell. The parameters of the source it leaves out if the server does not take them: a cluster need not have as many nodes as the other
 // one, and a settee has no partitioned databases.
-func (p *peer) create(ctx context.Context, given, ofSource url.Values) error {
-	err := p.open(ctx)
-	if !errors.Is(err, couch.ErrNoDatabase) {
-		return err
+func (p *peer) create(ctx context.Context, given, ofSource url.Values) (isNew bool, err error) {
+	if err := p.open(ctx); !errors.Is(err, couch.ErrNoDatabase) {
+		return false, err
 	}
-	query := maps.Clone(ofSource)
+	query := url.Values{}
+	maps.Copy(query, ofSource)
 	maps.Copy(query, given)
 	createErr := p.db.Create(ctx, query)
 	for _, refused := range []struct {
@@ -89,13 +89,13 @@ func (p *peer) create(ctx context.Context, given, ofSource url.Values) error {
 		}
 	}
 	if createErr == nil || errors.Is(createErr, couch.ErrExists) {
-		return p.open(ctx)
+		return createErr == nil, p.open(ctx)
 	}
 	// The request may have succeeded although its answer was lost.
 	if err := p.open(ctx); !errors.Is(err, couch.ErrNoDatabase) {
-		return err
+		return true, err
 	}
-	return p.failed(codePlain, createErr)
+	return false, p.failed(codePlain, createErr)
 }
 
 // instance returns instance_start_time, or nil if it is meaningless: CouchDB 2 returns "0" for every database.
@@ -160,11 +160,11 @@ func (r *run) openTarget(ctx context.Context) error {
 	if err != nil {
 		return newError(codePlain, err, "create_target_params: %s", err)
 	}
-	ofSource := url.Values{}
 	if r.rep.Mirrored != nil {
-		ofSource = r.source.db.Parameters(r.source.info) // the source is open
+		return r.openMirrored(ctx, given, r.source.db.Parameters(r.source.info)) // the source is open
 	}
-	return r.target.create(ctx, given, ofSource)
+	_, err = r.target.create(ctx, given, nil)
+	return err
 }
 
 // readCheckpoints reads the checkpoint documents and sets the start.

@@ -24,12 +24,14 @@ type run struct {
 	secrets    redact.Set // of rep
 	serverUUID string
 	refusals   refusals
-	woken      bool                                        // Job.Woken
-	parking    *parking                                    // nil if the run cannot park
-	parked     bool                                        // the run ends because it was asked to park
-	security   security                                    // what is known of `_security`
-	stop       context.Context                             // ends when the run is asked to stop
-	afterLost  func(ctx context.Context, lost func(error)) // Job.AfterLost
+	woken      bool     // Job.Woken
+	parking    *parking // nil if the run cannot park
+	parked     bool     // the run ends because it was asked to park
+	security   security // what is known of `_security`
+	// mirrorTarget is what is known of the target of a mirrored replication; progress.mu guards it.
+	mirrorTarget replicator.MirrorTarget
+	stop         context.Context                             // ends when the run is asked to stop
+	afterLost    func(ctx context.Context, lost func(error)) // Job.AfterLost
 
 	databases
 	checkpoints
@@ -153,9 +155,9 @@ func newRun(job *Job, given *Config) (*run, error) {
 	r := &run{
 		settings: newSettings(cfg, job.Replication),
 		rep:      job.Replication, secrets: job.Replication.Secrets(), serverUUID: cfg.ServerUUID,
-		stop:        cmp.Or(job.Stop, context.Background()),
-		afterLost:   job.AfterLost,
-		woken:       job.Woken,
+		stop:      cmp.Or(job.Stop, context.Background()),
+		afterLost: job.AfterLost,
+		woken:     job.Woken, mirrorTarget: job.Target,
 		filtered:    job.Replication.DocIDs != nil || job.Replication.Selector != nil || job.Replication.Filter != "",
 		checkpoints: checkpoints{session: newSessionID()},
 		telling:     make(step, 1),
@@ -163,7 +165,9 @@ func newRun(job *Job, given *Config) (*run, error) {
 	r.pipeline.init(&r.settings, job)
 	r.progress.init(&r.settings, job)
 	if m := job.Replication.Mirrored; m != nil && m.Security {
-		r.security = security{copies: true, one: make(step, 1), known: job.Security}
+		// A run that resumes relies on what the run before was allowed. Others ask.
+		copies := !job.Woken || job.Target.Claim == replicator.TargetMade
+		r.security = security{copies: copies, one: make(step, 1), known: job.Security}
 	}
 	r.handle, r.reject = r.copyBatch, r.refuseRow
 	r.repeats.changed = func() {
@@ -195,6 +199,7 @@ func (r *run) snapshot() Progress {
 		ChangesPending: r.changesPending(),
 		Lacking:        r.learned(),
 		Security:       r.security.known,
+		Target:         r.mirrorTarget,
 		Activity:       r.activity(),
 	}
 }

@@ -76,6 +76,7 @@ func mirrored(rep *replicator.Replication) *replicator.Replication {
 func mirroredLot(t *testing.T) (l *lot, source, target *guarded) {
 	l = newLot(t)
 	l.rep = mirrored(l.rep)
+	l.state.Target.Claim = replicator.TargetMade
 	return l, guard(l.source.stub, `{"admins":{"names":["ann"]}}`), guard(l.target.stub, `{"admins":{"roles":["_admin"]}}`)
 }
 

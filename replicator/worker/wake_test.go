@@ -231,7 +231,7 @@ func startParkable(t *testing.T, rep *replicator.Replication, state *replicator.
 	p := &parkable{idle: make(chan struct{}, 100)}
 	p.running = start(t, worker.Job{
 		Replication: rep, ReplicationID: state.ReplicationID, Stats: state.Stats,
-		Woken: state.ReplicationID != "", Lacking: state.Lacking, Security: state.Security, Park: &p.parker,
+		Woken: state.ReplicationID != "", Lacking: state.Lacking, Security: state.Security, Target: state.Target, Park: &p.parker,
 		Idle: func(idle bool) {
 			if idle {
 				p.idle <- struct{}{}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// mirrorDocument returns a continuous mirror.
+func mirrorDocument(source, target *process, mirror string) string {
+	return fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true,"mirror":%s}`, source.url, target.url, mirror)
+}
+
+// put writes a document of _replicator over the last revision of it.
+func (p *process) put(doc, body string) {
+	p.t.Helper()
+	if status, text := p.request(http.MethodGet, "_replicator/"+doc, ""); status == http.StatusOK {
+		_, rev, _ := strings.Cut(text, `"_rev":"`)
+		rev, _, _ = strings.Cut(rev, `"`)
+		doc += "?rev=" + rev
+	}
+	p.ask(http.StatusCreated, http.MethodPut, "_replicator/"+doc, body)
+}
+
+// failures waits until databases of a mirror fail, and returns their reasons.
+func (p *process) failures(doc string, databases ...string) map[string]string {
+	p.t.Helper()
+	var reasons map[string]string
+	require.Eventually(p.t, func() bool {
+		reasons = map[string]string{}
+		for _, f := range p.mirror(doc).Info.Mirror.Failures {
+			reasons[f.Database] = f.Reason
+		}
+		for _, database := range databases {
+			if reasons[database] == "" {
+				return false
+			}
+		}
+		return len(reasons) == len(databases)
+	}, limit, 10*time.Millisecond)
+	return reasons
+}
+
+// A mirror leaves alone what the target had before. When it may adopt that, it copies documents and nothing else.
+func TestMirrorTakesNothingOver(t *testing.T) {
+	t.Parallel()
+	a, b := serveNode(t, "mem:"), serveNode(t, "mem:")
+	node := serveNode(t, "mem:", "replicator/mirror_delete_after_sec=0", "replicator/min_backoff_penalty_sec=1")
+	const own, foreign = `{"admins":{"names":["ann"]},"members":{"names":["ann"]}}`, `{"admins":{"names":["eve"]},"members":{"names":["eve"]}}`
+	b.create("payroll", "salaries")
+	b.ask(http.StatusOK, http.MethodPut, "payroll/_security", own)
+	a.create("payroll", "of-eve")
+	a.ask(http.StatusOK, http.MethodPut, "payroll/_security", foreign)
+	a.create("films", "first")
+	a.ask(http.StatusOK, http.MethodPut, "films/_security", foreign)
+
+	node.put("m", mirrorDocument(a, b, `{"deleted":"delete"}`))
+	assert.Contains(t, node.failures("m", "payroll")["payroll"], "no mirror has made")
+	require.Eventually(t, exists(t, b.url+"films/first"), limit, 10*time.Millisecond)
+	assert.JSONEq(t, foreign, b.ask(http.StatusOK, http.MethodGet, "films/_security", ""))
+	assert.JSONEq(t, own, b.ask(http.StatusOK, http.MethodGet, "payroll/_security", ""))
+	assert.False(t, exists(t, b.url+"payroll/of-eve")())
+
+	// The mirror is deleted and written again: what it has made is known.
+	node.ask(http.StatusOK, http.MethodDelete, "_replicator/m?rev="+node.revOf("m"), "")
+	node.put("m", mirrorDocument(a, b, `{"deleted":"delete","adopt":true}`))
+	node.awaitMirror("m", 2)
+	require.True(t, exists(t, b.url+"payroll/of-eve")())
+	require.True(t, exists(t, b.url+"payroll/salaries")())
+	assert.JSONEq(t, own, b.ask(http.StatusOK, http.MethodGet, "payroll/_security", ""))
+
+	a.ask(http.StatusOK, http.MethodDelete, "payroll", "")
+	a.ask(http.StatusOK, http.MethodDelete, "films", "")
+	require.Eventually(t, func() bool {
+		status, _ := b.request(http.MethodGet, "films", "")
+		return status == http.StatusNotFound && node.mirror("m").Info.Mirror.Known == 0
+	}, limit, 10*time.Millisecond)
+	assert.Empty(t, node.mirror("m").Info.Mirror.States["gone"])
+	require.True(t, exists(t, b.url+"payroll/salaries")(), "it was there before the mirror")
+}
+
+// revOf returns the revision of a document of _replicator.
+func (p *process) revOf(doc string) string {
+	_, rev, _ := strings.Cut(p.ask(http.StatusOK, http.MethodGet, "_replicator/"+doc, ""), `"_rev":"`)
+	rev, _, _ = strings.Cut(rev, `"`)
+	return rev
+}
+
+// A mirror whose document is turned round goes on in the other direction, `_security` included, and back again.
+func TestMirrorTurnsRound(t *testing.T) {
+	t.Parallel()
+	a, b, node := serveNode(t, "mem:"), serveNode(t, "mem:"), serveNode(t, "mem:", "replicator/max_idle_sec=1")
+	a.create("films", "first")
+	node.put("m", mirrorDocument(a, b, `{}`))
+	node.awaitMirror("m", 1)
+
+	node.put("m", mirrorDocument(b, a, `{}`))
+	b.ask(http.StatusCreated, http.MethodPut, "films/second", `{}`)
+	b.create("songs", "first")
+	const changed = `{"admins":{"names":["ann"]},"members":{"names":["ann"]}}`
+	b.ask(http.StatusOK, http.MethodPut, "films/_security", changed)
+	for _, doc := range []string{"films/second", "songs/first"} {
+		require.Eventually(t, exists(t, a.url+doc), limit, 10*time.Millisecond, doc)
+	}
+	node.awaitMirror("m", 2)
+	require.Eventually(t, func() bool {
+		return strings.Contains(a.ask(http.StatusOK, http.MethodGet, "films/_security", ""), "ann")
+	}, limit, 10*time.Millisecond)
+
+	node.put("m", mirrorDocument(a, b, `{}`))
+	a.ask(http.StatusCreated, http.MethodPut, "songs/second", `{}`)
+	require.Eventually(t, exists(t, b.url+"songs/second"), limit, 10*time.Millisecond)
+	node.awaitMirror("m", 2)
+}
+
+// One server under two spellings is one server, and mirrors in a circle do not copy each other's copies.
+func TestMirrorsMultiplyNothing(t *testing.T) {
+	t.Parallel()
+	a, b := serveNode(t, "mem:"), serveNode(t, "mem:")
+	node := serveNode(t, "mem:", "replicator/min_backoff_penalty_sec=1")
+	other := func(p *process) *process {
+		spelled, err := url.Parse(p.url)
+		require.NoError(t, err)
+		spelled.Host = "localhost:" + spelled.Port()
+		return &process{t: t, url: spelled.String()}
+	}
+	a.create("one", "first")
+	a.create("two", "first")
+	node.put("self", mirrorDocument(a, other(a), `{}`))
+	require.Eventually(t, func() bool {
+		return strings.Contains(node.mirror("self").Info.Error, "both URLs lead to servers with one uuid")
+	}, limit, 10*time.Millisecond)
+	node.put("self", mirrorDocument(a, other(a), `{"prefix":"copy-"}`))
+	node.awaitMirror("self", 2)
+	assert.JSONEq(t, `["_replicator","_users","copy-one","copy-two","one","two"]`, a.ask(http.StatusOK, http.MethodGet, "_all_dbs", ""))
+
+	node.put("there", mirrorDocument(a, b, `{"prefix":"x-","exclude":["copy-*"]}`))
+	node.awaitMirror("there", 2)
+	node.put("back", mirrorDocument(b, a, `{"prefix":"y-"}`))
+	assert.Contains(t, node.failures("back", "x-one", "x-two")["x-one"], `needs "chain": true`)
+	node.put("back", mirrorDocument(b, a, `{"prefix":"y-","chain":true,"include":["x-one"]}`))
+	node.awaitMirror("back", 1)
+	require.Eventually(t, func() bool { return len(node.failures("there", "y-x-one")) == 1 }, limit, 10*time.Millisecond)
+	assert.JSONEq(t, `["_replicator","_users","x-one","x-two"]`, b.ask(http.StatusOK, http.MethodGet, "_all_dbs", ""))
+}
