@@ -118,10 +118,10 @@ func saysWritten(answer []byte) bool {
 
 // attachedBody returns the body of a document with its attachments.
 //
-// It is multipart/related, or plain JSON if inline is set and the attachments are small. CouchDB matches parts by their order. PouchDB Server matches them by their names, which it
-// decodes like names of browsers. If a name does not survive that, or the document is larger than maxPouchDocument,
-// PouchDB Server gets plain JSON with the attachments in base64. It does not support encodings, so compressed
-// attachments are decompressed for it.
+// It is multipart/related, or, if inline is set and the attachments are small, plain JSON with the attachments in base64.
+// CouchDB matches parts by their order. PouchDB Server matches them by their names, which it decodes like names of
+// browsers. If a name does not survive that, or the document is larger than maxPouchDocument, PouchDB Server gets plain
+// JSON, too. Neither it nor plain JSON supports encodings, so compressed attachments are decompressed for them.
 func (d *Database) attachedBody(doc Document, source AttachmentSource, inline bool) (*streamedBody, string, error) {
 	pouch := d.express.Load()
 	inline = inline && doc.fitsInline()
