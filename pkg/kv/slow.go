@@ -19,6 +19,8 @@ type Options struct {
 	SlowAfter time.Duration
 	// CacheBytes is the memory of an embedded store's cache, in bytes. 0 is the engine's default.
 	CacheBytes int64
+	// OpenFiles is about how many files an embedded store keeps open. 0 is the engine's default.
+	OpenFiles int
 	// Existing makes opening an embedded store fail if there is none, instead of creating it.
 	Existing bool
 }

@@ -17,7 +17,7 @@ import (
 
 // fence stands between Pebble and the file system. If a write fails (a full or broken disk), Pebble expects its process
 // to end: it panics, partly in goroutines of its own, or repeats the write without a pause. The fence prevents that.
-// After a failed write nothing more is written:
+// A write that fails with a passing error is repeated (passing.go). After another failed write nothing more is written:
 //
 //   - Writes to the log, the manifest and all other small files seem to
 //     succeed. Pebble never reads them back while it is open, and no further
@@ -42,17 +42,24 @@ type fence struct {
 
 	mu      sync.Mutex
 	opened  bool
-	failure error                  // the first failed write
-	tell    func(error)            // is called with it
-	closing chan struct{}          // closed by release
+	failure error         // the first failed write
+	tell    func(error)   // is called with it
+	closing chan struct{} // closed by release
+	ending  chan struct{} // closed by end
+	ended   bool
 	logs    map[string]*fencedFile // that are open for writing, by path
+
+	complained time.Time // see complain
 }
 
 // errFenced is the error of a write to a table that waited for the close.
 var errFenced = errors.New("the store has stopped writing")
 
 func newFence(inner vfs.FS, dir string, tell func(error)) *fence {
-	return &fence{FS: inner, checkpoints: inner.PathJoin(dir, checkpointPrefix), tell: tell, closing: make(chan struct{}), logs: map[string]*fencedFile{}}
+	return &fence{
+		FS: inner, checkpoints: inner.PathJoin(dir, checkpointPrefix), tell: tell,
+		closing: make(chan struct{}), ending: make(chan struct{}), logs: map[string]*fencedFile{},
+	}
 }
 
 // beside reports whether a path is one of a checkpoint.
@@ -67,6 +74,16 @@ func (f *fence) open() error {
 	defer f.mu.Unlock()
 	f.opened = true
 	return f.failure
+}
+
+// end ends the operations that are repeated (see again).
+func (f *fence) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.ended {
+		f.ended = true
+		close(f.ending)
+	}
 }
 
 // release ends the waiting writes to tables.
@@ -108,7 +125,7 @@ func (f *fence) write(name string, do func() error) error {
 	var err error
 	switch {
 	case !stopped:
-		if err = do(); err == nil {
+		if err = f.again(0, do); err == nil {
 			return nil
 		}
 		f.fail(err)
@@ -153,7 +170,11 @@ func (f *fence) openForWrite(name string, open func() (vfs.File, error)) (vfs.Fi
 
 // Open opens a file for reading.
 func (f *fence) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
-	file, err := f.FS.Open(name, opts...)
+	var file vfs.File
+	err := f.again(readPatience, func() (err error) {
+		file, err = f.FS.Open(name, opts...)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +203,7 @@ func (f *fence) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts 
 }
 
 func (f *fence) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	return f.openForWrite(newname, func() (vfs.File, error) { return f.FS.ReuseForWrite(oldname, newname, category) })
+	return f.openForWrite(newname, func() (vfs.File, error) { return f.reuse(oldname, newname, category) })
 }
 
 // OpenDir opens a directory, in order to sync it.
@@ -236,16 +257,17 @@ type fencedFile struct {
 }
 
 func (f *fencedFile) Write(p []byte) (int, error) {
-	n := len(p)
-	err := f.fence.write(f.name, func() (err error) {
-		_, err = f.File.Write(p)
+	rest := p
+	err := f.fence.write(f.name, func() error {
+		n, err := f.File.Write(rest)
+		rest = rest[n:]
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	f.written.Add(int64(n))
-	return n, nil
+	f.written.Add(int64(len(p)))
+	return len(p), nil
 }
 
 func (f *fencedFile) WriteAt(p []byte, offset int64) (int, error) {
@@ -260,15 +282,15 @@ func (f *fencedFile) WriteAt(p []byte, offset int64) (int, error) {
 	return n, nil
 }
 
-func (f *fencedFile) Sync() error { return f.fence.write(f.name, f.File.Sync) }
+func (f *fencedFile) Sync() error { return f.fence.write(f.name, once(f.File.Sync)) }
 
-func (f *fencedFile) SyncData() error { return f.fence.write(f.name, f.File.SyncData) }
+func (f *fencedFile) SyncData() error { return f.fence.write(f.name, once(f.File.SyncData)) }
 
 func (f *fencedFile) SyncTo(length int64) (fullSync bool, err error) {
-	err = f.fence.write(f.name, func() (err error) {
+	err = f.fence.write(f.name, once(func() (err error) {
 		fullSync, err = f.File.SyncTo(length)
 		return err
-	})
+	}))
 	return fullSync, err
 }
 
@@ -290,7 +312,7 @@ func (f *fencedFile) Close() error {
 	if stopped, _ := f.fence.stopped(); stopped {
 		return nil
 	}
-	return f.fence.write(f.name, func() error { return err })
+	return f.fence.write(f.name, once(func() error { return err }))
 }
 
 // unsynced is a file or a directory of a checkpoint, which need not be durable. Pebble expects its process to end if the

@@ -5,7 +5,8 @@
 // owns the directory. On disk each pair is a pair of Pebble's, with the byte keyPrefix before the key, because Pebble
 // does not like empty keys. Keys from \xff on are the engine's (package optimistic).
 //
-// If the disk refuses a write (it is full or broken), that commit and all later ones fail with the error, kv.Writable
+// A write that fails because the system lacks open files or memory is repeated until it succeeds (passing.go). If the
+// disk refuses a write (it is full or broken), that commit and all later ones fail with the error, kv.Writable
 // reports it, and the store stays readable. Nothing more is written until the store is opened again. It then has every
 // acknowledged commit. A failed commit is there completely or not at all.
 //
@@ -148,6 +149,12 @@ var _ kv.WriteStopper = database{}
 // work.
 func (db database) Writable() context.Context { return db.storage.writable }
 
+// Close implements [kv.Database]. Writes that wait for the system to have enough of something end first.
+func (db database) Close() error {
+	db.storage.fence.end()
+	return db.DB.Close()
+}
+
 // Exclusive implements [kv.Exclusive]: the directory is locked.
 func (db database) Exclusive() {}
 
@@ -188,6 +195,7 @@ func openStorage(dir string, opts Options) (*storage, error) {
 		stop:          stop,
 		sync:          &pebble.WriteOptions{Sync: !opts.NoSync},
 		memTableBytes: uint64(opts.memTableBytes),
+		openFiles:     opts.OpenFiles,
 		progress:      make(chan struct{}, 1),
 	}
 	cache := pebble.NewCache(opts.CacheBytes)
@@ -225,7 +233,7 @@ func exists(dir string, files vfs.FS) error {
 
 // lockError says why the directory could not be locked.
 func lockError(dir string, err error) error {
-	for _, cause := range []error{fs.ErrPermission, syscall.ENOSPC, syscall.EROFS, syscall.EIO} {
+	for _, cause := range []error{fs.ErrPermission, syscall.ENOSPC, syscall.EROFS, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
 		if errors.Is(err, cause) {
 			return fmt.Errorf("store %s: %w", dir, err)
 		}
@@ -243,6 +251,7 @@ func (s *storage) options(cache *pebble.Cache) *pebble.Options {
 		FormatMajorVersion:          pebble.FormatNewest,
 		Lock:                        s.lock,
 		Logger:                      logger{s.fence},
+		MaxOpenFiles:                s.openFiles,
 		MemTableSize:                s.memTableBytes,
 		MemTableStopWritesThreshold: 64,
 		L0StopWritesThreshold:       1000,
@@ -271,6 +280,7 @@ type storage struct {
 	stop     context.CancelCauseFunc
 
 	memTableBytes uint64
+	openFiles     int // 0 is Pebble's default, 1000
 	// unchecked is the number of bytes written since backlog was last called. Only the goroutine that applies batches
 	// uses it.
 	unchecked uint64
