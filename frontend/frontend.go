@@ -3,6 +3,7 @@ package frontend
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"time"
@@ -59,6 +60,8 @@ type Options struct {
 	Tracer trace.Tracer
 	// Memory is the number of bytes that connections and requests may use. The default is 256 MiB.
 	Memory int64
+	// MaxConnections is the maximum number of client connections, besides [chttpd] max_connections. 0 means any number.
+	MaxConnections int
 	// Version is the version of settee.
 	Version string
 	// Log gets a line for each request, at level info (debug for /_up and metrics), and the errors.
@@ -75,6 +78,9 @@ type Handler struct {
 	views       *views.Views
 	router      *mux.Router
 }
+
+// Listener returns the listener that a server of NewServer should accept connections from, instead of inner.
+func (h *Handler) Listener(inner net.Listener) net.Listener { return h.web.Connections.Listener(inner) }
 
 // New returns the HTTP interface of a node.
 func New(opts Options) *Handler {
@@ -95,7 +101,7 @@ func New(opts Options) *Handler {
 	if opts.Memory == 0 {
 		opts.Memory = web.DefaultMemory
 	}
-	c := web.NewConnections(opts.Config, opts.Memory, opts.Log)
+	c := web.NewConnections(opts.Config, opts.Memory, opts.MaxConnections, opts.Log)
 	g := &access.Guard{Documents: opts.Documents, Accounts: opts.Accounts, Settings: opts.Config}
 	ids, scans := new(web.UUIDs), web.NewScans(access.TurnOf)
 	h := &Handler{

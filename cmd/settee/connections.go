@@ -41,9 +41,8 @@ func newConnections(current func() *config.Config, log zerolog.Logger) *connecti
 			}
 			return r.pool
 		},
-		Warn: func(err error) { log.Warn().Msg(redact.Text(err.Error())) },
-		// The other half is for clients and the store, which cannot go on without files.
-		MaxConnections: openFiles() / 2,
+		Warn:           func(err error) { log.Warn().Msg(redact.Text(err.Error())) },
+		MaxConnections: endpointShare(openFiles()),
 	})
 	return c
 }

@@ -294,7 +294,7 @@ func (m *metrics) connecting(c *connections) {
 		value func() float64
 	}{
 		"connections":     {"open connections of this node to sources and targets", func() float64 { return float64(c.pool.Connections()) }},
-		"max_connections": {"connections to sources and targets that this node may have: half of its limit of open files; 0 for any number", func() float64 { return float64(openFiles() / 2) }},
+		"max_connections": {"connections to sources and targets that this node may have: half of its limit of open files; 0 for any number", func() float64 { return float64(endpointShare(openFiles())) }},
 	} {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "settee_replicator_" + name, Help: of.help}, of.value))
 	}

@@ -154,7 +154,9 @@ func (n *node) openStore(ctx context.Context) (err error) {
 				Msg("users other than the owner have access to the store's directory: run chmod go= on it")
 		}
 	}
-	n.guard, err = openStore(ctx, n.cfg, kv.Options{Slow: n.slowTransaction, CacheBytes: cacheBytes(n.cfg)}, n.fail)
+	n.guard, err = openStore(ctx, n.cfg, kv.Options{
+		Slow: n.slowTransaction, CacheBytes: cacheBytes(n.cfg), OpenFiles: n.fileShares().store,
+	}, n.fail)
 	n.db = n.guard
 	return err
 }
@@ -282,12 +284,13 @@ func (n *node) openFrontend(context.Context) error {
 	}
 	n.handler = frontend.New(frontend.Options{
 		Jobs: n.jobs, Documents: n.docs, Accounts: n.accounts, Config: n.live, Version: currentVersion(), Log: n.log,
-		Node: nodeName(), Nodes: n.nodes.Nodes, Upgrade: n.upgrade, Memory: clientBytes(n.cfg),
+		Node: nodeName(), Nodes: n.nodes.Nodes, Upgrade: n.upgrade, Memory: clientBytes(n.cfg), MaxConnections: n.fileShares().clients,
 		Metrics: n.metrics.handler(n.log), Stats: n.metrics.stats, Observe: n.metrics.request,
 		Tracer:       n.traces.Tracer("settee/frontend"),
 		WriteFailure: func() error { return context.Cause(kv.Writable(n.db)) }, Backup: backup,
 	})
-	n.frontend = &server{Server: frontend.NewServer(n.handler)}
+	n.frontend = &server{Server: frontend.NewServer(n.handler), wrap: n.handler.Listener}
+	n.warnOfFewFiles()
 	if !config.TLSEnable.Get(n.cfg) {
 		return nil
 	}

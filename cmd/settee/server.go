@@ -12,6 +12,7 @@ import (
 // server is an HTTP server and its listeners.
 type server struct {
 	*http.Server
+	wrap    func(net.Listener) net.Listener // if not nil, returns the listener to accept connections from
 	serving sync.WaitGroup
 }
 
@@ -24,12 +25,16 @@ func (s *server) listen(
 	if err != nil {
 		return "", err
 	}
+	address = listener.Addr().String()
+	if s.wrap != nil {
+		listener = s.wrap(listener)
+	}
 	s.serving.Go(func() {
 		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			failed(err)
 		}
 	})
-	return listener.Addr().String(), nil
+	return address, nil
 }
 
 // serveTLS serves with the certificates of TLSConfig.

@@ -48,7 +48,7 @@ type defaults struct{}
 func (defaults) Current() *config.Config { return new(config.Config) }
 
 func newViews() *views.Views {
-	return views.New(web.NewConnections(defaults{}, web.DefaultMemory, zerolog.Nop()))
+	return views.New(web.NewConnections(defaults{}, web.DefaultMemory, 0, zerolog.Nop()))
 }
 
 func get(t *testing.T, act web.Action, target string, headers ...string) *httptest.ResponseRecorder {

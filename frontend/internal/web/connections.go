@@ -42,6 +42,7 @@ type Connections struct {
 	log      zerolog.Logger
 
 	bytes        int64 // of memory, for connections and requests
+	files        int   // the most connections for which the process may have files open; 0: any number
 	memory, disk *budget.Budget
 	opened       atomic.Int64 // len(open)
 
@@ -61,9 +62,9 @@ type Connections struct {
 }
 
 // NewConnections returns the connections of a server, which are none yet. memory is the number of bytes that they and their
-// requests may use.
-func NewConnections(s Settings, memory int64, log zerolog.Logger) *Connections {
-	c := &Connections{settings: s, log: log, bytes: memory}
+// requests may use, and most the maximum number of connections, besides the settings; 0 means any number.
+func NewConnections(s Settings, memory int64, most int, log zerolog.Logger) *Connections {
+	c := &Connections{settings: s, log: log, bytes: memory, files: most}
 	c.memory = budget.New(budget.Options{Limit: c.memoryLimit, Patience: memoryPatience, Grace: stallGrace})
 	c.disk = budget.New(budget.Options{
 		Limit:    func() int64 { return config.SpoolLimit.Get(s.Current()) },
@@ -97,9 +98,13 @@ func (c *Connections) Drain() { c.drain(ErrGoingAway) }
 func (c *Connections) Draining() bool { return c.draining.Err() != nil }
 
 // maxConnections returns the most connections, which is also the most requests. Connections take at most half of the
-// memory.
+// memory, and the open files that are left for them.
 func (c *Connections) maxConnections() int {
-	return min(config.MaxConnections.Get(c.settings.Current()), int(max(1, c.bytes/2/connectionCost)))
+	most := min(config.MaxConnections.Get(c.settings.Current()), int(max(1, c.bytes/2/connectionCost)))
+	if c.files > 0 {
+		most = min(most, c.files)
+	}
+	return most
 }
 
 // WaitKind is the kind of event that a request waits for.
@@ -204,7 +209,7 @@ func (c *Connections) accept(ctx context.Context, conn net.Conn) context.Context
 	c.mu.Unlock()
 
 	if tell {
-		c.log.Warn().Int("connections", most).Msg("connections are refused: there are as many as [chttpd] max_connections and [settee] memory_limit_bytes allow, each with a request")
+		c.log.Warn().Int("connections", most).Msg("connections are refused: there are as many as [chttpd] max_connections, [settee] memory_limit_bytes and the limit of open files (ulimit -n) allow, each with a request")
 	}
 	room.make()
 	return context.WithValue(ctx, connectionKey{}, taken)
