@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"settee/frontend/internal/auth"
@@ -85,15 +86,27 @@ func (a *Accounts) Document(ctx context.Context, w Write) (docjson.Body, error) 
 
 // newPassword returns the password that a document sets, or nil if it sets none.
 func (a *Accounts) newPassword(members map[string]json.RawMessage) (*string, error) {
-	raw, given := members["password"]
-	if !given || string(raw) == "null" {
+	raw := newPasswordIn(members)
+	if raw == nil {
 		return nil, nil
 	}
 	password, isText := text(members, "password")
-	if !isText {
+	switch {
+	case isText:
+	case raw[0] == '{' || raw[0] == '[':
 		return nil, refuse("doc.password must be a string")
+	default:
+		return nil, refuse("Password value of '%.100s' is invalid.", raw)
 	}
 	return &password, checkPassword(password, config.PasswordRules.Get(a.config.Current()))
+}
+
+// newPasswordIn returns the new password in a document, nil if there is none.
+func newPasswordIn(members map[string]json.RawMessage) json.RawMessage {
+	if raw := members["password"]; string(raw) != "null" {
+		return raw
+	}
+	return nil
 }
 
 // permitted returns why By may not make the write, whatever is in the document. As in CouchDB a member writes its own
@@ -157,22 +170,54 @@ func repeated(body []byte) (twice string) {
 	return twice
 }
 
-// check applies the rules of CouchDB's validation of users' documents.
+// check applies the rules of CouchDB's validation of users' documents, in its order, and refuses a hash with which nobody
+// could log in.
 func (w *Write) check(members map[string]json.RawMessage) error {
+	if err := w.checkMembers(members); err != nil {
+		return err
+	}
+	hashed := newPasswordIn(members) == nil // otherwise the new password replaces the hash
+	if hashed {
+		if err := checkHash(members); err != nil {
+			return err
+		}
+	}
+	if err := w.checkNames(members); err != nil {
+		return err
+	}
+	if hashed {
+		return checkLogin(members)
+	}
+	return nil
+}
+
+// checkMembers refuses a document that is not one of a user.
+func (w *Write) checkMembers(members map[string]json.RawMessage) error {
 	name, _ := text(members, "name")
-	roles, isList := jsontext.Strings(members["roles"])
+	_, areTexts := jsontext.Strings(members["roles"])
 	kind, _ := text(members, "type")
 	switch {
 	case kind != "user":
 		return refuse("doc.type must be user")
-	case name == "":
+	case !isTrue(members["name"]):
 		return refuse("doc.name is required")
-	case members["roles"] == nil:
+	case !isTrue(members["roles"]):
 		return refuse("doc.roles must exist")
-	case !isList:
-		return refuse("doc.roles must be an array of strings")
-	case w.ID != IDPrefix+name:
+	case !jsontext.IsArray(members["roles"]):
+		return refuse("doc.roles must be an array")
+	case !areTexts:
+		return refuse("doc.roles can only contain strings")
+	case name == "", w.ID != IDPrefix+name:
 		return refuse("Doc ID must be of the form org.couchdb.user:name")
+	}
+	return nil
+}
+
+// checkNames refuses roles that By may not give, and a name that no user can have.
+func (w *Write) checkNames(members map[string]json.RawMessage) error {
+	name, _ := text(members, "name")
+	roles, _ := jsontext.Strings(members["roles"])
+	switch {
 	case !w.Admin && w.Before == nil && len(roles) > 0:
 		return refuse("Only _admin may set roles")
 	case !w.Admin && !slices.Equal(slices.Sorted(slices.Values(roles)), rolesOf(w.Before)):
@@ -184,7 +229,19 @@ func (w *Write) check(members map[string]json.RawMessage) error {
 	case strings.Contains(name, ":"):
 		return refuse("Character `:` is not allowed in usernames.")
 	}
-	return checkHash(members)
+	return nil
+}
+
+// isTrue reports whether JavaScript takes a member for true.
+func isTrue(raw json.RawMessage) bool {
+	switch string(raw) {
+	case "", "null", "false", `""`:
+		return false
+	}
+	if n, err := strconv.ParseFloat(string(raw), 64); err == nil {
+		return n != 0
+	}
+	return true
 }
 
 // isSystemRole reports whether a document cannot grant a role.
@@ -201,18 +258,31 @@ func rolesOf(body []byte) []string {
 	return roles
 }
 
-// checkHash refuses a hashed password with which nobody could log in.
+// checkHash applies CouchDB's rules about a hashed password.
 func checkHash(members map[string]json.RawMessage) error {
-	if password, given := members["password"]; given && string(password) != "null" {
-		return nil // the new password replaces the hash
-	}
-	raw, given := members["password_scheme"]
-	if !given && members["password_sha"] == nil {
-		return nil // a user without a password
-	}
-	if scheme, _ := text(members, "password_scheme"); given &&
-		!slices.Contains([]auth.Scheme{auth.Simple, auth.PBKDF2, auth.SimplePBKDF2}, auth.Scheme(scheme)) {
+	raw := members["password_scheme"]
+	scheme, _ := text(members, "password_scheme")
+	var iterations *float64
+	_, isText := text(members, "derived_key")
+	switch {
+	case isTrue(members["password_sha"]) && !isTrue(members["salt"]):
+		return refuse("Users with password_sha must have a salt.See /_utils/script/couch.js for example code.")
+	case isTrue(raw) && !slices.Contains([]auth.Scheme{auth.Simple, auth.PBKDF2, auth.SimplePBKDF2}, auth.Scheme(scheme)):
 		return refuse("Password scheme `%.100s` not supported.", cmp.Or(scheme, string(raw)))
+	case scheme != string(auth.PBKDF2):
+		return nil
+	case json.Unmarshal(members["iterations"], &iterations) != nil || iterations == nil:
+		return refuse("iterations must be a number.")
+	case !isText:
+		return refuse("derived_key must be a string.")
+	}
+	return nil
+}
+
+// checkLogin refuses a hashed password with which nobody could log in.
+func checkLogin(members map[string]json.RawMessage) error {
+	if !isTrue(members["password_scheme"]) && !isTrue(members["password_sha"]) {
+		return nil // a user without a password
 	}
 	if _, ok := auth.ParseUser(members); !ok {
 		return refuse("the hashed password is malformed: it must have pbkdf2_prf, salt, iterations and derived_key, or password_sha and salt")
