@@ -203,8 +203,8 @@ func TestTLSThatCannotBe(t *testing.T) {
 		"no authority":                    {[]string{"ssl/cert_file=" + certFile, "ssl/verify_ssl_certificates=true"}, "[ssl] cacert_file"},
 		"without verify_ssl_certificates": {[]string{"ssl/cert_file=" + certFile, "ssl/fail_if_no_peer_cert=true"}, "[ssl] verify_ssl_certificates"},
 		"authority not there":             {[]string{"ssl/cert_file=" + certFile, "ssl/key_file=" + keyFile, "ssl/verify_ssl_certificates=true", "ssl/cacert_file=/nowhere/ca.pem"}, "/nowhere/ca.pem"},
-		"a version of old":                {[]string{"ssl/tls_versions=['tlsv1.1', 'tlsv1.2']"}, `"tlsv1.1" is not`},
-		"a cipher of old":                 {[]string{`ssl/ciphers=["ECDHE-RSA-AES128-GCM-SHA256", "AES128-SHA"]`}, `"AES128-SHA" is not`},
+		"a version of old":                {[]string{"ssl/cert_file=" + certFile, "ssl/tls_versions=tlsv1.1"}, "[ssl] tls_versions (--set) is not a list of versions"},
+		"a cipher of old":                 {[]string{"ssl/cert_file=" + certFile, `ssl/ciphers=["AES128-SHA"]`}, "[ssl] ciphers (--set) is not a list of ciphers"},
 	} {
 		args := []string{"serve", "--store", "mem:", "--set", "chttpd/port=0", "--set", "ssl/port=0", "--set", "ssl/enable=true",
 			"--set", "admins/admin=relax"}
