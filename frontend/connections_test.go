@@ -237,3 +237,12 @@ func TestHeadersOfAnswers(t *testing.T) {
 	c.send("GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + strings.Repeat("x", 80<<10) + "\r\n\r\n")
 	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, c.status())
 }
+
+// More connections than the memory is for are not promised in silence.
+func TestConnectionsBoundedByMemory(t *testing.T) {
+	t.Parallel()
+	const said = "counts as 4096: connections take at most half of the memory for clients, see [settee] memory_limit_bytes"
+	start(t, "chttpd/max_connections=5000").log.line(t, `"level":"warn"`, "[chttpd] max_connections, --set: "+said)
+	lines, _ := start(t).log.read()
+	require.NotContains(t, lines, said, "the default")
+}

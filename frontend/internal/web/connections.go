@@ -71,6 +71,11 @@ func NewConnections(s Settings, memory int64, most int, log zerolog.Logger) *Con
 		Patience: memoryPatience, Grace: stallGrace,
 	})
 	c.draining, c.drain = context.WithCancelCause(context.Background())
+	cfg := s.Current()
+	if is := c.maxConnections(); is < config.MaxConnections.Get(cfg) && config.MaxConnections.From(cfg) != config.OriginDefault.String() {
+		log.Warn().Msgf("%v, %s: counts as %d: connections take at most half of the memory for clients, see %v",
+			config.MaxConnections, config.MaxConnections.From(cfg), is, config.MemoryLimit)
+	}
 	return c
 }
 
