@@ -52,13 +52,29 @@ func parsePort(text string) (int, bool) {
 
 // networks accepts a list of networks and addresses, and returns networks.
 func networks() kind[[]netip.Prefix] {
-	return list("a list of networks and addresses, separated by commas, such as 10.0.0.0/8, fe80::/10, 192.0.2.1; or none",
-		func(text string) []string {
+	return list("a list of networks and addresses, separated by commas, such as 10.0.0.0/8, fe80::/10, 192.0.2.1, private; or none",
+		func(text string) (networks []string) {
 			if text == "none" {
 				return nil
 			}
-			return entries(text)
+			for _, entry := range entries(text) {
+				if entry == "private" {
+					networks = append(networks, privateNetworks...)
+				} else {
+					networks = append(networks, entry)
+				}
+			}
+			return networks
 		}, parseNetwork)
+}
+
+// privateNetworks are what private stands for: all networks that are not of the Internet as a whole (the registries of
+// special addresses, RFC 6890), among them loopback ones and those of the default, and the address at which Azure manages
+// machines.
+var privateNetworks = []string{
+	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16", "169.254.0.0/16", "172.16.0.0/12",
+	"192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4", "::", "::1", "fc00::/7", "fe80::/10",
+	"fec0::/10", "ff00::/8",
 }
 
 // parseNetwork returns the network of an address or a network. IPv4 networks in IPv6 form become

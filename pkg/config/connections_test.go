@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,6 +76,22 @@ func TestDeniedNetworks(t *testing.T) {
 	for _, addr := range []string{"169.254.169.254", "169.254.170.2", "fe80::1", "fd00:ec2::254", "fd20:ce::254", "100.100.100.200"} {
 		require.True(t, denied(addr), addr)
 	}
+	private, err := replicator("denied_networks", "private, 192.0.2.1")
+	require.NoError(t, err)
+	everything := denied
+	denied = func(addr string) bool {
+		return slices.ContainsFunc(config.DeniedNetworks.Get(private), func(n netip.Prefix) bool { return n.Contains(netip.MustParseAddr(addr)) })
+	}
+	for _, addr := range []string{
+		"0.0.0.0", "::", "127.0.0.1", "127.9.9.9", "::1", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "100.64.0.1", "192.0.2.1",
+		"169.254.169.254", "169.254.170.2", "fe80::1", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fc00::1", "100.100.100.200", "192.0.0.192", "168.63.129.16",
+	} {
+		require.True(t, denied(addr), addr)
+	}
+	for _, addr := range []string{"8.8.8.8", "172.32.0.1", "172.15.255.255", "192.169.0.1", "100.128.0.1", "2001:db8::1", "2600::1"} {
+		require.False(t, denied(addr), addr)
+	}
+	denied = everything
 	for _, addr := range []string{"127.0.0.1", "::1", "10.0.0.1", "192.168.1.1", "100.64.0.1", "fd00::1", "8.8.8.8"} {
 		require.False(t, denied(addr), addr)
 	}

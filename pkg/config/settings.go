@@ -459,8 +459,8 @@ var (
 	DeniedNetworks = define("replicator", "denied_networks",
 		"169.254.0.0/16, fe80::/10, fd00:ec2::254, fd00:ec2::23, fd20:ce::254, 100.100.100.200, 192.0.0.192, 168.63.129.16",
 		networks(),
-		"Networks that are never connected to, whatever name or redirect leads there. By default\n"+
-			"link-local ones and those where clouds hand out credentials of machines.")
+		"Networks that are never connected to: by default link-local ones and those where clouds hand out\n"+
+			"credentials. The word private is for these and all private and loopback ones: see docs/security.md.")
 	SocketOptionDefaults = define("replicator", "socket_options", "[{keepalive, true}, {nodelay, true}]",
 		socketOptions(),
 		"The socket options of jobs that set none. buffer and priority have no effect.")
