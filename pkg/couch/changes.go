@@ -342,7 +342,13 @@ func (c *Changes) enter() error {
 	if err := c.begin(); err != nil {
 		return err
 	}
-	return c.j.openArray("results", c.readTail)
+	return c.j.openArray("results", func(name string) error {
+		err := c.readTail(name)
+		if errors.Is(err, errGaveUp) {
+			return &gaveUp{} // an answer without rows may be of any service, which is not quoted
+		}
+		return err
+	})
 }
 
 // begin waits for the first byte of the next row.

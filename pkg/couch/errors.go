@@ -2,6 +2,7 @@ package couch
 
 import (
 	"cmp"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,8 +79,8 @@ type Error struct {
 	// status of that error.
 	Status int
 
-	// Code and Reason are the members "error" and "reason" of CouchDB's answer. For an answer not from CouchDB, Code is
-	// empty and Reason has the first 200 bytes of the text, without markup.
+	// Code and Reason are the members "error" and "reason" of CouchDB's answer, each at most 200 bytes. They are empty for
+	// any other answer: whoever chooses the URL must not read with it what another service says.
 	Code, Reason string
 
 	// RetryAfter is the value of the Retry-After header. With ErrBackedOff it is never 0.
@@ -225,15 +227,14 @@ func (e *DocError) Is(target error) bool {
 // say fills in e from an answer whose status is an error.
 func (e *Error) say(header http.Header, body []byte, hidden redact.Set) {
 	var answer struct {
-		Error  string `json:"error"`
-		Reason any    `json:"reason"` // servers have sent null and objects
+		Error  string          `json:"error"`
+		Reason json.RawMessage `json:"reason"` // servers have sent null and objects
 	}
-	if err := json.Unmarshal(body, &answer); err != nil || answer.Error == "" {
-		e.Reason = excerpt(said(hidden, plainText(header.Get("Content-Type"), body)))
-	} else {
+	if err := json.Unmarshal(body, &answer); err == nil && answer.Error != "" && answer.Reason != nil {
 		e.Code = excerpt(said(hidden, answer.Error))
-		if answer.Reason != nil {
-			e.Reason = excerpt(said(hidden, fmt.Sprint(answer.Reason)))
+		var reason any
+		if json.Unmarshal(answer.Reason, &reason) == nil && reason != nil {
+			e.Reason = excerpt(said(hidden, fmt.Sprint(reason)))
 		}
 	}
 	e.RetryAfter = retryAfter(header.Get("Retry-After"), time.Now())
@@ -313,12 +314,28 @@ func secretsOf(cfg Config, proxy *url.URL) redact.Set {
 	return set
 }
 
-// clean returns err without the URL that net/http puts into its errors, and without secrets.
+// clean returns err without the URL that net/http puts into its errors, without what it quotes of an answer that is not
+// HTTP, and without secrets.
 func clean(hidden redact.Set, err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
-	return masked(hidden, err)
+	return masked(hidden, unquoted(err))
+}
+
+// quotes matches the beginning of what net/http and its packages say of an answer that is not HTTP, up to what they quote.
+var quotes = regexp.MustCompile(`^([^"]*(?:malformed|HTTP|ransfer encoding|Content-Length|railer|header|[Dd]ebug)[^"]*?)[ :=]*"`)
+
+// unquoted returns an error of net/http without what it quotes of an answer. Any service may have sent that, such as one
+// that does not speak HTTP. Errors of connections and certificates stay as they are.
+func unquoted(err error) error {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return err
+	}
+	if m := quotes.FindStringSubmatch(err.Error()); m != nil {
+		return redact.Replaced(err, m[1])
+	}
+	return err
 }
 
 // masked returns err without secrets.

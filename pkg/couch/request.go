@@ -208,7 +208,7 @@ func (d *Database) fetch(ctx context.Context, r *request, limit int, parse func(
 			return nil
 		}
 		if err = parse(body); err != nil && endsEarly(body) {
-			return fmt.Errorf("the answer %w: %w", quoted(string(body)), io.ErrUnexpectedEOF)
+			return fmt.Errorf("the answer: %w", io.ErrUnexpectedEOF)
 		}
 		return err
 	})

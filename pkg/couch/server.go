@@ -132,7 +132,7 @@ func parseDatabasesInfo(body []byte) (map[string]DatabaseInfo, error) {
 		} `json:"info"`
 	}
 	if err := json.Unmarshal(body, &rows); err != nil {
-		return nil, fmt.Errorf("%w: the descriptions of databases: %w: %w", ErrMalformed, err, quoted(string(body)))
+		return nil, fmt.Errorf("%w: the descriptions of databases", ErrMalformed)
 	}
 	told := make(map[string]DatabaseInfo, len(rows))
 	for _, row := range rows {

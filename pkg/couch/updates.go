@@ -62,7 +62,7 @@ func (s *Server) UpdatesLog(ctx context.Context) (UpdatesLog, error) {
 			LastSeq json.RawMessage `json:"last_seq"`
 		}
 		if err := json.Unmarshal(body, &answer); err != nil || len(answer.LastSeq) == 0 {
-			return fmt.Errorf("%w: database updates without last_seq: %w", ErrMalformed, quoted(string(body)))
+			return fmt.Errorf("%w: database updates without last_seq", ErrMalformed)
 		}
 		log.LastSeq = answer.LastSeq
 		return nil

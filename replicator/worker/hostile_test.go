@@ -132,7 +132,7 @@ func misdeeds() []misdeed {
 	for fault, words := range map[couchtest.Fault]string{
 		couchtest.NeverAnswers: "stalled", couchtest.ClosesMidway: early, couchtest.AnnouncesMore: early,
 		couchtest.EndlessBody: huge, couchtest.InvalidJSON: malformed, couchtest.Status500: "500 internal_server_error: a storm",
-		couchtest.Status429: "429 too_many_requests: a storm", couchtest.Status404: "404 nothing here",
+		couchtest.Status429: "429 too_many_requests: a storm", couchtest.Status404: "404 Not Found",
 		couchtest.NoDatabase: "could not open http://", couchtest.RedirectLoop: "redirect not followed: ",
 	} {
 		for side, endpoints := range map[string][]couchtest.Endpoint{"source": sourceEndpoints, "target": targetEndpoints} {
