@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,6 +16,20 @@ import (
 
 	"settee/pkg/couch/couchtest"
 )
+
+// After a start a node with databases is ready to run functions before one is called.
+func TestFunctionsAreReadyAfterAStart(t *testing.T) {
+	t.Parallel()
+	store := "pebble:" + filepath.Join(t.TempDir(), "data")
+	const ready = "functions of design documents are ready to run"
+	node := serveNode(t, store)
+	node.ask(http.StatusCreated, http.MethodPut, "db", "")
+	node.ask(http.StatusCreated, http.MethodPut, "db/_design/d", `{"validate_doc_update":"function () { throw({forbidden: 'no'}) }"}`)
+	require.Zero(t, node.end(syscall.SIGTERM))
+	require.NotContains(t, node.logged(), ready)
+	node = begin(t, ready, nil, "serve", "--store", store, "--set", "chttpd/port=0", "--set", "log/level=debug")
+	node.ask(http.StatusForbidden, http.MethodPut, "db/x", `{}`)
+}
 
 // wrongValidator is the reason for a validate function of a wrong type, before selectors could be validate functions with
 // "string type" at its end.

@@ -107,7 +107,7 @@ func (n *node) parts() []lifecycle.Part {
 		for _, e := range entrances(n.cfg) {
 			parts = append(parts, lifecycle.Part{Start: func(ctx context.Context) error { return n.accept(ctx, e) }})
 		}
-		parts = append(parts, lifecycle.Worker(n.runUpkeep))
+		parts = append(parts, lifecycle.Worker(n.runUpkeep), lifecycle.Background(n.warmFunctions))
 	}
 	if roles.Replication {
 		parts = append(parts, n.replicationPart(), n.watchesPart())

@@ -12,8 +12,8 @@
 // Go that the engine may call are listed in sandbox.go: they return the time and random bytes, and end what takes too
 // long.
 //
-// The engine is compiled for the processor when it is first used, which takes 0.6 s. For processors other than
-// amd64 and arm64 wazero interprets it, which is slow.
+// The engine is compiled for the processor when it is first used, or by [WarmUp], which takes 0.6 s. For processors
+// other than amd64 and arm64 wazero interprets it, which is slow.
 //
 // # Bounds
 //

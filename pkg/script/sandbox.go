@@ -57,6 +57,12 @@ var compiled = sync.OnceValues(func() (*sandbox, error) {
 	return s, nil
 })
 
+// WarmUp compiles the engine, unless a call has done so.
+func WarmUp() error {
+	_, err := compiled()
+	return err
+}
+
 // passes is the number of passes through loops after which the engine looks at the clock: well below a millisecond.
 const passes = 10000
 
