@@ -249,7 +249,7 @@ func (m *metrics) watching(w *watch.Watcher) {
 	}
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "settee_watch_lag_seconds",
-		Help: "how far the watch of this node that is furthest behind is: the time without a sign of life of its server, or the delay of a question",
+		Help: "how far the watch of this node that is furthest behind is: the time without a sign of life of its server, the delay of a question, or the wait of a watch for a place",
 	}, func() float64 { return w.Counts().Lag.Seconds() }))
 	for cause, jobs := range map[string]func(watch.Counts) int64{
 		"feed":        func(c watch.Counts) int64 { return c.WakesFeed },

@@ -349,7 +349,7 @@ var (
 		"How often the databases of parked jobs are compared with what they were, in case the source's\n"+
 			"_db_updates has missed a change. Jobs of mirrors notice a change of _security in this time.")
 	MaxQuestions = define("replicator", "max_questions_per_sec", "10", whole(1, 1_000),
-		"The most requests a second that ask one server whether sources of parked jobs have changed,\n"+
+		"The most requests a second that ask the servers of one host, for one user or replicator database, whether sources of parked jobs have changed,\n"+
 			"if it has no _db_updates or nobody may read it.")
 	MaxWatches = define("replicator", "max_watches", "500", whole(0, many),
 		"The most servers that one node watches for changes in the sources of parked jobs. 0 watches none.")

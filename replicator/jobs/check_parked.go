@@ -73,7 +73,7 @@ func (k checker) parked(e entry) (func() error, error) {
 			return err
 		}
 		if value == nil {
-			e.Fault(e.Key, func() error { return k.parking.watching(e, row.Server)() }, "a parked job of a server that is not watched")
+			e.Fault(e.Key, func() error { return k.parking.watching(e, row.Server, there.Owner)() }, "a parked job of a server that is not watched")
 		}
 		if asked == nil {
 			return nil
@@ -117,7 +117,7 @@ func (k checker) watched(e entry) (func() error, error) {
 	return func() error {
 		is, err := watch.Await()
 		if err == nil && (is == nil || is.Status == fdbjobs.Finished) {
-			e.Fault(e.Key, func() error { return k.parking.addWatch(e, server) }, "the watch of a server does not exist or has ended")
+			e.Fault(e.Key, func() error { return k.parking.addWatch(e, server, server) }, "the watch of a server does not exist or has ended")
 		}
 		return err
 	}, nil

@@ -164,7 +164,7 @@ func (r *Run) Parking(ctx context.Context, at replicator.Parked) error {
 	return r.update(ctx, func(state *replicator.JobState) {
 		state.Parked = &replicator.Parked{Server: at.Server, Database: at.Database}
 	}, func(tx kv.Transaction, _ *replicator.JobState) error {
-		watched := r.store.parking.watching(tx, at.Server)
+		watched := r.store.parking.watching(tx, at.Server, r.job.owner())
 		old, err := r.store.parking.readParked(tx, next.source(), r.job.ID).Await()
 		if err != nil {
 			return err

@@ -5,8 +5,9 @@ import (
 	"settee/pkg/kv"
 )
 
-// A server from which parked jobs wait for changes is watched by a job of the queue WatchQueue, whose id and owner are
-// the key of who answers for the server (replicator.Endpoint.Route). Its keys are:
+// A server from which parked jobs wait for changes is watched by a job of the queue WatchQueue, whose id is the key of who
+// answers for the server (replicator.Endpoint.Route). Its owner is the owner of one of its jobs: a user or a replicator
+// database, between which watches take turns (see Watches.Reown). Its keys are:
 //
 //	("watched", server) -> ""       the server has a watch
 //	("parks", server)   -> int64    changes with each call of Run.Parking
@@ -37,9 +38,9 @@ func (s *parkedRows) watchedKey(server string) []byte { return s.space.Pack("wat
 
 func (s *parkedRows) parksKey(server string) []byte { return s.space.Pack("parks", server) }
 
-// watching starts reading whether a server is watched. The function that it returns adds the watch, if there is none, and
-// tells it of a new row.
-func (s *parkedRows) watching(tx kv.Transaction, server string) func() error {
+// watching starts reading whether a server is watched. The function that it returns adds the watch for an owner, if there is
+// none, and tells it of a new row.
+func (s *parkedRows) watching(tx kv.Transaction, server, owner string) func() error {
 	reading := tx.Get(s.watchedKey(server))
 	tx.Add(s.parksKey(server), 1)
 	return func() error {
@@ -47,12 +48,12 @@ func (s *parkedRows) watching(tx kv.Transaction, server string) func() error {
 		if err != nil || value != nil {
 			return err
 		}
-		return s.addWatch(tx, server)
+		return s.addWatch(tx, server, owner)
 	}
 }
 
 // addWatch adds the watch of a server that has none.
-func (s *parkedRows) addWatch(tx kv.Transaction, server string) error {
+func (s *parkedRows) addWatch(tx kv.Transaction, server, owner string) error {
 	tx.Set(s.watchedKey(server), nil)
-	return s.watches.Add(tx, fdbjobs.Spec{ID: server, Owner: server})
+	return s.watches.Add(tx, fdbjobs.Spec{ID: server, Owner: owner})
 }

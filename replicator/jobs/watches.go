@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"time"
 
 	"settee/fdbjobs"
@@ -166,6 +167,88 @@ func (s *Watches) Unwatch(tx kv.Transaction, server string) (ended bool, err err
 	tx.Clear(s.parking.watchedKey(server))
 	tx.Clear(s.parking.parksKey(server))
 	return true, nil
+}
+
+// ownerRows is the number of rows among whose owners Reown chooses.
+const ownerRows = 20
+
+// Reown gives a watch that waits to another owner: of some of its jobs, the owner with the fewest watches. So a watch that
+// several users need does not wait behind the many watches of one of them.
+func (s *Watches) Reown(ctx context.Context, server string) error {
+	all := s.space.Sub("parked", server)
+	some, most := rows.Range(all), rows.Range(all)
+	some.Begin = all.Pack(string(rune('a' + mathrand.IntN(26)))) // by chance, or all jobs of one user may come first
+	return s.db.Transact(ctx, func(tx kv.Transaction) error {
+		now := tx.Snapshot()
+		reading := tx.Get(s.parking.watchedKey(server))
+		owners := map[string]bool{}
+		for _, r := range []kv.KeyRange{some, most} {
+			pairs, err := now.GetRange(r, kv.RangeOptions{Limit: ownerRows}).Slice()
+			if err != nil {
+				return err
+			}
+			if err := s.addOwners(now, pairs, owners); err != nil {
+				return err
+			}
+		}
+		if value, err := reading.Await(); err != nil || value == nil {
+			return err
+		}
+		watch, err := s.watches.Index().Read(tx, server).Await()
+		if err != nil || watch == nil || watch.Status != fdbjobs.Pending || len(owners) == 0 {
+			return err
+		}
+		owner, err := s.fewestWatches(now, owners)
+		if err != nil || owner == watch.Owner {
+			return err
+		}
+		return s.watches.Add(tx, fdbjobs.Spec{ID: server, Owner: owner})
+	})
+}
+
+// addOwners adds the owners of the jobs of some rows.
+func (s *Watches) addOwners(tx kv.ReadTransaction, pairs []kv.KeyValue, owners map[string]bool) error {
+	reads := make([]kv.Future[*fdbjobs.Job], 0, len(pairs))
+	for _, pair := range pairs {
+		row, err := s.parking.parseParked(pair)
+		if err != nil {
+			return err
+		}
+		reads = append(reads, s.jobs.Index().Read(tx, row.JobID))
+	}
+	found, err := kv.All(reads)
+	for _, job := range found {
+		if job != nil {
+			owners[job.Owner] = true
+		}
+	}
+	return err
+}
+
+// fewestWatches returns the owner with the fewest watches.
+func (s *Watches) fewestWatches(tx kv.ReadTransaction, owners map[string]bool) (fewest string, err error) {
+	least := int64(-1)
+	for owner := range owners {
+		counts, _, err := s.watches.Index(owner).Counts(tx, fdbjobs.Part{Status: fdbjobs.Pending}, fdbjobs.Part{Status: fdbjobs.Running})
+		if err != nil {
+			return "", err
+		}
+		n := int64(0)
+		for _, count := range counts {
+			n += count
+		}
+		if least < 0 || n < least || n == least && owner < fewest {
+			fewest, least = owner, n
+		}
+	}
+	return fewest, nil
+}
+
+// OldestDue returns since when the watch that is due for the longest time waits for a node, or the zero time if none waits.
+func (s *Watches) OldestDue(ctx context.Context) (since time.Time, err error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (time.Time, error) {
+		return s.watches.Index().OldestDue(tx.Snapshot())
+	})
 }
 
 // AwaitParked returns a watch that ends when a job whose source is on a server is about to be parked. Read the rows after

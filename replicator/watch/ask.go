@@ -137,7 +137,7 @@ func (w *watch) askAll(ctx context.Context, rows []jobs.ParkedRow) (pause time.D
 	parked := make([]time.Duration, len(rows))
 	waits := map[string]time.Duration{} // by job
 	for i, row := range rows {
-		if unanswered.Load() && !answered.Load() || !w.pace.wait(ctx, config.MaxQuestions.Get(w.settings())) {
+		if unanswered.Load() && !answered.Load() || !w.paces.questions.wait(ctx, config.MaxQuestions.Get(w.settings())) {
 			rows = rows[:i]
 			break
 		}

@@ -11,7 +11,8 @@ type Counts struct {
 	// are beginning.
 	Feeds, Questioned int
 	// Lag is how far the watch is behind that is furthest behind: the longest time since a feed has sent an update or a
-	// heartbeat, since which a server has not answered, or by which a question is late.
+	// heartbeat, since which a server has not answered, by which a question is late, or for which a due watch has waited for
+	// a place on a node without room.
 	Lag time.Duration
 
 	// WakesFeed counts the jobs that were woken because a feed named their source, WakesQuestion because the source
@@ -55,6 +56,7 @@ func (w *Watcher) Counts() Counts {
 		WakesSafety: w.counter.wakes[bySafety].Load(),
 		Questions:   w.counter.questions.Load(), FeedFailures: w.counter.feedFailures.Load(),
 	}
+	c.Lag = w.waited()
 	for _, one := range w.oldest(0) {
 		c.Lag = max(c.Lag, one.late.lag())
 		switch kind(one.kind.Load()) {

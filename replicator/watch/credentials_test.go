@@ -85,7 +85,7 @@ func TestNewsOfCredentials(t *testing.T) {
 		}, func(l *lab) { l.source.set(func() { l.source.down = false }) }, 30 * time.Second},
 		"the settings have a login": {func(*lab) {}, func(l *lab) {
 			l.set("replicator.watches/"+server+"=root:s3cret", "replicator/max_questions_per_sec=1")
-		}, time.Second},
+		}, 3 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inLab(t, func(l *lab) {

@@ -46,6 +46,7 @@ type lab struct {
 	mu        sync.Mutex
 	changed   chan struct{}
 	log       testkit.Journal
+	user      *string // whose jobs are added
 }
 
 // inLab runs a test in a bubble. Its server a.example is in memory.
@@ -181,7 +182,7 @@ func (l *lab) parkSource(seq, members string) string {
 	l.Helper()
 	request, err := replicator.ParseRequest([]byte("{"+members+`,"continuous":true}`), replicator.ParseOptions{})
 	require.NoError(l, err)
-	_, err = l.jobs.Requests.Replicate(l.Context(), request.Replication, nil)
+	_, err = l.jobs.Requests.Replicate(l.Context(), request.Replication, l.user)
 	require.NoError(l, err)
 	run := l.accept()
 	key, database, ok := run.Job().Args.Replication.Source.Route()

@@ -1,7 +1,9 @@
 package watch_test
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -56,6 +58,52 @@ func TestWhoAnswersDecidesWhatIsShared(t *testing.T) {
 				l.set("replicator.watches/http://a.example/=root:s3cret")
 				time.Sleep(2 * time.Hour)
 				require.Empty(t, evil.requests("root"))
+			})
+		})
+	}
+}
+
+// A user with many servers, which a prefix in the URL makes for free, does not keep another user's changes from being found,
+// and what waits for its turn counts in the lag.
+func TestUsersTakeTurns(t *testing.T) {
+	// A question comes after a quarter of the time for which a job has been parked.
+	for name, within := range map[string]time.Duration{"feeds": 20 * time.Second, "questions": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, func(l *lab) {
+				l.set("replicator/max_watches=5")
+				l.source.manyServers()
+				l.source.write("db", "hers")
+				eve := "eve"
+				l.source.set(func() { l.source.readers["bob"] = "pw" })
+				login := map[string]string{"feeds": "root", "questions": "ann"}[name]
+				l.user = &eve
+				l.park(login, "db") // the watch of bob's server is hers at first
+				for i := range 40 {
+					l.parkAt(fmt.Sprintf("http://a.example/s%d/", i), login, "db")
+				}
+				n := l.start()
+				l.until(func() bool { return n.Counts().Feeds+n.Counts().Questioned == 5 })
+				time.Sleep(time.Minute)
+				require.Greater(t, n.Counts().Lag, 10*time.Second, "others wait")
+				l.user = new(string)
+				*l.user = "bob"
+				id := l.park(login, "hers")
+				time.Sleep(3 * time.Minute)
+				for range 5 {
+					l.source.write("hers")
+					took, run := l.woken(id)
+					require.LessOrEqual(t, took, within)
+					l.parkRun(run, server, "hers", `"`+l.source.seq("hers")+`"`)
+					time.Sleep(10 * time.Second)
+				}
+				// All of hers are looked at, too.
+				l.source.requests("")
+				time.Sleep(3 * time.Minute)
+				require.Less(t, n.Counts().Lag, 3*time.Minute)
+				for i := range 40 {
+					require.NotEmpty(t, slices.Concat(l.source.requests(fmt.Sprintf("%s GET /s%d/", login, i)),
+						l.source.requests(fmt.Sprintf("%s POST /s%d/", login, i))), i)
+				}
 			})
 		})
 	}

@@ -61,7 +61,6 @@ func (a *attempt) close() {
 // search finds a login for a watch. One goroutine at a time calls its methods.
 type search struct {
 	watch *watch
-	pace  pacer
 	seed  maphash.Seed
 
 	mu      sync.Mutex // guards the fields below: tries are concurrent
@@ -120,7 +119,7 @@ func (s *search) fresh(c credentials) bool {
 
 // try tries credentials. If they are good, they are in found.
 func (s *search) try(ctx context.Context, c credentials) {
-	if !s.pace.wait(ctx, triesPerSec) {
+	if !s.watch.paces.tries.wait(ctx, triesPerSec) {
 		return
 	}
 	a, err := s.watch.probe(ctx, c)

@@ -85,12 +85,12 @@ type watch struct {
 	search    *search
 	emptyFrom time.Time // since when there are no parked jobs; zero if there are some
 	checkAt   time.Time // when to look whether there are any; zero: not before something happens
-	pace      pacer     // of questions
+	paces     *paces    // of its owner on its host
 }
 
 func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
 	one := &watch{
-		watcher: w, server: held.Job().ID, held: held, began: time.Now(), checkAt: time.Now().Add(lingers),
+		watcher: w, server: held.Job().ID, held: held, paces: w.acquirePaces(paceOf(held.Job().Owner, held.Job().ID)), began: time.Now(), checkAt: time.Now().Add(lingers),
 		backoff: retry.Backoff{First: time.Second},
 		log:     w.opts.Log.With().Str("server", held.Job().ID).Logger(),
 	}
@@ -107,6 +107,7 @@ func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
 // drops the job.
 func (w *watch) run(ctx, accepting context.Context) {
 	defer w.stop()
+	defer w.watcher.releasePaces(paceOf(w.held.Job().Owner, w.server))
 	defer w.search.close()
 	held, cancelHeld := jobserver.Merge(w.held.Context(), accepting)
 	defer cancelHeld()
@@ -120,7 +121,11 @@ func (w *watch) run(ctx, accepting context.Context) {
 	last, cancelLast := w.watcher.stages.Last(ctx, w.held.Heartbeat())
 	defer cancelLast()
 	text, _ := w.snapshot()
-	if err := w.held.Resubmit(last, time.Now(), text, nil); err != nil && !errors.Is(err, fdbjobs.ErrHalt) {
+	err = w.held.Resubmit(last, time.Now(), text, nil)
+	if err == nil {
+		err = w.watcher.opts.Jobs.Watches.Reown(last, w.server)
+	}
+	if err != nil && !errors.Is(err, fdbjobs.ErrHalt) {
 		w.log.Error().Err(err).Msg("a watch could not be put back; it will be taken up again")
 	}
 }
@@ -380,29 +385,6 @@ func (w *watch) missed(ctx context.Context) {
 
 // settings returns the current configuration.
 func (w *watch) settings() *config.Config { return w.watcher.opts.Config() }
-
-// pacer spaces out requests.
-type pacer struct {
-	mu   sync.Mutex
-	next time.Time
-}
-
-// wait waits until the next request may be made, at a number of requests per second. It reports whether ctx has not
-// ended.
-func (p *pacer) wait(ctx context.Context, perSecond int) bool {
-	p.mu.Lock()
-	now := time.Now()
-	at := p.next
-	if at.Before(now) {
-		at = now
-	}
-	p.next = at.Add(time.Second / time.Duration(max(perSecond, 1)))
-	p.mu.Unlock()
-	if at.After(now) {
-		kv.Sleep(ctx, at.Sub(now))
-	}
-	return ctx.Err() == nil
-}
 
 // show writes what people see of the watch into the state, and the state at once if another one was seen before. If that
 // fails, or an update is under way, a heartbeat writes it.

@@ -19,10 +19,13 @@ import (
 )
 
 const (
-	// rotateEvery is how often a node that has as many watches as it may have looks for others that are due, and turnTime
-	// how long a watch is kept before it makes room for one of these.
-	rotateEvery = time.Minute
-	turnTime    = 5 * time.Minute
+	// rotateEvery is how often a node that has as many watches as it may have looks for others that are due. A watch is kept
+	// for turnTime before it makes room for one of these, and for shortTurn if one of these has waited for longer than
+	// turnPatience.
+	rotateEvery  = 5 * time.Second
+	turnTime     = time.Minute
+	shortTurn    = 10 * time.Second
+	turnPatience = 30 * time.Second
 )
 
 // Options are the options of [New].
@@ -50,6 +53,8 @@ type Watcher struct {
 	watches map[string]*watch // by server
 	change  chan struct{}     // holds a token when a watch has begun or ended
 	begun   chan struct{}     // holds a token when a watch has begun
+	paces   map[paceKey]*paces
+	waiting time.Time // since when the due watch has waited that waits longest; zero if there is room
 }
 
 // New returns a watcher. Run starts it.
@@ -57,7 +62,7 @@ func New(opts Options) *Watcher {
 	w := &Watcher{
 		opts: opts, queue: opts.Jobs.Watches.Queue(), stages: jobserver.NewStages(),
 		watches: map[string]*watch{}, change: make(chan struct{}, 1),
-		begun: make(chan struct{}, 1),
+		begun: make(chan struct{}, 1), paces: map[paceKey]*paces{},
 	}
 	return w
 }
@@ -134,6 +139,9 @@ func (w *Watcher) accept(ctx, accepting context.Context) {
 // take waits for watches for the room that there is. It returns without any when that may have changed.
 func (w *Watcher) take(ctx context.Context, changed <-chan struct{}, most int, rotate *time.Time) ([]*fdbjobs.Held, error) {
 	free := most - w.settle(most)
+	if free > 0 || most == 0 {
+		w.setWaiting(time.Time{})
+	}
 	if free > 0 {
 		waiting, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -165,26 +173,58 @@ func (w *Watcher) take(ctx context.Context, changed <-chan struct{}, most int, r
 	case <-timer.C:
 	}
 	*rotate = time.Now().Add(rotateEvery)
-	yielding := w.yielding()
+	since, err := w.opts.Jobs.Watches.OldestDue(ctx)
+	if err != nil || since.IsZero() || most == 0 {
+		return nil, err
+	}
+	w.setWaiting(since)
+	turn := turnTime
+	if time.Since(since) > turnPatience {
+		turn = shortTurn
+	}
+	yielding := w.yielding(turn)
 	if len(yielding) == 0 {
 		return nil, nil
 	}
 	return w.queue.Accept(ctx, fdbjobs.AcceptOptions{Count: len(yielding), Wait: -1, Yielding: yielding})
 }
 
-// settle stops the youngest watches beyond most, and returns the number of those that are left.
+// settle stops the youngest watches beyond most, and returns the number of those that are left. Watches that end make room
+// already.
 func (w *Watcher) settle(most int) int {
-	running := w.oldest(0)
-	for _, one := range running[min(len(running), max(most, 0)):] {
+	running := w.staying(0)
+	left := min(len(running), max(most, 0))
+	for _, one := range running[left:] {
 		one.stop()
 	}
-	return len(running)
+	return left
 }
 
-// yielding returns the watches that have had their turn, the oldest first.
-func (w *Watcher) yielding() []*fdbjobs.Held {
+// staying returns the watches that have run for a time and are not told to stop, the oldest first.
+func (w *Watcher) staying(age time.Duration) []*watch {
+	return slices.DeleteFunc(w.oldest(age), func(one *watch) bool { return one.stopping.Err() != nil })
+}
+
+func (w *Watcher) setWaiting(since time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waiting = since
+}
+
+// waited returns how long the due watch has waited that waits longest for a place.
+func (w *Watcher) waited() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.waiting.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(w.waiting))
+}
+
+// yielding returns the watches that have had a turn, the oldest first.
+func (w *Watcher) yielding(turn time.Duration) []*fdbjobs.Held {
 	var list []*fdbjobs.Held
-	for _, one := range w.oldest(turnTime) {
+	for _, one := range w.staying(turn) {
 		list = append(list, one.held)
 	}
 	return list
