@@ -27,6 +27,8 @@ type Update struct {
 	Type string
 	// Seq is the update's sequence: only the server that gave it can interpret it.
 	Seq json.RawMessage
+	// Size is the size of the row in bytes.
+	Size int
 }
 
 // UpdatesLog describes the log from which a server's feed of updates comes.
@@ -226,6 +228,7 @@ func (u *Updates) next() (Update, error) {
 	}
 	u.listen()
 	update, err := parseUpdate(raw)
+	update.Size = len(raw)
 	if err == nil && u.first {
 		u.first = false
 		number := sequenceNumber(update.Seq)

@@ -89,7 +89,7 @@ func (w *watch) follow(outer context.Context, f *feed) error {
 	defer others.Wait()
 	defer f.cancel()
 	defer cancel()
-	others.Go(func() { broken <- read(ctx, f, rows) })
+	others.Go(func() { broken <- w.read(ctx, f, rows) })
 
 	if w.anew {
 		w.missed(ctx) // what happened before the feed began
@@ -138,10 +138,14 @@ func (w *watch) follow(outer context.Context, f *feed) error {
 	}
 }
 
-// read sends the rows of a feed, and returns its error.
-func read(ctx context.Context, f *feed, rows chan<- couch.Update) error {
+// read sends the rows of a feed, not faster than flood allows, and returns its error.
+func (w *watch) read(ctx context.Context, f *feed, rows chan<- couch.Update) error {
+	var bound flood
 	for {
 		row, err := f.Next()
+		if err == nil {
+			err = bound.take(ctx, row, w.woken.Load())
+		}
 		if err != nil {
 			return err
 		}

@@ -38,6 +38,8 @@ type source struct {
 	security  map[string]string // `_security` objects by database
 	secured   int               // how many times one was changed
 	other     bool              // it is not a CouchDB
+	floods    bool              // feeds repeat one name as fast as they are read
+	flooded   int               // how many times
 }
 
 func newSource(t testing.TB) *source {
@@ -274,6 +276,9 @@ func (s *source) follow(w http.ResponseWriter, r *http.Request) {
 		}
 		_, _ = io.WriteString(w, text.String())
 		_ = http.NewResponseController(w).Flush()
+		if s.flood(w, of) {
+			return
+		}
 		if ended {
 			return
 		}
@@ -285,6 +290,22 @@ func (s *source) follow(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, "\n")
 		}
 	}
+}
+
+// flood sends updates of one database that nobody needs until the client has enough. It reports whether it did.
+func (s *source) flood(w io.Writer, instance string) bool {
+	s.mu.Lock()
+	floods := s.floods
+	s.mu.Unlock()
+	for at := 1; floods; at++ {
+		if _, err := fmt.Fprintf(w, `{"db_name":"junk","type":"updated","seq":"%d-%s"}`+"\n", at, instance); err != nil {
+			return true
+		}
+		s.mu.Lock()
+		s.flooded, floods = s.flooded+1, s.floods
+		s.mu.Unlock()
+	}
+	return false
 }
 
 // changes answers GET /db/_changes?since=...&limit=1.

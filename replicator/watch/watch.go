@@ -68,6 +68,7 @@ type watch struct {
 
 	kind    atomic.Int32
 	feed    atomic.Pointer[couch.Updates] // nil unless the watch follows one
+	woken   atomic.Int64                  // jobs
 	beating atomic.Bool                   // an update of the job is under way
 	late    lateness
 	looks   securityLooks // at sources that are asked
@@ -147,6 +148,10 @@ func (w *watch) work(ctx context.Context) error {
 			w.tell("following the server's _db_updates", "")
 			w.search.anew()
 			err = w.follow(ctx, feed)
+			if errors.Is(err, errFlood) {
+				err = w.ask(ctx, err.Error(), false)
+				break
+			}
 			if feed.alive() && !errors.Is(err, errRefused) {
 				w.failures = 0
 				w.backoff.Reset()
@@ -250,6 +255,7 @@ func (w *watch) wake(ctx context.Context, why cause, databases []string) {
 	for ctx.Err() == nil && len(databases) > 0 {
 		n, err := w.watcher.opts.Jobs.Watches.Wake(ctx, w.server, databases)
 		w.watcher.counter.wakes[why].Add(int64(n))
+		w.woken.Add(int64(n))
 		if err == nil {
 			return
 		}
