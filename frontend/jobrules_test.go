@@ -74,6 +74,7 @@ func TestCollisionWithAPostedReplication(t *testing.T) {
 	n := start(t)
 	ann, eve := n.newUser("ann"), n.newUser("eve")
 	id := n.as(ann, http.MethodPost, "/_replicate", definition(`"continuous": true`)).is(t, http.StatusAccepted).localID(t)
+	n.opened()
 	plain := "the replication " + id + " exists already"
 	refused(t, n.as(eve, http.MethodPost, "/_replicate", definition(`"continuous": true`)), http.StatusConflict, "conflict", plain)
 	refused(t, n.post(definition(`"continuous": true`)), http.StatusConflict, "conflict", plain+", posted by the user `ann`")

@@ -355,6 +355,16 @@ func (n *node) accept() *jobs.Run {
 	return run
 }
 
+// opened accepts a job whose run has opened its databases, and so keeps its replication id from jobs of other users.
+func (n *node) opened() *jobs.Run {
+	n.Helper()
+	run := n.accept()
+	base, _, continuous := strings.Cut(run.Job().ReplicationID(), "+continuous")
+	require.NoError(n, run.Identify(n.Context(), replicator.ID{Base: base, Continuous: continuous}))
+	require.NoError(n, run.Opened(n.Context()))
+	return run
+}
+
 func (n *node) complete(run *jobs.Run, result string) {
 	n.Helper()
 	require.NoError(n, run.Complete(n.Context(), func(s *replicator.JobState) { s.Result = json.RawMessage(result) }))

@@ -186,6 +186,7 @@ func TestReplicateWhoseIDAnotherJobHas(t *testing.T) {
 	alice := "alice"
 	theirs, err := n.jobs.Requests.Replicate(t.Context(), request.Replication, &alice)
 	require.NoError(t, err)
+	n.opened()
 	refused(t, n.post(definition("")), http.StatusConflict, "conflict",
 		"the replication "+theirs.ReplicationID()+" exists already, posted by the user `alice`")
 }
@@ -201,6 +202,7 @@ func TestReplicateWhoseIDADocumentHas(t *testing.T) {
 	require.NoError(t, err)
 	id, err := request.Replication.ID(n.jobs.ServerUUID(), "")
 	require.NoError(t, err)
+	n.opened()
 	plain := "the replication " + id.String() + " exists already"
 	named := plain + ", triggered by document `rep` from db `x/_replicator`"
 	for who, want := range map[string]string{
@@ -221,7 +223,7 @@ func TestReplicateWhoseIDTurnsOutToBeAnothers(t *testing.T) {
 	require.NoError(t, err)
 	theirs, err := n.jobs.Requests.Replicate(t.Context(), request.Replication, new("alice"))
 	require.NoError(t, err)
-	n.accept()
+	n.opened()
 	waiting := n.posting(definition(`"filter": "f/t"`))
 	run := n.accept()
 	name := replicator.ID{Base: theirs.ReplicationID()}

@@ -172,6 +172,7 @@ func TestJobOfADocument(t *testing.T) {
 	}
 	run := n.accept()
 	require.NoError(t, run.Identify(t.Context(), want))
+	require.NoError(t, run.Opened(t.Context()))
 	require.Equal(t, want.String(), n.get("/_scheduler/jobs/" + want.String()).json(t)["id"])
 	n.post(definition(`"continuous": true, "doc_ids": []`)).is(t, http.StatusAccepted)
 	continuous := n.page("/_scheduler/jobs").Jobs[1]["id"].(string)

@@ -124,6 +124,10 @@ type JobState struct {
 	ThroughSeq            json.RawMessage `json:"through_seq,omitempty"`
 	ChangesPending        *int64          `json:"changes_pending,omitempty"`
 
+	// Opened says that a run has opened both databases since the job got its ReplicationID. Of a mirror it says that the
+	// source's databases were listed.
+	Opened bool `json:"opened,omitempty"`
+
 	// Parked is not nil if the job is parked, or its run is about to be. It is also left of a run that died.
 	Parked *Parked `json:"parked,omitempty"`
 

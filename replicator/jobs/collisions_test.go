@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -54,17 +55,19 @@ func (b *bundle) identifier(name replicator.ID) func() error {
 }
 
 // owners has the states of a job that has reserved an id before a newcomer wants it. Each makes a
-// transient job or a document's, and says whether its reservation holds.
+// transient job or a document's, and says whether its reservation holds, also against jobs of other users.
 var owners = map[string]struct {
 	holds     bool
 	documents bool // only for jobs of documents
 	prepare   func(b *bundle, owner string)
 }{
-	"running":   {true, false, func(b *bundle, _ string) { require.NoError(b, b.accept().Update(b.Context(), nothing)) }},
-	"crashing":  {true, false, func(b *bundle, _ string) { b.crash() }},
-	"completed": {false, false, func(b *bundle, _ string) { require.NoError(b, b.accept().Complete(b.Context(), nil)) }},
-	"failed":    {false, false, func(b *bundle, _ string) { require.NoError(b, b.accept().Fail(b.Context(), "", "no")) }},
-	"cancelled": {false, false, func(b *bundle, owner string) { b.cancelOwner(owner) }},
+	"running":             {true, false, func(b *bundle, _ string) { require.NoError(b, b.opened().Update(b.Context(), nothing)) }},
+	"crashing":            {true, false, func(b *bundle, _ string) { b.crash(b.opened()) }},
+	"running" + unopened:  {true, false, func(b *bundle, _ string) { b.identified() }},
+	"crashing" + unopened: {true, false, func(b *bundle, _ string) { b.crash(b.identified()) }},
+	"completed":           {false, false, func(b *bundle, _ string) { require.NoError(b, b.accept().Complete(b.Context(), nil)) }},
+	"failed":              {false, false, func(b *bundle, _ string) { require.NoError(b, b.accept().Fail(b.Context(), "", "no")) }},
+	"cancelled":           {false, false, func(b *bundle, owner string) { b.cancelOwner(owner) }},
 	"cancelled while it ran": {false, false, func(b *bundle, owner string) {
 		run := b.accept()
 		b.cancelOwner(owner)
@@ -79,13 +82,32 @@ var owners = map[string]struct {
 	"of a database that is there anew": {false, true, func(b *bundle, _ string) { b.recreate("x/_replicator", true) }},
 	"with another definition": {false, true, func(b *bundle, _ string) {
 		b.put("x/_replicator", "old", b.document("x/_replicator", "old")["_rev"].(string), `"doc_ids": ["x"]`)
-		b.crash()
+		b.crash(b.accept())
 	}},
 }
 
-func (b *bundle) crash() {
+// unopened is in the names of states in which the job has not opened its databases.
+const unopened = ", not opened"
+
+// identified accepts a job whose run reserves its replication id.
+func (b *bundle) identified() *jobs.Run {
 	b.Helper()
-	require.NoError(b, b.accept().Crash(b.Context(), time.Now().Add(time.Hour), 1, "", "boom"))
+	run := b.accept()
+	require.NoError(b, run.Identify(b.Context(), parsedID(run.Job().ReplicationID())))
+	return run
+}
+
+// opened accepts a job whose run has opened its databases.
+func (b *bundle) opened() *jobs.Run {
+	b.Helper()
+	run := b.identified()
+	require.NoError(b, run.Opened(b.Context()))
+	return run
+}
+
+func (b *bundle) crash(run *jobs.Run) {
+	b.Helper()
+	require.NoError(b, run.Crash(b.Context(), time.Now().Add(time.Hour), 1, "", "boom"))
 }
 
 func (b *bundle) cancelOwner(owner string) {
@@ -135,7 +157,8 @@ func TestCollisions(t *testing.T) {
 					name := parsedID(want.ReplicationID)
 					reserve := comer.begin(b, name)
 					err := reserve()
-					if !owner.holds {
+					stranger := kind == "transient" || what == "posted"
+					if !owner.holds || strings.HasSuffix(state, unopened) && stranger {
 						require.NoError(t, err)
 						require.NotEqual(t, want.JobID, b.reservations()[want.ReplicationID])
 						return
@@ -150,7 +173,7 @@ func TestCollisions(t *testing.T) {
 	}
 }
 
-// A pending job holds its id: a job that runs first does not get it.
+// A pending job holds its id: a job of the same user that runs first does not get it.
 func TestCollisionWithPendingJob(t *testing.T) {
 	t.Parallel()
 	for what, comer := range newcomers {
@@ -169,12 +192,48 @@ func TestCollisionWithPendingJob(t *testing.T) {
 			} else {
 				reserve = comer.begin(b, wanted)
 			}
-			owner, err := b.store.Requests.Replicate(t.Context(), b.definition(""), new("alice"))
-			require.NoError(t, err)
+			owner := b.replicate("")
 			require.Equal(t, fdbjobs.Pending, b.get(owner.ID).Status)
+			if what == "posted" { // by another user
+				require.NoError(t, reserve())
+				return
+			}
 			var collision *jobs.Collision
 			require.ErrorAs(t, reserve(), &collision)
 			require.Equal(t, owner.ID, collision.JobID)
+		})
+	}
+}
+
+// A job that has never opened its databases, such as one with a wrong password, holds no id against another user's. The first
+// one that has opened them holds it.
+func TestOnlyOpenedJobsHoldIDsAgainstOthers(t *testing.T) {
+	t.Parallel()
+	for _, first := range []string{"mallory", "alice"} {
+		t.Run(first+" opens", func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			runs := map[string]*jobs.Run{}
+			for _, user := range []string{"mallory", "alice"} {
+				_, err := b.store.Requests.Replicate(t.Context(), b.definition(""), new(user))
+				require.NoError(t, err)
+				runs[user] = b.identified()
+			}
+			id := parsedID(runs["alice"].Job().ReplicationID())
+			second := map[string]string{"mallory": "alice", "alice": "mallory"}[first]
+			require.NoError(t, runs[first].Opened(t.Context()))
+			require.NoError(t, runs[first].Opened(t.Context()), "again")
+			var collision *jobs.Collision
+			require.ErrorAs(t, runs[second].Opened(t.Context()), &collision)
+			require.Equal(t, new(first), collision.User)
+			require.ErrorAs(t, runs[second].Identify(t.Context(), id), &collision)
+			require.Equal(t, runs[first].Job().ID, b.reservations()[id.String()])
+
+			// With another id it has to open them again.
+			other := replicator.ID{Base: strings.Repeat("e", 32)}
+			require.NoError(t, runs[first].Identify(t.Context(), other))
+			require.False(t, runs[first].Job().State.Opened)
+			require.NoError(t, runs[second].Identify(t.Context(), other))
 		})
 	}
 }
@@ -279,6 +338,9 @@ func (w *world) race(transient [2]bool, holds bool, then func(*world, *jobs.Run)
 		racing.Go(func() {
 			w.pause(20 * time.Millisecond)
 			if errs[i] = run.Identify(ctx, id('a')); errs[i] == nil {
+				errs[i] = run.Opened(ctx)
+			}
+			if errs[i] == nil {
 				after[i] = then(w, run)
 			}
 		})
@@ -299,7 +361,6 @@ func (w *world) race(transient [2]bool, holds bool, then func(*world, *jobs.Run)
 	require.ErrorAs(w, errs[1-first], &collision)
 	require.Equal(w, winner.ID, collision.JobID)
 	require.Equal(w, winner.Transient(), collision.Transient)
-	require.Empty(w, loser.ReplicationID())
 	require.NotEqual(w, loser.ID, w.reservations()[id('a').String()])
 	return first
 }

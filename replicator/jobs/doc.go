@@ -92,7 +92,9 @@
 // Two jobs with one replication id would write the same checkpoints. Therefore a job reserves its
 // id before it reads any checkpoint: when it is added if the id is known then, else when a run
 // starts. A reservation holds while its job is pending, crashing or running; after that another job
-// may take it over. The first commit wins. A document is accepted even if another job holds its id:
+// may take it over. The first commit wins. Anybody can name the databases of others, so against a job of another
+// user it holds only after a run has opened both databases. [Run.Opened] notes that, and finds out whether
+// another job has taken the id since [Run.Identify]. A document is accepted even if another job holds its id:
 // the collision is found when its job runs.
 //
 // A cancellation, and a write that changes or deletes a document, end the reservation of the job at

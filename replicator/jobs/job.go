@@ -126,6 +126,19 @@ func (j *Job) has(replicationID string) bool {
 	return j.State.ReplicationID == replicationID || j.Args.ReplicationID == replicationID
 }
 
+// keeps reports whether the job keeps a replication id that it has reserved from another job. It does until it ends or gets
+// another id. From a job of another user it keeps the id only after a run has opened its databases: anybody can name databases,
+// and a wrong password shows only then.
+func (j *Job) keeps(replicationID string, from *Job) bool {
+	opened := j.State.Opened && j.State.ReplicationID == replicationID
+	return j.Status != fdbjobs.Finished && j.has(replicationID) && (opened || j.sameUser(from))
+}
+
+func (j *Job) sameUser(other *Job) bool {
+	a, b := j.Args.User, other.Args.User
+	return a == b || a != nil && b != nil && *a == *b
+}
+
 // owner returns the owner of the queue that the job waits in: its replicator database or its
 // user. A database that is deleted and created again is another owner.
 func (j *Job) owner() string {

@@ -66,11 +66,12 @@ func (s *reservations) reservationKey(replicationID string) []byte {
 	return s.space.Pack("replication_ids", replicationID)
 }
 
-// reserve reserves a replication id for a job. The error is a *Collision if another job holds it.
-func (s *reservations) reserve(tx kv.Transaction, replicationID, jobID string) error {
+// reserve reserves a replication id for a job. The error is a *Collision if another job keeps it. A run from which another job
+// takes the id finds that out in [Run.Opened].
+func (s *reservations) reserve(tx kv.Transaction, replicationID string, job *Job) error {
 	key := s.reservationKey(replicationID)
 	reserved, err := tx.Get(key).Await()
-	if err != nil || string(reserved) == jobID {
+	if err != nil || string(reserved) == job.ID {
 		return err
 	}
 	if reserved != nil {
@@ -82,7 +83,7 @@ func (s *reservations) reserve(tx kv.Transaction, replicationID, jobID string) e
 			}
 		case err != nil:
 			return err
-		case other.Status != fdbjobs.Finished && other.has(replicationID):
+		case other.keeps(replicationID, job):
 			database, docID, _ := other.Document()
 			return &Collision{
 				ReplicationID: replicationID, JobID: other.ID, Transient: other.Transient(), User: other.Args.User,
@@ -90,7 +91,7 @@ func (s *reservations) reserve(tx kv.Transaction, replicationID, jobID string) e
 			}
 		}
 	}
-	tx.Set(key, []byte(jobID))
+	tx.Set(key, []byte(job.ID))
 	return nil
 }
 

@@ -213,6 +213,7 @@ func (r *Run) identify(ctx context.Context, name string, waited []byte) (begins 
 	change := func(state *replicator.JobState) {
 		if state.ReplicationID != name {
 			dropProgress(state)
+			state.Opened = false
 		}
 		state.ReplicationID = name
 	}
@@ -221,7 +222,7 @@ func (r *Run) identify(ctx context.Context, name string, waited []byte) (begins 
 		if err := r.store.reservations.releaseExcept(tx, r.job, name); err != nil {
 			return err
 		}
-		if err := r.store.reservations.reserve(tx, name, r.job.ID); err != nil {
+		if err := r.store.reservations.reserve(tx, name, r.job); err != nil {
 			return err
 		}
 		var err error
@@ -231,6 +232,18 @@ func (r *Run) identify(ctx context.Context, name string, waited []byte) (begins 
 		return writeDocument(tx, state)
 	})
 	return begins, err
+}
+
+// Opened notes that the run has opened its databases. From then on the replication id that Identify has reserved is not given to
+// a job of another user. It must precede the first read of a checkpoint. The error is a *Collision if another job has got the id
+// since Identify, and has opened its databases.
+func (r *Run) Opened(ctx context.Context) error {
+	if r.job.State.Opened {
+		return nil // nobody else has got the id
+	}
+	return r.update(ctx, func(state *replicator.JobState) { state.Opened = true }, func(tx kv.Transaction, state *replicator.JobState) error {
+		return r.store.reservations.reserve(tx, state.ReplicationID, r.job)
+	})
 }
 
 func dropProgress(state *replicator.JobState) {

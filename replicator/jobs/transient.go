@@ -88,7 +88,7 @@ func (s *Requests) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, e
 		}
 	}
 	if job.Args.ReplicationID != "" {
-		if err := s.reservations.reserve(tx, job.Args.ReplicationID, job.ID); err != nil {
+		if err := s.reservations.reserve(tx, job.Args.ReplicationID, job); err != nil {
 			return nil, err
 		}
 	}

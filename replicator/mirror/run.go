@@ -192,8 +192,11 @@ func (m *mirror) turn(ctx context.Context) (*replicator.MirrorSummary, error) {
 			return nil, err
 		}
 	}
-	if m.r.Continuous || m.progress.LastLook.IsZero() || !m.failing.IsZero() {
+	if m.progress.LastLook.IsZero() || !m.failing.IsZero() {
 		return nil, nil
+	}
+	if err := m.opened(ctx); err != nil || m.r.Continuous {
+		return nil, err
 	}
 	summary, err := m.Run.MirrorSummary(ctx)
 	if err != nil || !completed(&summary) {
@@ -224,6 +227,13 @@ func (m *mirror) meet(ctx context.Context) error {
 }
 
 func (m *mirror) selects(database string) bool { return m.r.Mirror.SelectsAt(database, m.same) }
+
+// opened notes that the source lets the mirror list its databases.
+func (m *mirror) opened(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.Run.Opened(ctx)
+}
 
 // completed reports whether the job of each database has ended.
 func completed(s *replicator.MirrorSummary) bool {

@@ -276,7 +276,8 @@ func TestCollisions(t *testing.T) {
 		})
 		const live = `, "continuous": true`
 		w1 := l.put(repdb, "w1", live)
-		name := l.in(w1, replicator.StateRunning).ReplicationID()
+		opened := func(j *jobs.Job) bool { return j.State.Opened } // against other users, a job holds its id only then
+		name := l.until(w1, opened).ReplicationID()
 		failed := func(database, id, want string) {
 			l.Helper()
 			job := l.in(l.put(database, id, live), replicator.StateFailed)
@@ -299,7 +300,7 @@ func TestCollisions(t *testing.T) {
 		// A transient job does not block for ever.
 		theirs, err := l.post("joe", live)
 		require.NoError(l, err)
-		l.in(theirs.ID, replicator.StateRunning)
+		l.until(theirs.ID, opened)
 		id := l.put("other/_replicator", "w5", live)
 		for count := 1; count <= 2; count++ {
 			crashed := l.crashes(id, count)
@@ -320,7 +321,7 @@ func TestCollisions(t *testing.T) {
 		// A transient job that computes its id in its run fails in the run.
 		first, err := l.post("joe", live+`, "filter": "f/t"`)
 		require.NoError(l, err)
-		named := l.until(first.ID, func(j *jobs.Job) bool { return j.ReplicationID() != "" }).ReplicationID()
+		named := l.until(first.ID, opened).ReplicationID()
 		second, err := l.post("ann", live+`, "filter": "f/u"`)
 		require.NoError(l, err)
 		ended, err := l.jobs.Requests.Await(context.Background(), second.ID, second.Args.Life)

@@ -177,6 +177,7 @@ func (s *Server) workerJob(a *attempt) *worker.Job {
 		Stop:          job.stop,
 		Park:          &job.parker,
 		Idle:          func(idle bool) { s.slots.idle(job, idle) },
+		Opened:        run.Opened,
 		Parking:       run.Parking,
 		AfterLost: func(ctx context.Context, lost func(error)) {
 			run.AfterLost(ctx, func(err error) { lost(s.lost(job, err)) })

@@ -150,6 +150,9 @@ type Job struct {
 	// any other.
 	Woken bool
 
+	// Opened, if not nil, is called when the run has opened both databases, before it goes on from a checkpoint. It is called like the
+	// methods of the Reporter, and its error ends the run like theirs.
+	Opened func(ctx context.Context) error
 	// Parking, if not nil, is called when the run is about to park, so that the caller notes what the source looked like.
 	// Only after that the run looks for changes for the last time. So the run may go on although Parking was called, and
 	// call it again later. An error makes the run go on, too. nil: the job cannot park, and Idle is not called.

@@ -32,6 +32,7 @@ type run struct {
 	mirrorTarget replicator.MirrorTarget
 	stop         context.Context                             // ends when the run is asked to stop
 	afterLost    func(ctx context.Context, lost func(error)) // Job.AfterLost
+	noteOpened   func(ctx context.Context) error             // Job.Opened
 
 	databases
 	checkpoints
@@ -155,9 +156,10 @@ func newRun(job *Job, given *Config) (*run, error) {
 	r := &run{
 		settings: newSettings(cfg, job.Replication),
 		rep:      job.Replication, secrets: job.Replication.Secrets(), serverUUID: cfg.ServerUUID,
-		stop:      cmp.Or(job.Stop, context.Background()),
-		afterLost: job.AfterLost,
-		woken:     job.Woken, mirrorTarget: job.Target,
+		stop:       cmp.Or(job.Stop, context.Background()),
+		afterLost:  job.AfterLost,
+		noteOpened: job.Opened,
+		woken:      job.Woken, mirrorTarget: job.Target,
 		filtered:    job.Replication.DocIDs != nil || job.Replication.Selector != nil || job.Replication.Filter != "",
 		checkpoints: checkpoints{session: newSessionID()},
 		telling:     make(step, 1),
@@ -272,6 +274,11 @@ func (r *run) begin(ctx context.Context) (err error) {
 	}
 	if !r.resume(ctx) {
 		if err := open(ctx); err != nil {
+			return err
+		}
+	}
+	if r.noteOpened != nil {
+		if err := r.tell(ctx, r.noteOpened); err != nil {
 			return err
 		}
 	}
