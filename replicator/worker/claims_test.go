@@ -260,7 +260,7 @@ func TestCheckpointsClaimNothingThatIsNotThere(t *testing.T) {
 			if o.dice.IntN(5) == 0 {
 				o.unlisted = 1
 			}
-			if o.source.instance > 0 && o.dice.IntN(3) == 0 {
+			if o.dice.IntN(3) == 0 {
 				o.wipe = 1 + o.dice.IntN(40)
 			}
 			continuous := o.flip()

@@ -120,7 +120,7 @@ func (p *peer) commit(ctx context.Context, id string) error {
 	if err != nil && !lacksFullCommit(err) {
 		return p.uncommitted(err, "Failure on %s commit: %s", p.side, err)
 	}
-	if p.instance != nil && bytes.Equal(said, p.instance) {
+	if created(p.instance) != nil && bytes.Equal(said, p.instance) {
 		p.compared = true
 		return nil
 	}
@@ -134,7 +134,7 @@ func (p *peer) still(ctx context.Context, id string) error {
 	switch {
 	case err != nil:
 		return err
-	case same == unknown:
+	case same == unknown, same == yes && created(p.instance) == nil:
 		return p.stillThere(ctx, id)
 	case same == no:
 		return p.recreated()
@@ -190,7 +190,7 @@ func lacksFullCommit(err error) bool {
 }
 
 // stillThere checks that the checkpoint that this run read or wrote still exists. It is for servers without another
-// sign that a database was deleted and created anew.
+// sign that a database was deleted and created anew: instance_start_time may also be when the server was started.
 func (p *peer) stillThere(ctx context.Context, id string) error {
 	if p.local.rev == "" {
 		return nil
@@ -229,9 +229,9 @@ func (p *peer) record(ctx context.Context, id, session string, rec record) error
 		if err := p.readLocal(ctx, id); err != nil {
 			return err
 		}
-		// Without instance_start_time, a missing checkpoint means that the database was created anew.
+		// Without a time of creation, a missing checkpoint means that the database was created anew.
 		lost := p.local.rev == ""
-		if lost && p.instance == nil {
+		if lost && created(p.instance) == nil {
 			return p.recreated()
 		}
 		if !lost && p.local.session != session && p.local.session != known {
@@ -286,6 +286,27 @@ func (r *run) takeBack(ctx context.Context) error {
 			return nil
 		}
 		return p.retract(ctx, r.id.Base)
+	})
+}
+
+// writeEmptyCheckpoints writes empty checkpoints to databases that have none and do not say when they were created. If such a checkpoint is
+// gone later, the database was created anew.
+func (r *run) writeEmptyCheckpoints(ctx context.Context) error {
+	return r.onBoth(ctx, func(ctx context.Context, p *peer) error {
+		if p.local.rev != "" || created(p.instance) != nil {
+			return nil
+		}
+		rev, err := p.db.PutLocal(ctx, r.id.Base, encode(record{ID: "_local/" + r.id.Base}))
+		switch {
+		case err == nil:
+			p.local = checkpoint{rev: rev}
+			return nil
+		case errors.Is(err, couch.ErrConflict): // another run was faster, or an answer got lost
+			return p.readLocal(ctx, r.id.Base)
+		case errors.Is(err, couch.ErrForbidden), errors.Is(err, couch.ErrUnauthorized):
+			return nil // the first checkpoint will say so
+		}
+		return p.uncommitted(err, "Error updating the %s checkpoint document: %s", p.side, err)
 	})
 }
 

@@ -72,12 +72,13 @@
 //
 // # What a checkpoint promises
 //
-// A checkpoint is a document `_local/<base id>` on both sides, in CouchDB's format, so that CouchDB's replicator and
-// this one can continue from each other's checkpoints. A checkpoint with a sequence is written only after every
-// revision that the feed announced up to it was either committed on the target, or refused by it, or could not be copied
-// for a reason of its own. Stats counts the latter two, and Config.ListRefused was called with them before. No checkpoint is
-// written if one of the databases was deleted and created again meanwhile, which shows in its instance_start_time or in a
-// missing earlier checkpoint. A checkpoint that was written at that very moment is retracted, by its run or by a later one.
+// A checkpoint is a document `_local/<base id>` on both sides, in CouchDB's format, so that CouchDB's replicator and this one
+// can continue from each other's checkpoints. A checkpoint with a sequence is written only after every revision that the feed
+// announced up to it was either committed on the target, or refused by it, or could not be copied for a reason of its own.
+// Stats counts the latter two, and Config.ListRefused was called with them before. No checkpoint is written if one of the
+// databases was deleted and created again meanwhile, which shows in its instance_start_time or in a missing checkpoint. A
+// database that does not say when it was created gets an empty one at the start of the first run. A checkpoint that was written
+// at that very moment is retracted, by its run or by a later one.
 //
 // # Failures of one document
 //

@@ -218,6 +218,40 @@ func TestDatabasesThatAreMadeAnew(t *testing.T) {
 	}
 }
 
+// A server that does not say when a database was created gets a checkpoint at the start, so that its loss shows in the first run.
+func TestDatabasesThatAreMadeAnewBeforeTheFirstCheckpoint(t *testing.T) {
+	t.Parallel()
+	for _, test := range [][2]string{{"source", `"0"`}, {"target", `"0"`}, {"source", `"1700000000000"`}, {"target", `"1700000000000"`}} {
+		name := test[0]
+		source, target := stubs(t, 2)
+		peer := side(name, source, target)
+		peer.instance = test[1]
+		once := sync.Once{}
+		peer.on("POST /_ensure_full_commit", func(http.ResponseWriter, *http.Request, []byte) bool {
+			once.Do(func() {
+				peer.mu.Lock()
+				defer peer.mu.Unlock()
+				clear(peer.locals)
+			})
+			return false
+		})
+		rep := replication(t, source.URL, target.URL)
+		failure := fails(t, rep)
+		require.Equal(t, "checkpoint_commit_failure", failure.Code)
+		require.Contains(t, failure.Reason, "the "+name+" database")
+		asked := since(source)
+		run(t, rep)
+		require.Equal(t, []string{"0"}, *asked)
+
+		// One that may only be read fails with its checkpoint, as before.
+		source, target = stubs(t, 2)
+		source.instance = `"0"`
+		source.fail("PUT /_local/", 403, `{"error":"forbidden","reason":"no"}`)
+		require.Contains(t, fails(t, replication(t, source.URL, target.URL)).Reason, "use_checkpoints")
+		require.NotEmpty(t, target.bodies())
+	}
+}
+
 func TestCheckpointsThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	// conflict makes the first write meet another checkpoint.

@@ -178,6 +178,9 @@ func (r *run) readCheckpoints(ctx context.Context) error {
 			if err := r.takeBack(ctx); err != nil {
 				return err
 			}
+			if err := r.writeEmptyCheckpoints(ctx); err != nil {
+				return err
+			}
 		}
 		seq, history := commonAncestor(r.source.local, r.target.local)
 		if seq != nil {
