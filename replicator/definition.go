@@ -40,6 +40,7 @@ func (r *Replication) Definition() (json.RawMessage, error) {
 		plainReplication: plainReplication(*r), Source: r.Source.defined(), Target: r.Target.defined(),
 		SourceProxy: r.Source.RedactedProxy(), TargetProxy: r.Target.RedactedProxy(),
 	}
+	d.Doubtful = nil // the definition is spelled without doubt
 	if r.QueryParams != nil {
 		d.QueryParams = stripParams(r.QueryParams)
 	}

@@ -31,7 +31,9 @@ func TestDefinition(t *testing.T) {
 		r := parse(text)
 		got, err := r.Definition()
 		require.NoError(t, err)
-		require.Equal(t, r, parse(string(got)), "%s", got)
+		again := parse(string(got))
+		again.Doubtful, r.Doubtful = nil, nil // these are about the spelling
+		require.Equal(t, r, again, "%s", got)
 	}
 	r := parse(`{"source": {"url": "http://a.example/a", "headers": {"X-Token": "s3cret"}, "auth": {"basic": {"username": "ann", "password": "s3cret"}}},
 		"target": "http://bob:s3cret@b.example/b", "filter": "d/f", "query_params": {"key": "s3cret", "n": 7}, "proxy": "http://me:s3cret@p.example"}`)

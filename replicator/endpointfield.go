@@ -12,6 +12,7 @@ import (
 type credentials struct {
 	username, password string
 	written            string // the user name as the URL spells it
+	doubtful           bool   // see hasNeedlessEscape
 }
 
 // endpoint parses a source or a target: the URL of a database, or an object with url, headers and
@@ -26,7 +27,7 @@ func (f *fields) endpoint(name string, options ParseOptions) Endpoint {
 	if raw[0] == '"' {
 		text, _ := f.text(name, what)
 		e, inURL := f.endpointURL(name, text, options)
-		e.set(inURL)
+		f.use(name, &e, inURL)
 		return e
 	}
 	side := f.object(name, what)
@@ -44,16 +45,20 @@ func (f *fields) endpoint(name string, options ParseOptions) Endpoint {
 	// The order in which CouchDB looks for credentials.
 	for _, found := range []*credentials{side.basicAuth(), inURL, inHeader} {
 		if found != nil {
-			e.set(found)
+			f.use(name, &e, found)
 			break
 		}
 	}
 	return e
 }
 
-func (e *Endpoint) set(c *credentials) {
+// use gives the endpoint of that name credentials, if there are any.
+func (f *fields) use(name string, e *Endpoint, c *credentials) {
 	if c == nil {
 		return
+	}
+	if c.doubtful {
+		f.doubt(name)
 	}
 	e.Username, e.Password = c.username, c.password
 	if c.written != c.username {

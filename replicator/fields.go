@@ -23,6 +23,8 @@ type fields struct {
 	prefix string // prefix of names in errors, such as "source."
 	values map[string]json.RawMessage
 	first  *firstError
+
+	doubtful []string // see Replication.Doubtful
 }
 
 func newFields(values map[string]json.RawMessage) *fields {
@@ -213,6 +215,9 @@ func (f *fields) docIDs() []string {
 			f.mustBe("doc_ids", "an array of strings")
 			return nil
 		}
+		if strings.Contains(id, "+") || hasNeedlessEscape(id) {
+			f.doubt("doc_ids")
+		}
 		if ids[i] = decodeDocID(id); !utf8.ValidString(ids[i]) {
 			f.mustBe("doc_ids", "an array of document ids, which are UTF-8 once their escapes are decoded")
 			return nil
@@ -220,6 +225,28 @@ func (f *fields) docIDs() []string {
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
+}
+
+// doubt notes a field for Replication.Doubtful.
+func (f *fields) doubt(field string) {
+	if !slices.Contains(f.doubtful, field) {
+		f.doubtful = append(f.doubtful, field)
+	}
+}
+
+// hasNeedlessEscape reports whether text has an escape of a character that need not be escaped anywhere (RFC 3986, section 2.3).
+// It was probably written by somebody who does not escape.
+func hasNeedlessEscape(text string) bool {
+	for i := 0; i+2 < len(text); i++ {
+		if text[i] != '%' || !isHex(text[i+1]) || !isHex(text[i+2]) {
+			continue
+		}
+		n, _ := strconv.ParseUint(text[i+1:i+3], 16, 8) // two hex digits
+		if c := byte(n); isAlphanumeric(c) || strings.IndexByte("-._~", c) >= 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // decodeDocID decodes percent-escapes and + in id. Invalid escapes stay.

@@ -321,7 +321,7 @@ func TestLargeSelectors(t *testing.T) {
 // Every field of a definition is tested, here or where the comment says.
 func TestEveryFieldIsTested(t *testing.T) {
 	t.Parallel()
-	elsewhere := []string{"source", "target", "user_ctx", "owner", "schedule", "timezone", "every", "mirror", "mirrored"}
+	elsewhere := []string{"source", "target", "user_ctx", "owner", "schedule", "timezone", "every", "mirror", "mirrored", "doubtful"}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[replicator.Replication]()) {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if _, tested := fieldTests[name]; !tested {

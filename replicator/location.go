@@ -99,7 +99,9 @@ func (l location) credentials() (credentials, bool) {
 	if !found {
 		return credentials{}, false
 	}
-	return credentials{username: unescape(user), password: unescape(password), written: user}, true
+	return credentials{
+		username: unescape(user), password: unescape(password), written: user, doubtful: hasNeedlessEscape(l.userinfo),
+	}, true
 }
 
 func unescape(text string) string {

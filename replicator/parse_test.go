@@ -183,6 +183,30 @@ func TestWarnings(t *testing.T) {
 		"retries_per_request": "1001"`)).Warnings())
 }
 
+// Text that was probably not meant to be decoded is decoded with a warning, which does not quote it.
+func TestWarningsAboutDecodedText(t *testing.T) {
+	t.Parallel()
+	warned := func(userinfo, ids string) []string {
+		r := parse(t, []byte(`{"source":"http://`+userinfo+`@a.example/db","target":{"url":"http://`+userinfo+`@b.example/db",
+			"auth":{"basic":{"username":"u","password":"%41"}}},"doc_ids":[`+ids+`]}`))
+		stored, err := (&replicator.JobArgs{Replication: r}).Stored()
+		require.NoError(t, err)
+		var again replicator.JobArgs
+		require.NoError(t, json.Unmarshal(stored, &again))
+		require.Equal(t, r.Warnings(), again.Replication.Warnings())
+		return r.Warnings()
+	}
+	require.Empty(t, warned("ann:p%40ss%2F%25", `"a%2Bb%20c%C3%A9", "50%"`))
+	list := warned("ann:%41bc", `"a+b", "c+d"`)
+	require.Len(t, list, 2)
+	require.Contains(t, list[0], "`doc_ids`")
+	require.Contains(t, list[1], "`source`")
+	require.NotContains(t, list[1], "bc")
+	require.Len(t, warned("%61nn:x", `"%41"`), 2)
+	plain, escaped := `{"source":"http://u:%41@a.example/db","target":"http://b.example/db"}`, `{"source":"http://u:A@a.example/db","target":"http://b.example/db"}`
+	require.True(t, parse(t, []byte(plain)).Equal(parse(t, []byte(escaped))))
+}
+
 func TestProtocolsAreASetting(t *testing.T) {
 	t.Parallel()
 	options := replicator.ParseOptions{EndpointProtocols: []string{"https", "ftp"}, ProxyProtocols: []string{"socks5"}}

@@ -75,6 +75,10 @@ type Replication struct {
 	Mirror   *Mirror   `json:"mirror,omitempty"`
 	Mirrored *Mirrored `json:"mirrored,omitempty"`
 
+	// Doubtful are the fields, of `source`, `target` and `doc_ids`, whose text was probably not meant to be decoded as it was:
+	// see [Replication.Warnings].
+	Doubtful []string `json:"doubtful,omitempty"`
+
 	// UserCtx is the user on whose behalf a document replicates. It is nil for POST /_replicate,
 	// where the user is the request's.
 	UserCtx *UserCtx `json:"user_ctx,omitempty"`
@@ -105,12 +109,12 @@ func (r Replication) Format(f fmt.State, verb rune) {
 // which may be large or secret.
 func (r Replication) MarshalJSON() ([]byte, error) {
 	type plain Replication
-	r.DocIDs, r.QueryParams, r.Selector, r.CreateTargetParams = nil, nil, nil, nil
+	r.DocIDs, r.QueryParams, r.Selector, r.CreateTargetParams, r.Doubtful = nil, nil, nil, nil, nil
 	return json.Marshal(plain(r))
 }
 
 // Warnings returns a sentence for each option that asks for more than the limits, in the order of the
-// options' names.
+// options' names, and for each field that was probably not meant to be decoded.
 func (r *Replication) Warnings() []string {
 	var list []string
 	for _, option := range []struct {
@@ -127,7 +131,17 @@ func (r *Replication) Warnings() []string {
 			list = append(list, fmt.Sprintf("`%s` is %d, which is the most", option.name, option.most))
 		}
 	}
+	for _, field := range r.Doubtful {
+		list = append(list, doubtfulText[field])
+	}
 	return list
+}
+
+var doubtfulText = map[string]string{
+	"source": "`source` has a user name or password with escapes that need not be escaped, and they were decoded: write `%25` for a percent sign",
+	"target": "`target` has a user name or password with escapes that need not be escaped, and they were decoded: write `%25` for a percent sign",
+	"doc_ids": "`doc_ids` has ids with a plus sign, which means a space, or with escapes that need not be escaped: " +
+		"write `%2B` for a plus sign and `%25` for a percent sign",
 }
 
 // ErrNoFilterFunction is the error of [Replication.FilterName] for a replication whose filter is
@@ -168,6 +182,7 @@ func (r *Replication) Equal(other *Replication) bool {
 // canonical returns a JSON form that is the same for equal replications.
 func (r *Replication) canonical() ([]byte, error) {
 	c := *r
+	c.Doubtful = nil // it is about the spelling
 	for _, raw := range []*json.RawMessage{&c.CreateTargetParams, &c.QueryParams, &c.Selector, &c.SinceSeq} {
 		sorted, err := canonicalJSON(*raw)
 		if err != nil {
