@@ -2,6 +2,7 @@ package replicator
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -38,6 +39,8 @@ type MirrorProgress struct {
 	// ErrorSince is since when.
 	Error      string    `json:"error,omitempty"`
 	ErrorSince time.Time `json:"error_since,omitzero"`
+	// Target is what is known of the target as a whole.
+	Target MirrorTargetLook `json:"target,omitzero"`
 	// Summary is what the mirror came to, once it has ended. See [MirrorInfo].
 	Summary *MirrorSummary `json:"summary,omitempty"`
 }
@@ -48,6 +51,82 @@ const (
 	ByFeed = "feed"
 	ByList = "list"
 )
+
+// MirrorTargetLook is what the comparisons of a mirror's target have found.
+type MirrorTargetLook struct {
+	// Server is couch.Server.Identity of the target; empty if that is not known. Last is when the target was last compared to
+	// the end; zero if it never was.
+	Server string    `json:"server,omitempty"`
+	Last   time.Time `json:"last,omitzero"`
+	// Error is why the target cannot be compared now, and ErrorSince since when. Refused reports that it does not let the
+	// user list its databases.
+	Error      string    `json:"error,omitempty"`
+	ErrorSince time.Time `json:"error_since,omitzero"`
+	Refused    bool      `json:"refused,omitempty"`
+	// Lost says what the target has lost and is being copied again; nil if it has everything.
+	Lost *MirrorLoss `json:"lost,omitempty"`
+}
+
+// MirrorLoss says that a mirror's target has lost databases that were up to date.
+type MirrorLoss struct {
+	// Databases is their number, as far as it was noticed, and Database one of them.
+	Databases int64  `json:"databases"`
+	Database  string `json:"database,omitempty"`
+	// At is when the loss was first noticed.
+	At time.Time `json:"at"`
+	// Rebuilt reports that the target is another server than before.
+	Rebuilt bool `json:"rebuilt,omitempty"`
+}
+
+// String says what was lost, and what to do.
+func (l *MirrorLoss) String() string {
+	switch lost := fmt.Sprintf("%d databases, %q among them,", l.Databases, l.Database); {
+	case l.Rebuilt && l.Databases == 0:
+		return "the target is another server than before: it answers with another uuid. If it was not rebuilt, look where its URL leads"
+	case l.Rebuilt:
+		return "the target is another server than before, and lacks " + lost + " which are copied again. If it was not rebuilt, look where its URL leads"
+	default:
+		return "the target has lost " + lost + " which are copied again. Find out who has deleted them"
+	}
+}
+
+// MarshalJSON writes the time in UTC and whole seconds.
+func (l MirrorLoss) MarshalJSON() ([]byte, error) {
+	type plain MirrorLoss
+	l.At = wholeSeconds(l.At)
+	return json.Marshal(plain(l))
+}
+
+// MarshalJSON writes times in UTC and whole seconds, and masks credentials in the error.
+func (t MirrorTargetLook) MarshalJSON() ([]byte, error) {
+	type plain MirrorTargetLook
+	t.Last, t.ErrorSince, t.Error = wholeSeconds(t.Last), wholeSeconds(t.ErrorSince), cleanReason(t.Error)
+	return json.Marshal(plain(t))
+}
+
+// Fault returns what is wrong with a mirror as a whole, and since when: an error of the source, then of the target, then a loss.
+func (p *MirrorProgress) Fault() (text string, since time.Time) {
+	switch {
+	case p.Error != "":
+		return p.Error, p.ErrorSince
+	case p.Target.Error != "":
+		return p.Target.Error, p.Target.ErrorSince
+	case p.Target.Lost != nil:
+		return p.Target.Lost.String(), p.Target.Lost.At
+	}
+	return "", time.Time{}
+}
+
+// KnownBehind moves Behind back while the target cannot be compared: what it has is known from the last comparison.
+func (m *MirrorSummary) KnownBehind(p *MirrorProgress, now time.Time) {
+	if p == nil || p.Target.Error == "" || p.Target.Refused || p.Target.Last.IsZero() {
+		return
+	}
+	if last := wholeSeconds(p.Target.Last); m.Behind.IsZero() || last.Before(m.Behind) {
+		m.Behind, m.BehindDatabase = last, ""
+		m.Lag = max(int64(now.Sub(last)/time.Second), 0)
+	}
+}
 
 // MarshalJSON writes times in UTC and whole seconds, and masks credentials in the error.
 func (p MirrorProgress) MarshalJSON() ([]byte, error) {
@@ -89,11 +168,14 @@ type MirrorInfo struct {
 // MarshalJSON writes the members of both.
 func (i MirrorInfo) MarshalJSON() ([]byte, error) {
 	p := i.MirrorProgress
+	fault, since := p.Fault()
 	return json.Marshal(struct {
-		By         string    `json:"by,omitempty"`
-		LastLook   time.Time `json:"last_look,omitzero"`
-		Error      string    `json:"error,omitempty"`
-		ErrorSince time.Time `json:"error_since,omitzero"`
+		By         string      `json:"by,omitempty"`
+		LastLook   time.Time   `json:"last_look,omitzero"`
+		TargetLook time.Time   `json:"target_look,omitzero"`
+		Lost       *MirrorLoss `json:"target_lost,omitempty"`
+		Error      string      `json:"error,omitempty"`
+		ErrorSince time.Time   `json:"error_since,omitzero"`
 		*MirrorSummary
-	}{p.By, wholeSeconds(p.LastLook), cleanReason(p.Error), wholeSeconds(p.ErrorSince), i.MirrorSummary})
+	}{p.By, wholeSeconds(p.LastLook), wholeSeconds(p.Target.Last), p.Target.Lost, cleanReason(fault), wholeSeconds(since), i.MirrorSummary})
 }

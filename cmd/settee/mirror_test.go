@@ -31,15 +31,17 @@ type mirrored struct {
 	Info  struct {
 		Error  string `json:"error"`
 		Mirror struct {
-			By       string         `json:"by"`
-			Error    string         `json:"error"`
-			LastLook time.Time      `json:"last_look"`
-			Known    int            `json:"databases"`
-			States   map[string]int `json:"states"`
-			Failures []struct{ Database, Reason string }
-			Written  int    `json:"docs_written"`
-			Behind   string `json:"behind_since"`
-			Lag      int    `json:"lag_sec"`
+			By         string                 `json:"by"`
+			Error      string                 `json:"error"`
+			LastLook   time.Time              `json:"last_look"`
+			TargetLook time.Time              `json:"target_look"`
+			Lost       *replicator.MirrorLoss `json:"target_lost"`
+			Known      int                    `json:"databases"`
+			States     map[string]int         `json:"states"`
+			Failures   []struct{ Database, Reason string }
+			Written    int    `json:"docs_written"`
+			Behind     string `json:"behind_since"`
+			Lag        int    `json:"lag_sec"`
 		}
 	}
 }
@@ -176,6 +178,7 @@ func (p *process) jobsIn(list string) int {
 type gate struct {
 	url    string
 	closed atomic.Bool
+	to     atomic.Pointer[url.URL]
 	refuse atomic.Value // func(*http.Request) bool
 }
 
@@ -186,10 +189,11 @@ func newGate(t *testing.T, to string) *gate {
 	user := target.User
 	target.User = nil
 	g := new(gate)
+	g.to.Store(target)
 	g.refuse.Store(func(*http.Request) bool { return false })
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(target)
+			r.SetURL(g.to.Load())
 			r.Out.URL.Path, r.Out.URL.RawPath = r.In.URL.Path, r.In.URL.RawPath
 		},
 		FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
@@ -213,6 +217,13 @@ func newGate(t *testing.T, to string) *gate {
 	at.User = user
 	g.url = at.String() + "/"
 	return g
+}
+
+// turn makes the gate lead to another node.
+func (g *gate) turn(to string) {
+	target, _ := url.Parse(strings.TrimSuffix(to, "/"))
+	target.User = nil
+	g.to.Store(target)
 }
 
 // A mirror of a CouchDB waits while its source does not answer, tries again what its target refuses, deletes what was

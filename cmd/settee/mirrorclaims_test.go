@@ -149,3 +149,66 @@ func TestMirrorsMultiplyNothing(t *testing.T) {
 	require.Eventually(t, func() bool { return len(node.failures("there", "y-x-one")) == 1 }, limit, 10*time.Millisecond)
 	assert.JSONEq(t, `["_replicator","_users","x-one","x-two"]`, b.ask(http.StatusOK, http.MethodGet, "_all_dbs", ""))
 }
+
+// A mirror notices what its target has lost, tells it, and copies it again.
+func TestMirrorFindsWhatTheTargetHasLost(t *testing.T) {
+	t.Parallel()
+	a, b := serveNode(t, "mem:"), serveNode(t, "mem:")
+	target := newGate(t, strings.TrimSuffix(b.url, "/"))
+	node := serveNode(t, "mem:", "replicator/retries_per_request=0", "replicator/min_backoff_penalty_sec=1")
+	names := []string{"p-one", "p-three", "p-two"}
+	for _, name := range names {
+		a.create(strings.TrimPrefix(name, "p-"), "first", "second")
+	}
+	node.put("m", fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true,"mirror":{"prefix":"p-"}}`, a.url, target.url))
+	look := func() { // as it does each minute
+		node.ask(http.StatusOK, http.MethodPost, "_scheduler/jobs/"+url.QueryEscape(node.mirror("m").JobID)+"/_run", "")
+	}
+	looked := func() bool { return !node.mirror("m").Info.Mirror.TargetLook.IsZero() }
+	whole := func() {
+		t.Helper()
+		for _, name := range names {
+			for _, doc := range []string{"/first", "/second"} {
+				require.Eventually(t, exists(t, b.url+name+doc), limit, 10*time.Millisecond, name+doc)
+			}
+		}
+		node.awaitMirror("m", 3)
+	}
+	whole()
+	require.Eventually(t, looked, limit, 10*time.Millisecond)
+
+	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // instance_start_time has whole seconds
+	for _, name := range names {
+		b.ask(http.StatusOK, http.MethodDelete, name, "")
+	}
+	b.create("p-one") // by somebody else
+	look()
+	require.Eventually(t, func() bool {
+		m := node.mirror("m").Info.Mirror
+		return m.Lost != nil && m.Lost.Databases == 3 && strings.Contains(m.Error, "the target has lost 3 databases")
+	}, limit, 10*time.Millisecond)
+	assert.Contains(t, node.failures("m", "one")["one"], "no mirror has made", "what somebody else has made is left alone")
+	b.ask(http.StatusOK, http.MethodDelete, "p-one", "")
+	whole()
+	look()
+	require.Eventually(t, func() bool { return node.mirror("m").Info.Mirror.Error == "" }, limit, 10*time.Millisecond)
+	assert.Nil(t, node.mirror("m").Info.Mirror.Lost)
+
+	target.closed.Store(true)
+	look()
+	require.Eventually(t, func() bool {
+		m := node.mirror("m").Info.Mirror
+		return strings.Contains(m.Error, "the target") && m.States["up_to_date"] == 3
+	}, limit, 10*time.Millisecond)
+
+	other := serveNode(t, "mem:")
+	target.turn(other.url)
+	target.closed.Store(false)
+	look()
+	b = other
+	require.Eventually(t, func() bool {
+		m := node.mirror("m").Info.Mirror
+		return m.Lost != nil && m.Lost.Rebuilt && m.Lost.Databases == 3 && strings.Contains(m.Error, "another server than before")
+	}, limit, 10*time.Millisecond)
+	whole()
+}

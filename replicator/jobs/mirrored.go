@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/levels"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 	"settee/replicator"
@@ -40,25 +41,36 @@ type mirroredRow struct {
 	mark, goal int64
 	docs       replicator.DocCounts // of the job's state
 	reason     string               // why it fails
+	// instance is MirrorTarget.Instance of the target that has what the row says; empty if it is not known. It is the last
+	// element of the tuple, which a row without one lacks: nodes that do not know NamesLevel cannot read it.
+	instance string
 }
 
 // mirrorRows are the rows of mirrors and of their databases.
-type mirrorRows struct{ *core }
+type mirrorRows struct {
+	*core
+	levels *levels.Guard
+}
 
 // maxMirroredReason is the maximum size of a reason in bytes.
 const maxMirroredReason = 300
 
 func (r *mirroredRow) pack() []byte {
-	return tuple.Tuple{
+	e := tuple.Tuple{
 		string(r.state), r.definition, r.turn, r.since, r.failing, r.mark, r.goal, r.docs.DocsRead, r.docs.DocsWritten, r.docs.DocWriteFailures, r.reason,
-	}.Pack()
+	}
+	if r.instance != "" {
+		e = append(e, r.instance)
+	}
+	return e.Pack()
 }
 
 func parseMirrored(value []byte) (*mirroredRow, error) {
 	var r mirroredRow
 	var state string
 	e, err := tuple.Unpack(value)
-	if err != nil || len(e) != 11 || !rows.As(e[0], &state) || !rows.As(e[1], &r.definition) || !rows.As(e[10], &r.reason) {
+	if err != nil || len(e) < 11 || len(e) > 12 || !rows.As(e[0], &state) || !rows.As(e[1], &r.definition) || !rows.As(e[10], &r.reason) ||
+		len(e) == 12 && !rows.As(e[11], &r.instance) {
 		return nil, fmt.Errorf("reading a database of a mirror: %w", errors.Join(err, tuple.ErrMalformed))
 	}
 	for i, n := range []*int64{&r.turn, &r.since, &r.failing, &r.mark, &r.goal, &r.docs.DocsRead, &r.docs.DocsWritten, &r.docs.DocWriteFailures} {
@@ -190,7 +202,7 @@ func (r *mirroredRow) after(state *replicator.JobState, now int64) *mirroredRow 
 		next.since, next.mark, next.goal = 0, 0, 0
 	case next.since == 0:
 		next.since, next.mark, next.goal = now, 0, 0
-	case next.state == replicator.MirroredCopying:
+	case next.state == replicator.MirroredCopying && state.Activity != nil: // before, the state has the counts of the run before
 		next.advance(state, now)
 	}
 	return &next
@@ -250,10 +262,11 @@ type told struct {
 	parked    bool
 	stats     replicator.Stats
 	pending   int64
+	instance  string
 }
 
 func toldOf(state *replicator.JobState) told {
-	t := told{state: state.State, errorCode: state.ErrorCode, parked: state.Parked != nil, stats: state.Stats}
+	t := told{state: state.State, errorCode: state.ErrorCode, parked: state.Parked != nil, stats: state.Stats, instance: state.Target.Instance}
 	if state.Activity != nil {
 		t.doing, t.waiting = state.Activity.Doing, len(state.Activity.Waiting)
 	}
@@ -278,8 +291,24 @@ func (r *Run) followed(tx kv.Transaction, state *replicator.JobState) error {
 	if err != nil || row == nil || !row.hasJob() {
 		return err // the mirror has ended
 	}
-	if next := row.after(state, time.Now().Unix()); *next != *row {
+	next := row.after(state, time.Now().Unix())
+	if instance := state.Target.Instance; instance != "" && instance != next.instance {
+		if may, err := r.store.mirrors.keepsInstances(tx); err != nil {
+			return err
+		} else if may {
+			next.instance = instance
+		}
+	}
+	if *next != *row {
 		r.store.mirrors.setMirrored(tx, mirror, database, row, next)
 	}
 	return nil
+}
+
+// keepsInstances reports whether all nodes can read a row with an instance.
+func (s *mirrorRows) keepsInstances(tx kv.Transaction) (bool, error) {
+	if s.levels == nil {
+		return true, nil
+	}
+	return s.levels.Reached(tx, NamesLevel)
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"settee/fdbjobs"
@@ -26,6 +28,8 @@ type MirroredDatabase struct {
 	State    replicator.MirroredState
 	// Current reports whether its job, if it has one, follows the mirror's current definition.
 	Current bool
+	// Instance is the instance_start_time of its target while everything was there; empty if that is not known.
+	Instance string
 }
 
 // Retry reports whether the job has ended, and may be added again.
@@ -124,7 +128,9 @@ func (r *Run) Mirrored(ctx context.Context, after string, limit int) ([]Mirrored
 		found, err := r.store.mirrors.mirroredRows(tx.Snapshot(), r.job.ID, after, limit)
 		out := make([]MirroredDatabase, len(found))
 		for i, d := range found {
-			out[i] = MirroredDatabase{d.Database, d.row.state, !d.row.hasJob() || d.row.definition == r.job.Args.Definition}
+			out[i] = MirroredDatabase{
+				d.Database, d.row.state, !d.row.hasJob() || d.row.definition == r.job.Args.Definition, d.row.instance,
+			}
 		}
 		return out, err
 	})
@@ -258,20 +264,67 @@ func (r *Run) startChild(tx kv.Transaction, database string, row *mirroredRow, o
 	if next.since == 0 && next.behind() {
 		next.since = time.Now().Unix()
 	}
-	next.failing, next.reason, next.mark, next.goal = 0, "", 0, 0
+	next.failing, next.reason, next.mark, next.goal, next.instance = 0, "", 0, 0, ""
 	if next.fails() { // it has not failed with the new definition
 		next.state = replicator.MirroredCopying
 	}
 	s.mirrors.setMirrored(tx, mirror.ID, database, row, &next)
 	job := &Job{ID: id, Status: fdbjobs.Pending, Args: args, State: s.initialState(args, nil)}
-	draft := &documentDraft{job: job}
-	if draft.args, err = job.encodeArgs(); err != nil {
-		return err
-	}
-	if draft.listed, err = job.summary(); err != nil {
+	draft, err := r.draftChild(job)
+	if err != nil {
 		return err
 	}
 	return s.writer.start(tx, draft, existing, order)
+}
+
+// LostMirrored notes that the target has lost databases that it had, and makes their jobs copy them again. since is when the
+// target was last known to have them. It returns those that counted as up to date, also if it fails.
+func (r *Run) LostMirrored(ctx context.Context, databases []string, since time.Time) (lost []string, err error) {
+	found := map[string]bool{} // also by a run of the transaction whose result was unknown
+	i := uint16(0)
+	err = r.eachMirrored(ctx, databases, func(tx kv.Transaction, database string, row *mirroredRow) error {
+		if row == nil || row.state != replicator.MirroredCurrent {
+			return nil
+		}
+		found[database] = true
+		next := *row
+		next.state, next.since, next.mark, next.goal, next.instance = replicator.MirroredCopying, since.Unix(), 0, 0, ""
+		r.store.mirrors.setMirrored(tx, r.job.ID, database, row, &next)
+		i++
+		return r.rerunChild(tx, database, i%MirroredAtOnce)
+	})
+	return slices.Sorted(maps.Keys(found)), err
+}
+
+// rerunChild makes the job of a database begin a run: at once if it is parked, and after its present run, which ends, if it runs.
+// Jobs that wait after a failure, or have ended, are left alone.
+func (r *Run) rerunChild(tx kv.Transaction, database string, order uint16) error {
+	id := replicator.ChildJobID(r.job.ID, database)
+	job, err := r.store.writer.readChild(tx, id)
+	switch {
+	case err != nil || job == nil || job.Args.Replication == nil:
+		return err
+	case job.Status == fdbjobs.Pending:
+		_, err := r.store.jobs.MakeDue(tx, []string{id}, tagParked, "", order)
+		return err
+	case job.Status != fdbjobs.Running:
+		return nil
+	}
+	draft, err := r.draftChild(job)
+	if err != nil {
+		return err
+	}
+	return r.store.writer.start(tx, draft, job, order)
+}
+
+// draftChild encodes the job of a database.
+func (r *Run) draftChild(job *Job) (draft *documentDraft, err error) {
+	draft = &documentDraft{job: job}
+	if draft.args, err = job.encodeArgs(); err != nil {
+		return nil, err
+	}
+	draft.listed, err = job.summary()
+	return draft, err
 }
 
 // EndMirrored ends the jobs of databases that the mirror no longer mirrors. If deleteAt is not zero, they were deleted at

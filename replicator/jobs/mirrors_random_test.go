@@ -47,7 +47,7 @@ func TestRandomMirrors(t *testing.T) {
 	}
 	for _, what := range []string{
 		"written", "deleted", "database deleted", "mirror completed", "mirror failed", "mirror died", "mirror stopped", "crashed", "parked",
-		"woken", "halted", "collided", "added", "started", "ended", "to be deleted", "redefined", "news",
+		"woken", "halted", "collided", "added", "started", "ended", "to be deleted", "redefined", "news", "lost",
 	} {
 		assert.NotZero(t, seen[what], what)
 	}
@@ -229,7 +229,13 @@ func (w mirrorWorld) mirror(run *jobs.Run) error {
 // step does one thing that a run of a mirror does.
 func (w mirrorWorld) step(run *jobs.Run) error {
 	ctx := w.Context()
-	switch w.intN(8) {
+	switch w.intN(9) {
+	case 8:
+		lost, err := run.LostMirrored(ctx, w.names(), time.Now().Add(-time.Minute))
+		if len(lost) > 0 {
+			w.count("lost")
+		}
+		return err
 	case 0, 1:
 		w.count("added")
 		return run.AddMirrored(ctx, w.names(), int64(w.intN(2)))

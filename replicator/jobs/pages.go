@@ -152,7 +152,11 @@ func (s *pages) summed(tx kv.ReadTransaction) func(*Job, error) (*Job, error) {
 			job.Summary = job.State.Mirror.Summary // its rows go
 			return job, nil
 		}
-		summary, err := s.mirrors.mirrorSummary(tx, job.ID, time.Now())
+		now := time.Now()
+		summary, err := s.mirrors.mirrorSummary(tx, job.ID, now)
+		if job.Status != fdbjobs.Finished {
+			summary.KnownBehind(job.State.Mirror, now)
+		}
 		job.Summary = &summary
 		return job, err
 	}

@@ -116,7 +116,7 @@ func newTables(c *core, guard *levels.Guard) *tables {
 	parking := &parkedRows{c}
 	return &tables{
 		core: c, reservations: &reservations{c}, names: &nameIndex{core: c, levels: guard}, parking: parking,
-		records: &jobRecords{c, parking}, mirrors: &mirrorRows{c}, usage: &usageRows{c},
+		records: &jobRecords{c, parking}, mirrors: &mirrorRows{core: c, levels: guard}, usage: &usageRows{c},
 	}
 }
 

@@ -19,6 +19,12 @@
 // the source for the database. Only if the answer is that there is none, the job ends. If the mirror deletes databases, the
 // database is deleted at the target mirror_delete_after_sec later, after the source was asked once more.
 //
+// # The target
+//
+// Every minute it compares the target with what was copied there: the uuid of the server, the list of its databases, and in
+// pages their instance_start_time. What was lost or created anew is behind since the look before, and is copied again.
+// Databases whose jobs run or fail are left to these.
+//
 // # Failures
 //
 // A source that does not answer is asked again, less and less often, while the run goes on. A source that refuses its list

@@ -75,10 +75,13 @@ type mirror struct {
 	mu       sync.Mutex // guards the job's state, which both goroutines write
 	progress replicator.MirrorProgress
 
-	lookAt  time.Time // when the list is compared next
-	goneAt  time.Time // when a database is to be deleted at the target; zero: never
-	backoff retry.Backoff
-	failing time.Time // since when the source does not answer; zero: it does
+	lookAt time.Time // when the list is compared next
+	// targetAt is when the target is compared next, and instancesFrom the database after which that goes on with the instances.
+	targetAt      time.Time
+	instancesFrom string
+	goneAt        time.Time // when a database is to be deleted at the target; zero: never
+	backoff       retry.Backoff
+	failing       time.Time // since when the source does not answer; zero: it does
 }
 
 // Run runs a mirror until ctx or Stop ends, the job is lost, or a mirror that is not continuous has copied everything.
@@ -175,10 +178,14 @@ func (m *mirror) work(ctx context.Context) (*replicator.MirrorSummary, error) {
 
 // next returns when turn has something to do at the latest.
 func (m *mirror) next() time.Time {
-	if !m.goneAt.IsZero() && m.goneAt.Before(m.lookAt) {
-		return m.goneAt
+	next := m.lookAt
+	if !m.goneAt.IsZero() && m.goneAt.Before(next) {
+		next = m.goneAt
 	}
-	return m.lookAt
+	if m.met && m.r.Continuous && m.targetAt.Before(next) {
+		next = m.targetAt
+	}
+	return next
 }
 
 // turn does what is to be done. It returns a summary if the mirror has completed.
@@ -186,7 +193,7 @@ func (m *mirror) turn(ctx context.Context) (*replicator.MirrorSummary, error) {
 	if err := m.meet(ctx); err != nil || !m.met {
 		return nil, err
 	}
-	steps := []func(context.Context) error{m.news, m.start, m.look, m.start, m.deleteGone}
+	steps := []func(context.Context) error{m.news, m.start, m.look, m.start, m.lookAtTarget, m.deleteGone}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -261,8 +268,8 @@ func (m *mirror) news(ctx context.Context) error {
 		var created, deleted []string
 		for _, n := range news {
 			switch {
-			case n.Type == jobs.NewsMissed:
-				m.lookAt = time.Time{}
+			case n.Type == jobs.NewsMissed: // also when somebody asks the mirror to look
+				m.lookAt, m.targetAt = time.Time{}, time.Time{}
 			case !m.selects(n.Database):
 			case n.Type == jobs.NewsDeleted:
 				deleted = append(deleted, n.Database)
@@ -396,7 +403,7 @@ func (m *mirror) look(ctx context.Context) error {
 	now := time.Now()
 	m.lookAt = now.Add(every)
 	return m.write(ctx, func(p *replicator.MirrorProgress) {
-		*p = replicator.MirrorProgress{By: by, LastLook: now}
+		*p = replicator.MirrorProgress{By: by, LastLook: now, Target: p.Target}
 	})
 }
 
