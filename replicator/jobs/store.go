@@ -283,7 +283,7 @@ func (s *core) renew(job *Job) {
 	}
 	old := job.State
 	job.State = s.initialState(job.Args, old.History)
-	job.State.Runs = old.Runs
+	job.State.Runs, job.State.Target = old.Runs, old.Target
 	job.State.ReplicationID, job.State.Stats, job.State.ChangesPending = old.ReplicationID, old.Stats, old.ChangesPending
 	job.State.SourceSeq, job.State.ThroughSeq, job.State.CheckpointedSourceSeq = old.SourceSeq, old.ThroughSeq, old.CheckpointedSourceSeq
 }
