@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 const (
@@ -70,6 +71,26 @@ func (m *Mirror) Selects(database string) bool {
 		return strings.HasPrefix(pattern, "_") == strings.HasPrefix(database, "_") && matchPattern(pattern, database)
 	}
 	return slices.ContainsFunc(m.Include, matches) && !slices.ContainsFunc(m.Exclude, matches)
+}
+
+// maxMirroredName is the maximum size of the name of a database that a mirror mirrors, in bytes. CouchDB's have 238.
+const maxMirroredName = 1_000
+
+// Unmirrorable says why a mirror leaves out a database of its source that it selects, or returns "". The name comes from the
+// source, and becomes a part of URLs and keys.
+func Unmirrorable(database string) string {
+	if len(database) > maxMirroredName {
+		return fmt.Sprintf("its name has %d bytes, and the most is %d", len(database), maxMirroredName)
+	}
+	for segment := range strings.SplitSeq(database, "/") {
+		if segment == "." || segment == ".." {
+			return "its name is a step in a path"
+		}
+	}
+	if strings.ContainsFunc(database, unicode.IsControl) {
+		return "its name has control characters"
+	}
+	return ""
 }
 
 // TargetName returns the name that a database of the source has at the target.

@@ -167,3 +167,18 @@ func TestChildJobID(t *testing.T) {
 		require.False(t, ok, other)
 	}
 }
+
+func TestUnmirrorable(t *testing.T) {
+	t.Parallel()
+	for name, why := range map[string]string{
+		"films": "", "user/a.b": "", "...": "", strings.Repeat("x", 1_000): "",
+		".": "a step in a path", "..": "a step in a path", "a/../b": "a step in a path", "a/.": "a step in a path",
+		strings.Repeat("x", 1_001): "has 1001 bytes", "a\nb": "control characters",
+	} {
+		if got := replicator.Unmirrorable(name); why == "" {
+			require.Empty(t, got, name)
+		} else {
+			require.Contains(t, got, why, name)
+		}
+	}
+}

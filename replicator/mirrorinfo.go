@@ -3,6 +3,7 @@ package replicator
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -41,6 +42,9 @@ type MirrorProgress struct {
 	ErrorSince time.Time `json:"error_since,omitzero"`
 	// Target is what is known of the target as a whole.
 	Target MirrorTargetLook `json:"target,omitzero"`
+	// LeftOut is the number of databases of the source that the mirror selects and leaves out, and FirstLeftOut the first of them.
+	LeftOut      int64             `json:"left_out,omitempty"`
+	FirstLeftOut []MirroredFailure `json:"first_left_out,omitempty"`
 	// Summary is what the mirror came to, once it has ended. See [MirrorInfo].
 	Summary *MirrorSummary `json:"summary,omitempty"`
 }
@@ -104,6 +108,16 @@ func (t MirrorTargetLook) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(t))
 }
 
+// WithLeftOut returns a summary whose failures include the databases that are left out.
+func (p *MirrorProgress) WithLeftOut(s *MirrorSummary) *MirrorSummary {
+	if s == nil || len(p.FirstLeftOut) == 0 {
+		return s
+	}
+	all := *s
+	all.Failures = slices.Concat(s.Failures, p.FirstLeftOut)
+	return &all
+}
+
 // Fault returns what is wrong with a mirror as a whole, and since when: an error of the source, then of the target, then a loss.
 func (p *MirrorProgress) Fault() (text string, since time.Time) {
 	switch {
@@ -154,7 +168,7 @@ type MirrorSummary struct {
 // MirroredFailure is a database of a mirror whose runs fail.
 type MirroredFailure struct {
 	Database string    `json:"database"`
-	JobID    string    `json:"job_id"`
+	JobID    string    `json:"job_id,omitempty"` // empty for one that is left out
 	Since    time.Time `json:"since"`
 	Reason   string    `json:"reason"`
 }
@@ -176,6 +190,7 @@ func (i MirrorInfo) MarshalJSON() ([]byte, error) {
 		Lost       *MirrorLoss `json:"target_lost,omitempty"`
 		Error      string      `json:"error,omitempty"`
 		ErrorSince time.Time   `json:"error_since,omitzero"`
+		LeftOut    int64       `json:"left_out,omitempty"`
 		*MirrorSummary
-	}{p.By, wholeSeconds(p.LastLook), wholeSeconds(p.Target.Last), p.Target.Lost, cleanReason(fault), wholeSeconds(since), i.MirrorSummary})
+	}{p.By, wholeSeconds(p.LastLook), wholeSeconds(p.Target.Last), p.Target.Lost, cleanReason(fault), wholeSeconds(since), p.LeftOut, p.WithLeftOut(i.MirrorSummary)})
 }

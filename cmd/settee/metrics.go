@@ -465,6 +465,9 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 	put(n.behind, secondsSince(waits.Behind))
 	for _, mirror := range mirrors {
 		name, failing := mirrorName(mirror), mirror.Summary.States[replicator.MirroredFailing]+mirror.Summary.States[replicator.MirroredFailed]
+		if progress := mirror.State.Mirror; progress != nil {
+			failing += progress.LeftOut
+		}
 		out <- prometheus.MustNewConstMetric(n.mirrorLag, prometheus.GaugeValue, float64(mirror.Summary.Lag), name)
 		out <- prometheus.MustNewConstMetric(n.mirrorFailing, prometheus.GaugeValue, float64(failing), name)
 	}

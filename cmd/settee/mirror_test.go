@@ -37,6 +37,7 @@ type mirrored struct {
 			TargetLook time.Time              `json:"target_look"`
 			Lost       *replicator.MirrorLoss `json:"target_lost"`
 			Known      int                    `json:"databases"`
+			LeftOut    int                    `json:"left_out"`
 			States     map[string]int         `json:"states"`
 			Failures   []struct{ Database, Reason string }
 			Written    int    `json:"docs_written"`

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -155,7 +160,7 @@ func TestMirrorFindsWhatTheTargetHasLost(t *testing.T) {
 	t.Parallel()
 	a, b := serveNode(t, "mem:"), serveNode(t, "mem:")
 	target := newGate(t, strings.TrimSuffix(b.url, "/"))
-	node := serveNode(t, "mem:", "replicator/retries_per_request=0", "replicator/min_backoff_penalty_sec=1")
+	node := serveNode(t, "mem:", "replicator/idle_timeout_sec=1", "replicator/retries_per_request=0", "replicator/min_backoff_penalty_sec=1")
 	names := []string{"p-one", "p-three", "p-two"}
 	for _, name := range names {
 		a.create(strings.TrimPrefix(name, "p-"), "first", "second")
@@ -176,6 +181,10 @@ func TestMirrorFindsWhatTheTargetHasLost(t *testing.T) {
 	}
 	whole()
 	require.Eventually(t, looked, limit, 10*time.Millisecond)
+	require.Eventually(t, func() bool { // it is then that nobody else looks at the target
+		list := node.ask(http.StatusOK, http.MethodGet, "_scheduler/jobs?mirror="+url.QueryEscape(node.mirror("m").JobID), "")
+		return strings.Count(list, `"parked":`) == 3
+	}, limit, 10*time.Millisecond)
 
 	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // instance_start_time has whole seconds
 	for _, name := range names {
@@ -211,4 +220,62 @@ func TestMirrorFindsWhatTheTargetHasLost(t *testing.T) {
 		return m.Lost != nil && m.Lost.Rebuilt && m.Lost.Databases == 3 && strings.Contains(m.Error, "another server than before")
 	}, limit, 10*time.Millisecond)
 	whole()
+}
+
+// hostileList is a server that lists some databases and answers like a CouchDB otherwise.
+func hostileList(t *testing.T, names ...string) (server string, asked func() []string) {
+	var mu sync.Mutex
+	var paths []string
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		paths = append(paths, r.Method+" "+r.URL.EscapedPath())
+		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/_all_dbs":
+			_ = json.NewEncoder(w).Encode(names)
+		case "/":
+			_, _ = io.WriteString(w, `{"couchdb":"Welcome","uuid":"hostile"}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"error":"not_found","reason":"missing"}`)
+		}
+	}))
+	t.Cleanup(h.Close)
+	return h.URL + "/", func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(paths)
+	}
+}
+
+// Names that a source makes up do not stop a mirror, and are no paths. A mirror has a bound of databases.
+func TestMirrorLeavesOutWhatItCannotMirror(t *testing.T) {
+	t.Parallel()
+	source, asked := hostileList(t, ".", "..", "a/../b", "good", "more", strings.Repeat("x", 20_000))
+	b := serveNode(t, "mem:")
+	node := serveNode(t, "mem:", "replicator/mirror_databases=1", "replicator/retries_per_request=0")
+	node.put("m", fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true,"mirror":{}}`, source, b.url))
+	var m mirrored
+	require.Eventually(t, func() bool {
+		m = node.mirror("m")
+		return m.Info.Mirror.LeftOut == 5
+	}, limit, 10*time.Millisecond)
+	assert.Equal(t, 1, m.Info.Mirror.Known)
+	reasons := map[string]string{}
+	for _, f := range m.Info.Mirror.Failures {
+		reasons[f.Database] = f.Reason
+	}
+	for name, reason := range map[string]string{
+		".": "a step in a path", "..": "a step in a path", "a/../b": "a step in a path", "more": "mirror_databases",
+		strings.Repeat("x", 100) + "…": "20000 bytes",
+	} {
+		assert.Contains(t, reasons[name], reason, name)
+	}
+	out, _, status := settee(t, "replicate", "--mirror", "--json", source, b.url)
+	assert.NotZero(t, status)
+	assert.Equal(t, 4, strings.Count(out, "mirror_refused"), out)
+	for _, path := range asked() {
+		assert.NotRegexp(t, `^[A-Z]+ (.*/)?(\.|%2E)+(/|$)`, path)
+	}
 }

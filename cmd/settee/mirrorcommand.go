@@ -23,6 +23,8 @@ const (
 	maxDatabases     = 100
 	// shownFailures is the number of databases that failed, or differ, which are printed by name.
 	shownFailures = 20
+	// maxListed is the most databases that a server may list.
+	maxListed = 1_000_000
 	// hopeless is the number of databases of which each has failed, so that the others are not tried.
 	hopeless = 100
 )
@@ -126,6 +128,7 @@ type mirrorServers struct {
 	source, target *couch.Server
 	atATime        int
 	stop           context.Context // ends when the command is asked to stop
+	same           bool            // the source is the target
 	display        *display
 }
 
@@ -146,7 +149,36 @@ func openServers(
 		s.source.Close()
 		return nil, fmt.Errorf("target: %w", err)
 	}
+	if s.same, err = s.sameServer(stop); err != nil {
+		s.close()
+		return nil, err
+	}
 	return s, nil
+}
+
+// sameServer reports whether the two servers are one, by what they say and not by the spelling of their URLs. That needs a prefix.
+func (s *mirrorServers) sameServer(ctx context.Context) (bool, error) {
+	if s.mirror.SameServer() {
+		return true, nil
+	}
+	source, err := s.source.Identity(ctx)
+	if err != nil {
+		return false, fmt.Errorf("source: %w", err)
+	}
+	target, err := s.target.Identity(ctx)
+	if err != nil {
+		return false, fmt.Errorf("target: %w", err)
+	}
+	same := source != "" && source == target
+	if same && s.mirror.Mirror.Prefix == "" {
+		return false, errors.New("--prefix is missing: the source of the mirror is its target, both URLs lead to servers with one uuid")
+	}
+	return same, nil
+}
+
+// selects reports whether a database of the source is copied.
+func (s *mirrorServers) selects(database string) bool {
+	return s.mirror.Mirror.SelectsAt(database, s.same)
 }
 
 func (s *mirrorServers) close() {
@@ -159,6 +191,7 @@ func (s *mirrorServers) names(side string, server *couch.Server, wanted func(str
 	ctx, cancel := context.WithCancel(s.cmd.Context())
 	defer cancel()
 	defer context.AfterFunc(s.stop, cancel)()
+	listed := 0
 	for after := ""; ; {
 		page, err := server.Databases(ctx, after)
 		switch {
@@ -168,6 +201,9 @@ func (s *mirrorServers) names(side string, server *couch.Server, wanted func(str
 			return nil, fmt.Errorf("%s: the user may not list the databases of the server (CouchDB needs an administrator for that): %w", side, err)
 		case err != nil:
 			return nil, fmt.Errorf("%s: listing the databases of the server: %w", side, err)
+		}
+		if listed += len(page.Names); listed > maxListed {
+			return nil, fmt.Errorf("%s: the server lists more than %d databases", side, maxListed)
 		}
 		for _, name := range page.Names {
 			if wanted(name) {
@@ -181,6 +217,21 @@ func (s *mirrorServers) names(side string, server *couch.Server, wanted func(str
 		after = page.Names[len(page.Names)-1]
 	}
 }
+
+// mirrorable returns the names of databases that can be mirrored, and why the others are left out.
+func mirrorable(names []string) (kept []string, left []failureObject) {
+	for _, name := range names {
+		if why := replicator.Unmirrorable(name); why != "" {
+			left = append(left, failureObject{name[:min(len(name), maxShownName)], "mirror_refused", why})
+		} else {
+			kept = append(kept, name)
+		}
+	}
+	return kept, left
+}
+
+// maxShownName is the number of bytes that are shown of the name of a database that is left out.
+const maxShownName = 100
 
 // each calls do for each name, for several at a time, until it returns false or the command is asked to stop.
 func (s *mirrorServers) each(names []string, do func(name string) bool) {

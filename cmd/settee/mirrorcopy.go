@@ -30,12 +30,16 @@ func (f *replicateFlags) runMirror(cmd *cobra.Command, mirror *replicator.Replic
 	defer s.close()
 	c := &mirrorCopy{mirrorServers: s, json: f.json, began: time.Now()}
 	s.settings.Refused = nil // see replicate
-	names, err := s.names("source", s.source, mirror.Selects)
+	names, err := s.names("source", s.source, s.selects)
 	if err == nil && len(names) == 0 {
 		err = errNoDatabases
 	}
 	if err == nil {
 		c.total = len(names)
+		names, left := mirrorable(names)
+		for _, failure := range left {
+			c.fail(failure)
+		}
 		s.each(names, c.replicate)
 	}
 	status := c.end(err, sig)
@@ -90,14 +94,17 @@ func (c *mirrorCopy) replicate(name string) bool {
 	case vanished:
 		c.vanishedCount++
 	default:
-		failure := newFailure(name, err)
-		c.failures.add(failure.line())
-		if c.json {
-			_ = c.display.write(c.cmd.OutOrStdout(), jsonLine(failure)+"\n")
-		}
+		c.fail(newFailure(name, err))
 	}
 	_ = c.draw()
 	return c.failures.count < hopeless || c.copied > 0
+}
+
+// fail counts a database that could not be copied. The caller holds mu, or is alone.
+func (c *mirrorCopy) fail(failure failureObject) {
+	if c.failures.add(failure.line()); c.json {
+		_ = c.display.write(c.cmd.OutOrStdout(), jsonLine(failure)+"\n")
+	}
 }
 
 // draw shows the progress. The caller holds mu.

@@ -80,7 +80,7 @@ type (
 // list lists both servers, and returns the databases that both have, by their names at the source.
 func (v *mirrorVerification) list() (both []string, err error) {
 	m := v.mirror.Mirror
-	sources, err := v.names("source", v.source, v.mirror.Selects)
+	sources, err := v.names("source", v.source, v.selects)
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +88,11 @@ func (v *mirrorVerification) list() (both []string, err error) {
 		return nil, errNoDatabases
 	}
 	v.counts.Databases = len(sources)
+	sources, left := mirrorable(sources)
+	for _, failure := range left {
+		v.counts.Failed++
+		v.found(&v.failures, failure, failure.line())
+	}
 	targets, err := v.names("target", v.target, func(name string) bool {
 		of, found := strings.CutPrefix(name, m.Prefix)
 		return found && m.Selects(of)

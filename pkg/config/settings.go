@@ -358,6 +358,8 @@ var (
 			"Further ones take slots.")
 	MirrorStarts = define("replicator", "mirror_starts", "20", whole(1, many),
 		"The most databases of one mirror that are copied for the first time side by side.")
+	MirrorDatabases = define("replicator", "mirror_databases", "100000", whole(1, many),
+		"The most databases of one mirror. Further ones are left out, and are among its failures.")
 	MirrorDeleteAfter = define("replicator", "mirror_delete_after_sec", "86400", seconds(0, longSeconds),
 		"How long after a database was deleted at the source a mirror with \"deleted\": \"delete\"\n"+
 			"deletes it at the target, too.")

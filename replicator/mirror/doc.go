@@ -19,6 +19,11 @@
 // the source for the database. Only if the answer is that there is none, the job ends. If the mirror deletes databases, the
 // database is deleted at the target mirror_delete_after_sec later, after the source was asked once more.
 //
+// # Databases that are left out
+//
+// Names come from the source. Those that cannot be parts of URLs and keys are left out, and so are databases beyond mirror_databases.
+// The mirror lists them as failures, without rows or jobs.
+//
 // # The target
 //
 // Every minute it compares the target with what was copied there: the uuid of the server, the list of its databases, and in

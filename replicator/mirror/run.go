@@ -79,6 +79,7 @@ type mirror struct {
 	// targetAt is when the target is compared next, and instancesFrom the database after which that goes on with the instances.
 	targetAt      time.Time
 	instancesFrom string
+	left          leftOut   // by the last comparison of the list
 	goneAt        time.Time // when a database is to be deleted at the target; zero: never
 	backoff       retry.Backoff
 	failing       time.Time // since when the source does not answer; zero: it does
@@ -209,7 +210,7 @@ func (m *mirror) turn(ctx context.Context) (*replicator.MirrorSummary, error) {
 	if err != nil || !completed(&summary) {
 		return nil, err
 	}
-	return &summary, nil
+	return m.progress.WithLeftOut(&summary), nil
 }
 
 // meet finds out whether the two servers are one, by what they say and not by the spelling of their URLs.
@@ -273,11 +274,11 @@ func (m *mirror) news(ctx context.Context) error {
 			case !m.selects(n.Database):
 			case n.Type == jobs.NewsDeleted:
 				deleted = append(deleted, n.Database)
-			default:
+			case replicator.Unmirrorable(n.Database) == "":
 				created = append(created, n.Database)
 			}
 		}
-		if err := m.Run.AddMirrored(ctx, created, turnNews); err != nil {
+		if err := m.add(ctx, created, turnNews); err != nil {
 			return err
 		}
 		if err := m.end(ctx, deleted); err != nil {
@@ -403,7 +404,7 @@ func (m *mirror) look(ctx context.Context) error {
 	now := time.Now()
 	m.lookAt = now.Add(every)
 	return m.write(ctx, func(p *replicator.MirrorProgress) {
-		*p = replicator.MirrorProgress{By: by, LastLook: now, Target: p.Target}
+		*p = replicator.MirrorProgress{By: by, LastLook: now, Target: p.Target, LeftOut: m.left.count, FirstLeftOut: m.left.since(p.FirstLeftOut)}
 	})
 }
 
@@ -411,21 +412,25 @@ func (m *mirror) look(ctx context.Context) error {
 func (m *mirror) compareAll(ctx context.Context) error {
 	var names []string
 	var known []jobs.MirroredDatabase
-	place, knownPlace, lastNames, lastKnown := "", "", false, false
+	place, knownPlace, lastNames, lastKnown, listed := "", "", false, false, 0
+	m.left = leftOut{}
 	turn := int64(turnList)
 	if !m.progress.LastLook.IsZero() {
 		turn = turnNews // the first list was read to its end: these have been created since
 	}
 	for {
-		if !lastNames && len(names) == 0 {
+		for !lastNames && len(names) == 0 {
 			page, err := m.source.Databases(ctx, place)
 			if err != nil {
 				return &sourceError{err}
 			}
-			names, lastNames = page.Names, page.Last
-			if len(names) > 0 {
-				place = names[len(names)-1]
+			if listed += len(page.Names); listed > maxListed*config.MirrorDatabases.Get(m.Config()) {
+				return &sourceError{fmt.Errorf("it lists more than %d databases", listed-len(page.Names))}
 			}
+			if len(page.Names) > 0 {
+				place = page.Names[len(page.Names)-1]
+			}
+			names, lastNames = m.mirrorable(page.Names), page.Last
 		}
 		if !lastKnown && len(known) == 0 {
 			page, err := m.Run.Mirrored(ctx, knownPlace, knownAtOnce)
@@ -452,7 +457,7 @@ func (m *mirror) compareAll(ctx context.Context) error {
 const knownAtOnce = 1_000
 
 func (m *mirror) follow(ctx context.Context, p plan, turn int64) error {
-	if err := m.Run.AddMirrored(ctx, p.add, turn); err != nil {
+	if err := m.add(ctx, p.add, turn); err != nil {
 		return err
 	}
 	if err := m.start(ctx); err != nil {

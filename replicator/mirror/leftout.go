@@ -1,0 +1,76 @@
+package mirror
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"settee/pkg/config"
+	"settee/replicator"
+)
+
+const (
+	// maxListed times mirror_databases is the most databases that a source may list.
+	maxListed = 10
+	// firstLeftOut is the number of databases left out that are named, and maxShownName the number of bytes of their names.
+	firstLeftOut = 5
+	maxShownName = 100
+)
+
+// leftOut are databases of the source that the mirror selects and leaves out.
+type leftOut struct {
+	count int64
+	first []replicator.MirroredFailure
+}
+
+// leave adds a database.
+func (l *leftOut) leave(database, reason string) {
+	if l.count++; len(l.first) == firstLeftOut {
+		return
+	}
+	if len(database) > maxShownName {
+		database = strings.ToValidUTF8(database[:maxShownName], "") + "…"
+	}
+	l.first = append(l.first, replicator.MirroredFailure{Database: database, Reason: reason, Since: time.Now().UTC()})
+}
+
+// since returns the first databases, each since it was first left out.
+func (l *leftOut) since(before []replicator.MirroredFailure) []replicator.MirroredFailure {
+	for i, now := range l.first {
+		at := slices.IndexFunc(before, func(f replicator.MirroredFailure) bool { return f.Database == now.Database })
+		if at >= 0 {
+			l.first[i].Since = before[at].Since
+		}
+	}
+	return l.first
+}
+
+// mirrorable returns the names that can be mirrored, or are not selected.
+func (m *mirror) mirrorable(names []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool {
+		why := replicator.Unmirrorable(name)
+		if why != "" && m.selects(name) {
+			m.left.leave(name, why)
+		}
+		return why != ""
+	})
+}
+
+// add makes the mirror know databases, as many as it may have.
+func (m *mirror) add(ctx context.Context, databases []string, turn int64) error {
+	if len(databases) == 0 {
+		return nil
+	}
+	summary, err := m.Run.MirrorSummary(ctx)
+	if err != nil {
+		return err
+	}
+	most := config.MirrorDatabases.Get(m.Config())
+	room := min(max(int64(most)-summary.Known, 0), int64(len(databases)))
+	for _, database := range databases[room:] {
+		m.left.leave(database, fmt.Sprintf("the mirror has %d databases, as many as [replicator] mirror_databases allows", summary.Known))
+	}
+	return m.Run.AddMirrored(ctx, databases[:room], turn)
+}
