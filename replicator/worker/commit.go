@@ -289,8 +289,8 @@ func (r *run) takeBack(ctx context.Context) error {
 	})
 }
 
-// writeEmptyCheckpoints writes empty checkpoints to databases that have none and do not say when they were created. If such a checkpoint is
-// gone later, the database was created anew.
+// writeEmptyCheckpoints writes empty checkpoints to databases that have none and do not say when they were created. If such a
+// checkpoint is gone later, the database was created anew.
 func (r *run) writeEmptyCheckpoints(ctx context.Context) error {
 	return r.onBoth(ctx, func(ctx context.Context, p *peer) error {
 		if p.local.rev != "" || created(p.instance) != nil {
