@@ -24,7 +24,7 @@ func bulkPauseAfter(failures int) time.Duration {
 	return retry.Backoff{First: firstBulkPause, Most: lastBulkPause}.After(failures-maxBulkFailures, 0)
 }
 
-// bulkPause remembers the failed _bulk_get requests of a run.
+// bulkPause remembers the failed _bulk_get requests of a run to one of its databases.
 type bulkPause struct {
 	mu       sync.Mutex
 	failures int // in a row

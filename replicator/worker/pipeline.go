@@ -18,6 +18,7 @@ type pipeline struct {
 	noInline  atomic.Bool  // its _bulk_get does not return attachments
 	bulkPause bulkPause    // after failed _bulk_get requests
 	failing   failures     // of single revisions
+	stubPause bulkPause    // after failed ones to the target, for checkStubs
 	inFlight  atomic.Int32 // batches being copied
 }
 

@@ -34,12 +34,18 @@ func (r *run) checkStubs(ctx context.Context, f ref, doc couch.Document, large b
 	return nil
 }
 
-// targetDigests returns the digests of the attachments of a revision of the target, by name, or nil if it cannot be read.
+// targetDigests returns the digests of the attachments of a revision of the target, by name, or nil if it cannot be read. A
+// target that fails to answer is not asked for a while.
 func (r *run) targetDigests(ctx context.Context, about couch.DocRef) map[string]string {
-	results, err := r.target.db.BulkGet(ctx, []couch.DocRef{about})
-	if err != nil {
+	if !r.stubPause.over() {
 		return nil
 	}
+	results, err := r.target.db.BulkGet(ctx, []couch.DocRef{about})
+	if err != nil {
+		r.stubPause.failed()
+		return nil
+	}
+	r.stubPause.succeeded()
 	defer results.Close()
 	for {
 		f, err := results.Next()
