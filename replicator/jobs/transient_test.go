@@ -116,6 +116,7 @@ func TestReplicateFailsWhileAnotherJobHoldsTheReplicationID(t *testing.T) {
 	r := b.definition("")
 	theirs, err := b.store.Requests.Replicate(t.Context(), r, &alice)
 	require.NoError(t, err)
+	require.NoError(t, b.opened().Stop(t.Context(), nil))
 
 	_, err = b.store.Requests.Replicate(t.Context(), r, nil)
 	var collision *jobs.Collision

@@ -235,13 +235,13 @@ func (p *peers) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch path := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/db"), "/"); {
 	case status != 0:
 	case path == "":
-		status, content = 200, io.NopCloser(strings.NewReader(`{"db_name":"db","instance_start_time":"0","update_seq":"0"}`))
+		status, content = 200, io.NopCloser(strings.NewReader(`{"db_name":"db","instance_start_time":"1700000000","update_seq":"0"}`))
 	case path == "_changes" && r.URL.Query().Get("feed") == "continuous":
 		status, content = 200, feed{r.Context()}
 	case path == "_changes":
 		status, content = 200, io.NopCloser(strings.NewReader(`{"results":[],"last_seq":"0","pending":0}`))
 	case r.Method == http.MethodPut, r.Method == http.MethodPost:
-		status, content = 201, io.NopCloser(strings.NewReader(`{"ok":true,"id":"x","rev":"0-1","instance_start_time":"0"}`))
+		status, content = 201, io.NopCloser(strings.NewReader(`{"ok":true,"id":"x","rev":"0-1","instance_start_time":"1700000000"}`))
 	default:
 		status, content = 404, io.NopCloser(strings.NewReader(`{"error":"not_found","reason":"missing"}`))
 	}

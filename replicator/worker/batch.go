@@ -232,7 +232,7 @@ func (r *run) isFull(b *batch) bool { return len(b.rows) >= r.batchSize || b.siz
 
 // rowSize returns the approximate memory of a row in a batch, in bytes.
 func rowSize(row couch.Row) int {
-	const words = 9 // 64-bit words of a couch.Row
+	const words = 11 // 64-bit words of a couch.Row
 	size := 8*words + len(row.ID)
 	for _, rev := range row.Revs {
 		size += len(rev) + 16

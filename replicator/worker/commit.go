@@ -120,7 +120,7 @@ func (p *peer) commit(ctx context.Context, id string) error {
 	if err != nil && !lacksFullCommit(err) {
 		return p.uncommitted(err, "Failure on %s commit: %s", p.side, err)
 	}
-	if created(p.instance) != nil && bytes.Equal(said, p.instance) {
+	if p.instance != nil && bytes.Equal(said, p.instance) {
 		p.compared = true
 		return nil
 	}
@@ -134,7 +134,7 @@ func (p *peer) still(ctx context.Context, id string) error {
 	switch {
 	case err != nil:
 		return err
-	case same == unknown, same == yes && created(p.instance) == nil:
+	case same == unknown:
 		return p.stillThere(ctx, id)
 	case same == no:
 		return p.recreated()
@@ -190,7 +190,7 @@ func lacksFullCommit(err error) bool {
 }
 
 // stillThere checks that the checkpoint that this run read or wrote still exists. It is for servers without another
-// sign that a database was deleted and created anew: instance_start_time may also be when the server was started.
+// sign that a database was deleted and created anew.
 func (p *peer) stillThere(ctx context.Context, id string) error {
 	if p.local.rev == "" {
 		return nil
@@ -229,9 +229,9 @@ func (p *peer) record(ctx context.Context, id, session string, rec record) error
 		if err := p.readLocal(ctx, id); err != nil {
 			return err
 		}
-		// Without a time of creation, a missing checkpoint means that the database was created anew.
+		// Without instance_start_time, a missing checkpoint means that the database was created anew.
 		lost := p.local.rev == ""
-		if lost && created(p.instance) == nil {
+		if lost && p.instance == nil {
 			return p.recreated()
 		}
 		if !lost && p.local.session != session && p.local.session != known {
@@ -293,7 +293,7 @@ func (r *run) takeBack(ctx context.Context) error {
 // checkpoint is gone later, the database was created anew.
 func (r *run) writeEmptyCheckpoints(ctx context.Context) error {
 	return r.onBoth(ctx, func(ctx context.Context, p *peer) error {
-		if p.local.rev != "" || created(p.instance) != nil {
+		if p.local.rev != "" || p.instance != nil {
 			return nil
 		}
 		rev, err := p.db.PutLocal(ctx, r.id.Base, encode(record{ID: "_local/" + r.id.Base}))

@@ -221,11 +221,10 @@ func TestDatabasesThatAreMadeAnew(t *testing.T) {
 // A server that does not say when a database was created gets a checkpoint at the start, so that its loss shows in the first run.
 func TestDatabasesThatAreMadeAnewBeforeTheFirstCheckpoint(t *testing.T) {
 	t.Parallel()
-	for _, test := range [][2]string{{"source", `"0"`}, {"target", `"0"`}, {"source", `"1700000000000"`}, {"target", `"1700000000000"`}} {
-		name := test[0]
+	for _, name := range []string{"source", "target"} {
 		source, target := stubs(t, 2)
 		peer := side(name, source, target)
-		peer.instance = test[1]
+		peer.instance = `"0"`
 		once := sync.Once{}
 		peer.on("POST /_ensure_full_commit", func(http.ResponseWriter, *http.Request, []byte) bool {
 			once.Do(func() {
