@@ -50,7 +50,7 @@ func hostilePeer(t *testing.T, m *marks) *httptest.Server {
 			return
 		}
 		info := func() {
-			fmt.Fprint(w, `{"db_name":"x","update_seq":"1-x","instance_start_time":"0","doc_count":1,"doc_del_count":0}`)
+			fmt.Fprint(w, `{"db_name":"x","update_seq":"1-x","instance_start_time":"1700000000","doc_count":1,"doc_del_count":0}`)
 		}
 		isDatabase := len(segments) == 2
 		isLocal := len(segments) > 2 && segments[2] == "_local"
@@ -127,7 +127,7 @@ func hostilePeer(t *testing.T, m *marks) *httptest.Server {
 			}
 		case last == "_ensure_full_commit":
 			w.WriteHeader(http.StatusCreated)
-			fmt.Fprint(w, `{"ok":true,"instance_start_time":"0"}`)
+			fmt.Fprint(w, `{"ok":true,"instance_start_time":"1700000000"}`)
 		case last == "_revs_diff":
 			fmt.Fprint(w, `{"a":{"missing":["1-a"]}}`)
 		case last == "_bulk_get" && kind == "bulk-get-error":

@@ -120,7 +120,7 @@ func TestJobsOfANodeShareWhatTheyKnowOfEndpoints(t *testing.T) {
 		var ids []string
 		for i := range 5 {
 			ids = append(ids, l.put(repdb, fmt.Sprint(i),
-				`,"source":"http://me:s3cret@a.example/db","doc_ids":["`+fmt.Sprint(i)+`"]`))
+				`,"source":"http://me:s3cret@a.example/db","use_checkpoints":false,"doc_ids":["`+fmt.Sprint(i)+`"]`))
 		}
 		for _, id := range ids {
 			l.in(id, replicator.StateCompleted)

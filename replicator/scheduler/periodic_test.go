@@ -172,8 +172,8 @@ func TestWaitingTakesNoSlot(t *testing.T) {
 	inPeriod(t, []string{"replicator/max_jobs=1"}, func(l *lab, s *source) {
 		s.set(10*time.Minute, false)
 		l.put(repdb, "one", `, "schedule": "0 1 * * *"`)
-		l.put(repdb, "two", `, "schedule": "0 1 * * *", "doc_ids": ["x"]`)
-		other := l.put(repdb, "three", `, "doc_ids": ["y"]`)
+		l.put(repdb, "two", `, "schedule": "0 1 * * *", "doc_ids": ["x"], "use_checkpoints": false`) // a checkpoint asks once more
+		other := l.put(repdb, "three", `, "doc_ids": ["y"], "use_checkpoints": false`)
 		l.in(other, replicator.StateCompleted)
 		assert.Equal(l, []string{"00:00"}, s.runs())
 		clock(2, 0)
