@@ -75,6 +75,7 @@ const (
 	longer     = `400 {"error":"bad_request","reason":"attachment longer than expected"}`
 	conflict   = `409 {"error":"conflict","reason":"Document update conflict."}`
 	noStub     = `412 {"error":"missing_stub","reason":"Invalid attachment stub in d1 for f"}`
+	unknown    = `500 {"error":"unknown_error","reason":"no"}`
 	unaccepted = `406 {"error":"not_acceptable","reason":"no"}`
 )
 
@@ -116,7 +117,7 @@ func TestTheSameRefusalTwiceIsOne(t *testing.T) {
 		"another, then again":   {[]string{noStub, longer, longer}, "bad_request", ""},
 		"a sure one":            {[]string{noStub, `403 {"error":"forbidden","reason":"no"}`}, "forbidden", ""},
 		"each time another":     {[]string{noStub, longer, unaccepted}, "", "not_acceptable"},
-		"a failure":             {[]string{noStub, `500 {"error":"unknown_error"}`, `500 {}`, `500 {}`}, "", "unknown_error"},
+		"a failure":             {[]string{noStub, unknown, unknown, unknown}, "", "unknown_error"},
 		"a proxy's":             {[]string{`400 <html>`, `400 <html>`}, "", "400 Bad Request"},
 		"a proxy's, then again": {[]string{`400 <html>`, longer, longer}, "bad_request", ""},
 	} {
