@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"settee/replicator"
 
@@ -181,4 +182,33 @@ func TestUnmirrorable(t *testing.T) {
 			require.Contains(t, got, why, name)
 		}
 	}
+}
+
+// What a mirror's target has is known from the last comparison while it cannot be compared.
+func TestKnownBehind(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	last, later := now.Add(-time.Hour), now.Add(-time.Minute)
+	fails := replicator.MirrorProgress{Target: replicator.MirrorTargetLook{Error: "down", ErrorSince: later, Last: last}}
+	for _, behind := range []time.Time{{}, later} {
+		s := replicator.MirrorSummary{Behind: behind, BehindDatabase: "one"}
+		s.KnownBehind(&fails, now)
+		require.EqualValues(t, 3600, s.Lag)
+		require.Empty(t, s.BehindDatabase)
+	}
+	for _, p := range []*replicator.MirrorProgress{
+		nil, {}, {Target: replicator.MirrorTargetLook{Last: last}}, {Target: replicator.MirrorTargetLook{Error: "no", Refused: true, Last: last}},
+		{Target: replicator.MirrorTargetLook{Error: "down"}},
+	} {
+		var s replicator.MirrorSummary
+		s.KnownBehind(p, now)
+		require.Zero(t, s)
+	}
+	text, since := fails.Fault()
+	require.Equal(t, "down", text)
+	require.Equal(t, later, since)
+	fails.Target.Error, fails.Target.Lost = "", &replicator.MirrorLoss{Databases: 1, Database: "one", At: last}
+	text, since = fails.Fault()
+	require.Equal(t, `the target has lost the database "one": it is copied again. Find out who has deleted that`, text)
+	require.Equal(t, last, since)
 }

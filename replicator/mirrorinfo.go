@@ -84,14 +84,18 @@ type MirrorLoss struct {
 
 // String says what was lost, and what to do.
 func (l *MirrorLoss) String() string {
-	switch lost := fmt.Sprintf("%d databases, %q among them,", l.Databases, l.Database); {
-	case l.Rebuilt && l.Databases == 0:
-		return "the target is another server than before: it answers with another uuid. If it was not rebuilt, look where its URL leads"
-	case l.Rebuilt:
-		return "the target is another server than before, and lacks " + lost + " which are copied again. If it was not rebuilt, look where its URL leads"
-	default:
-		return "the target has lost " + lost + " which are copied again. Find out who has deleted them"
+	lost, again := fmt.Sprintf("%d databases, %q among them", l.Databases, l.Database), "they are copied again"
+	if l.Databases == 1 {
+		lost, again = fmt.Sprintf("the database %q", l.Database), "it is copied again"
 	}
+	const advice = "If you have not rebuilt it, look where its URL leads"
+	switch {
+	case l.Rebuilt && l.Databases == 0:
+		return "the target is another server than before: it answers with another uuid. " + advice
+	case l.Rebuilt:
+		return fmt.Sprintf("the target is another server than before, and lacks %s: %s. %s", lost, again, advice)
+	}
+	return fmt.Sprintf("the target has lost %s: %s. Find out who has deleted that", lost, again)
 }
 
 // MarshalJSON writes the time in UTC and whole seconds.
