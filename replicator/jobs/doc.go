@@ -58,7 +58,7 @@
 // name (replicator.ChildJobID). A child has no document. Its row changes in each transaction that writes its state and
 // changes what the row says, so the sums and indexes over the rows agree with the jobs. The run of a mirror adds and ends
 // children (mirrorrun.go), while it holds the mirror's job. A mirror that has ended leaves them to upkeep, or to the mirror
-// that is added with its id. [Watches.Tell] tells mirrors of databases that were created and deleted.
+// that is added with its id. What the target has lost is behind again, and its child runs ([Run.LostMirrored]). [Watches.Tell] tells mirrors of databases that were created and deleted.
 //
 // # Documents
 //
