@@ -510,7 +510,7 @@ func (m *mirror) deleteOne(ctx context.Context, database string) (done bool, err
 		}
 		made := false
 		if made, err = worker.MadeByMirror(ctx, m.r.Child(database), m.Worker); err == nil && !made {
-			m.Log.Info().Str("database", m.r.Mirror.TargetName(database)).Msg("a mirror deletes only databases that a mirror has made: it is left at the target")
+			m.Log.Info().Str("target_database", m.r.Mirror.TargetName(database)).Msg("a mirror deletes only databases that a mirror has made: it is left at the target")
 			return true, m.Run.ForgetGone(ctx, database)
 		}
 		if err == nil {
@@ -518,7 +518,7 @@ func (m *mirror) deleteOne(ctx context.Context, database string) (done bool, err
 		}
 	}
 	if err == nil {
-		m.Log.Info().Str("database", m.r.Mirror.TargetName(database)).Msg("a mirror has deleted a database at the target")
+		m.Log.Info().Str("target_database", m.r.Mirror.TargetName(database)).Msg("a mirror has deleted a database at the target")
 		return true, m.Run.ForgetGone(ctx, database)
 	}
 	if ctx.Err() != nil {

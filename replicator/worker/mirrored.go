@@ -121,7 +121,7 @@ func (r *run) openMirrored(ctx context.Context, given, ofSource url.Values) erro
 		return newError(codeMirror, err, "%s is left alone: %s", r.target.uri, err)
 	}
 	if claim == replicator.TargetMaking {
-		if err := r.make(ctx, m, given, ofSource); err != nil {
+		if err := r.makeTarget(ctx, m, given, ofSource); err != nil {
 			return err
 		}
 		claim = replicator.TargetMade
@@ -146,8 +146,8 @@ func (r *run) claimed(claim replicator.TargetClaim) {
 	}
 }
 
-// make creates the target. If somebody else does so at the same moment, it fails, and the next run decides anew.
-func (r *run) make(ctx context.Context, m *meeting, given, ofSource url.Values) error {
+// makeTarget creates the target. If somebody else does so at the same moment, it fails, and the next run decides anew.
+func (r *run) makeTarget(ctx context.Context, m *meeting, given, ofSource url.Values) error {
 	r.claimed(replicator.TargetMaking)
 	if err := r.tell(ctx, r.report); err != nil {
 		return err
