@@ -692,6 +692,7 @@ func TestTransientJobsOfUsers(t *testing.T) {
 	got := n.as(p.member, http.MethodPost, "/_replicate", body).is(t, http.StatusAccepted)
 	id := got.localID(t)
 	require.Equal(t, "ann", n.get("/_scheduler/jobs/" + strings.Replace(id, "+", "%2B", 1)).json(t)["user"])
+	n.opened()
 	// Another user that posts the same gets a conflict that does not name the first one.
 	got = n.as(p.user, http.MethodPost, "/_replicate", body).is(t, http.StatusConflict)
 	require.NotContains(t, got.body, "ann")
