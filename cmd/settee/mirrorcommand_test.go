@@ -173,7 +173,7 @@ func newSick(t *testing.T, server string) *sick {
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		status := 0
-		if f.refuse != nil && strings.HasSuffix(r.URL.Path, "/_bulk_docs") {
+		if f.refuse != nil && (strings.HasSuffix(r.URL.Path, "/_bulk_docs") || r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/a")) {
 			status = f.refuse(r.URL.Path)
 		}
 		f.mu.Unlock()
@@ -231,7 +231,7 @@ func TestMirrorFailsAndIsStopped(t *testing.T) {
 		return 0
 	})
 	out, errs, status := settee(t, args...)
-	require.Equal(t, exitFailed, status)
+	require.Equal(t, exitFailed, status, out+errs)
 	assert.Regexp(t, `^failed: "`+names[1]+`": .*it is ill.*\nfailed: 2 of 3 databases copied, 1 failed; `, out)
 	assert.Contains(t, errs, "1 database could not be copied")
 	out, _, _ = settee(t, append(args, "--json")...)

@@ -420,7 +420,7 @@ func (n *plantedNode) replications() (stored []string) {
 		}, limit, 20*time.Millisecond, name)
 	}
 	// A job that fails for good, because another job has its replication id.
-	status, answer := n.do(n.owner(), http.MethodPut, "_replicator/twin", cases["bad-row"])
+	status, answer := n.do(n.owner(), http.MethodPut, "_replicator/twin", cases["changes-refused"])
 	// A conflict means that it was written, the result was not known, and its job has changed the document since.
 	require.Contains(n, []int{http.StatusCreated, http.StatusConflict}, status, answer)
 	require.Eventually(n, func() bool {
