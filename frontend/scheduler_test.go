@@ -378,6 +378,14 @@ func TestParkedJobs(t *testing.T) {
 	require.NoError(t, err)
 	watch["by"] = "feed"
 	require.NoError(t, held[0].Update(t.Context(), []byte(`{"by":"feed","seq":"9"}`), nil))
+	require.JSONEq(t, `{"attention": 0, "total_rows": 0, "problems": []}`, n.get("/_scheduler/problems").is(t, http.StatusOK).body)
+	require.NoError(t, held[0].Update(t.Context(),
+		[]byte(`{"by":"questions","late":{"since":"2026-01-02T12:00:00Z","jobs":4000,"no_feed":"refused"}}`), nil))
+	require.JSONEq(t, `{"attention": 4000, "total_rows": 1, "problems": [{"endpoint": "a.example", "side": "source", "kind": "late", "jobs": 4000,
+		"since": "2026-01-02T12:00:00Z", "first": [], "cause": "changes are found late: no login of its jobs may read its feed of updates",
+		"remedy": "watch_login", "advice": "Give its watch the login of a server administrator: in [replicator.watches], or in the source of a job."}]}`,
+		n.get("/_scheduler/problems").is(t, http.StatusOK).body)
+	require.NoError(t, held[0].Update(t.Context(), []byte(`{"by":"feed","seq":"9"}`), nil))
 	require.Equal(t, watch, n.get("/_scheduler/jobs/" + id).json(t)["watch"])
 	require.NoError(t, held[0].Update(t.Context(), []byte(`{"by":"questions","why":"no"}`), nil))
 	asking := n.get("/_scheduler/jobs/" + id).json(t)["watch"].(map[string]any)

@@ -77,10 +77,19 @@ const (
 	Host        Remedy = "host"        // to correct the name of a host
 	Server      Remedy = "server"      // to start a server, or to correct its port
 	Documents   Remedy = "documents"   // to look at the documents that a target refuses
+	WatchLogin  Remedy = "watch_login" // to have a login that may read a server's feed of updates
+	Feed        Remedy = "feed"        // to have a feed of updates, or more questions
 )
 
 // Refuses is the text of the cause of a target that refuses documents.
 const Refuses = "it refuses documents"
+
+// The texts of the causes of changes that are found late, because the sources of parked jobs are asked one by one.
+const (
+	FeedRefused = "changes are found late: no login of its jobs may read its feed of updates"
+	FeedMissing = "changes are found late: it has no feed of updates"
+	FeedFails   = "changes are found late: it does not answer, or its feed of updates fails"
+)
 
 // remedies have the texts of causes, the first that matches in front, and what to do.
 var remedies = []struct {
@@ -93,8 +102,10 @@ var remedies = []struct {
 	{Database, []string{"could not open"}, "Create the database, or correct its name. With create_target, targets are created."},
 	{Filter, []string{"not_found"}, "Write the design document, or correct the filter."},
 	{Host, []string{"could not resolve"}, "Correct the name of the host, or ask who runs the name servers."},
-	{Server, []string{"connection refused", "no route", "i/o timeout", "stalled"}, "Is the server up, and is the port right?"},
+	{Server, []string{"connection refused", "no route", "i/o timeout", "stalled", FeedFails}, "Is the server up, and is the port right?"},
 	{Documents, []string{Refuses}, "The job lists them, with the reasons."},
+	{WatchLogin, []string{FeedRefused}, "Give its watch the login of a server administrator: in [replicator.watches], or in the source of a job."},
+	{Feed, []string{FeedMissing}, "If it is a CouchDB, create its database _global_changes. Otherwise raise [replicator] max_questions_per_sec."},
 }
 
 // RemedyOf returns what helps against a cause.

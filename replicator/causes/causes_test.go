@@ -28,7 +28,7 @@ func TestRemedies(t *testing.T) {
 	t.Parallel()
 	for cause, want := range map[string]Remedy{
 		"db_not_found: could not open": Database, "tls: x509: unknown authority": Certificate, "forbidden to access database": Credentials,
-		Refuses: Documents, "disk is full": Unknown,
+		Refuses: Documents, FeedRefused: WatchLogin, FeedMissing: Feed, FeedFails: Server, "disk is full": Unknown,
 	} {
 		assert.Equal(t, want, RemedyOf(cause), cause)
 	}

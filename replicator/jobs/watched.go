@@ -1,8 +1,14 @@
 package jobs
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/route"
 )
 
 // A server from which parked jobs wait for changes is watched by a job of the queue WatchQueue, whose id is the key of who
@@ -26,7 +32,29 @@ type WatchStatus struct {
 	By string `json:"by,omitempty"`
 	// Why says why the sources are asked. It may name what belongs to the job of another user.
 	Why string `json:"why,omitempty"`
+	// Late says that the questions are late. The zero value means that they are in time.
+	Late Late `json:"late,omitzero"`
 }
+
+// Late is that a watch cannot ask each parked job in time, or that the server does not answer.
+type Late struct {
+	// Since is when the first question was late.
+	Since time.Time `json:"since"`
+	// Jobs is the number of parked jobs that the watch asks, and NoFeed why it asks them. Both were so within the last ten
+	// minutes.
+	Jobs   int    `json:"jobs"`
+	NoFeed NoFeed `json:"no_feed"`
+}
+
+// NoFeed is why a watch does not follow a feed.
+type NoFeed string
+
+// The kinds of reasons.
+const (
+	FeedRefused NoFeed = "refused" // no login may read it
+	FeedMissing NoFeed = "missing" // the server does not have it
+	FeedFails   NoFeed = "failing" // the server does not answer as it should
+)
 
 // The values of [WatchStatus].By: the watch follows the server's _db_updates, or asks the source of each job.
 const (
@@ -56,4 +84,35 @@ func (s *parkedRows) watching(tx kv.Transaction, server, owner string) func() er
 func (s *parkedRows) addWatch(tx kv.Transaction, server, owner string) error {
 	tx.Set(s.watchedKey(server), nil)
 	return s.watches.Add(tx, fdbjobs.Spec{ID: server, Owner: owner})
+}
+
+// LateWatch is a watch whose questions are late.
+type LateWatch struct {
+	Server string // its URL
+	Late
+}
+
+// LateWatches returns the watches whose questions are late, of the first MaxLimit watches that nodes run, by owner and
+// server. more reports whether there may be others.
+func (s *Lists) LateWatches(ctx context.Context) (late []LateWatch, more bool, err error) {
+	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
+		late = nil
+		running, err := s.watches.Index().List(tx.Snapshot(), fdbjobs.Position{}, MaxLimit, fdbjobs.Part{Status: fdbjobs.Running})
+		if err != nil {
+			return err
+		}
+		more = len(running) == MaxLimit
+		for _, watch := range running {
+			var status WatchStatus
+			if err := json.Unmarshal(watch.State, &status); err != nil {
+				return fmt.Errorf("reading the state of the watch of %q: %w", watch.ID, err)
+			}
+			if status.Late != (Late{}) {
+				server, _ := route.Server(watch.ID)
+				late = append(late, LateWatch{server, status.Late})
+			}
+		}
+		return nil
+	})
+	return late, more, err
 }

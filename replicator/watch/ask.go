@@ -44,7 +44,7 @@ func nextAsk(parked time.Duration, random float64) time.Duration {
 // ask asks for each parked job whether its source has changed, until it is time to look for a feed again, or earlier if the
 // server answers again. seek says that it looks for one meanwhile, and ends when there is one. It returns errEnded, ctx's
 // error, or nil.
-func (w *watch) ask(outer context.Context, why string, seek bool) error {
+func (w *watch) ask(outer context.Context, why error, seek bool) error {
 	ctx, cancel := context.WithCancel(outer)
 	var seeking sync.WaitGroup
 	defer seeking.Wait()
@@ -61,9 +61,10 @@ func (w *watch) ask(outer context.Context, why string, seek bool) error {
 	return nil
 }
 
-func (w *watch) askUntil(ctx context.Context, why string) error {
-	w.tell("asking for changes of each parked job's source, because the server's _db_updates cannot be used", why)
-	w.show(ctx, jobs.WatchStatus{By: jobs.ByQuestions, Why: shortened(why)})
+func (w *watch) askUntil(ctx context.Context, why error) error {
+	w.tell("asking for changes of each parked job's source, because the server's _db_updates cannot be used", why.Error())
+	w.show(ctx, jobs.WatchStatus{By: jobs.ByQuestions, Why: shortened(why.Error()), Late: w.now().Late})
+	w.asked.begin(time.Now())
 	w.kind.Store(int32(asking))
 	defer w.kind.Store(int32(beginning))
 	defer w.late.due(nil)
@@ -72,6 +73,7 @@ func (w *watch) askUntil(ctx context.Context, why string) error {
 	silences := 0 // in a row
 	backoff := retry.Backoff{First: askFirst}
 	for ctx.Err() == nil && time.Now().Before(until) {
+		w.showLate(ctx, why)
 		changed := w.watcher.changed()
 		if w.newLogin() {
 			return nil
@@ -134,7 +136,7 @@ func (w *watch) askAll(ctx context.Context, rows []jobs.ParkedRow) (pause time.D
 	var answered, unanswered atomic.Bool
 	var longest atomic.Int64
 	places := make(chan struct{}, askedAtOnce)
-	parked := make([]time.Duration, len(rows))
+	parked, told := make([]time.Duration, len(rows)), make([]bool, len(rows))
 	waits := map[string]time.Duration{} // by job
 	for i, row := range rows {
 		if unanswered.Load() && !answered.Load() || !w.paces.questions.wait(ctx, config.MaxQuestions.Get(w.settings())) {
@@ -145,7 +147,7 @@ func (w *watch) askAll(ctx context.Context, rows []jobs.ParkedRow) (pause time.D
 		asking.Go(func() {
 			defer func() { <-places }()
 			said, since, wait := w.question(ctx, row)
-			parked[i] = since
+			parked[i], told[i] = since, said != unasked
 			switch said {
 			case quiet, unwell:
 				answered.Store(true)
@@ -161,10 +163,13 @@ func (w *watch) askAll(ctx context.Context, rows []jobs.ParkedRow) (pause time.D
 		})
 	}
 	asking.Wait()
+	now := time.Now()
 	for i, row := range rows {
 		waits[row.JobID] = nextAsk(parked[i], rand.Float64())
+		if told[i] {
+			w.asked.question(now, parked[i], now.Sub(row.Ask))
+		}
 	}
-	now := time.Now()
 	err := w.watcher.opts.Jobs.Watches.Ask(ctx, rows, func(row jobs.ParkedRow) time.Time { return now.Add(waits[row.JobID]) })
 	if err != nil {
 		w.storeFailed(ctx, err)

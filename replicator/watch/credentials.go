@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"settee/fdbjobs"
 	"settee/pkg/config"
@@ -112,27 +113,41 @@ func (f *feed) close() {
 }
 
 // open opens a feed with the first credentials that are enough. Without a feed it returns why there is none: what the
-// server must have or allow. That is empty if the server has no parked jobs and no mirrors. It returns an error if the
+// server must have or allow. That is nil if the server has no parked jobs and no mirrors. It returns an error if the
 // server does not answer as it should.
-func (w *watch) open(ctx context.Context) (f *feed, why string, err error) {
+func (w *watch) open(ctx context.Context) (f *feed, why, err error) {
 	found, reason, err := w.search.first(ctx)
 	switch {
 	case found != nil:
 		f, err = w.openFeed(ctx, found)
 		if errors.Is(err, couch.ErrNoUpdates) {
-			return nil, err.Error(), nil
+			return nil, err, nil
 		}
-		return f, "", err
+		return f, nil, err
 	case err != nil || ctx.Err() != nil:
-		return nil, "", cmp.Or(ctx.Err(), err)
+		return nil, nil, cmp.Or(ctx.Err(), err)
 	}
 	if needed, err := w.needed(ctx); err == nil && !needed {
-		return nil, "", nil
+		return nil, nil, nil
 	}
-	if reason != nil {
-		return nil, reason.Error(), nil
+	return nil, cmp.Or(reason, errNoLogin), nil
+}
+
+// errNoLogin is why there is no feed if no login was refused.
+var errNoLogin = errors.New("no job has credentials for its _db_updates")
+
+// noFeedOf returns the kind of a reason why there is no feed. silence is the time since the server has not answered: a
+// reason from before it does not count when the silence makes questions late.
+func noFeedOf(why error, silence time.Duration) jobs.NoFeed {
+	switch {
+	case silence > askLast:
+		return jobs.FeedFails
+	case isRefusal(why), errors.Is(why, errNoLogin):
+		return jobs.FeedRefused
+	case errors.Is(why, couch.ErrNoUpdates):
+		return jobs.FeedMissing
 	}
-	return nil, "no job has credentials for its _db_updates", nil
+	return jobs.FeedFails
 }
 
 // openServer returns the server of the watch, for requests with an endpoint's credentials, headers and proxy.

@@ -33,7 +33,8 @@
 // whose run then reports the error. A server that does not answer is asked less often, at least every minute, and wakes
 // nothing. Meanwhile the watch searches for a login, and looks again whether there is a feed: when a job parks with
 // another login, when the settings have one, when the server answers again, and every ten seconds where only the feed is
-// missing. Without parked jobs and mirrors it waits for one, for a minute or two, and then looks at once.
+// missing. If it cannot ask each job within 5 minutes, its state says so, and _scheduler/problems shows that: see
+// lateness.go. Without parked jobs and mirrors it waits for one, for a minute or two, and then looks at once.
 //
 // # Security objects
 //

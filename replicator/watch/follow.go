@@ -76,6 +76,7 @@ func (g *gathered) take() (names []string, news []jobs.News, seq json.RawMessage
 // when a feed is to be opened again, errEnded, or why the feed failed.
 func (w *watch) follow(outer context.Context, f *feed) error {
 	w.show(outer, jobs.WatchStatus{By: jobs.ByFeed})
+	w.asked = asked{}
 	w.feed.Store(f.Updates)
 	w.kind.Store(int32(following))
 	defer func() {

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -34,9 +35,92 @@ func (l *lateness) due(rows []jobs.ParkedRow) {
 
 // lag returns the longer of the time since the server has not answered and the delay of questions.
 func (l *lateness) lag() time.Duration {
-	lag := time.Duration(l.overdue.Load())
+	return max(time.Duration(l.overdue.Load()), l.silence())
+}
+
+// silence returns the time since the server has not answered, 0 if it answers.
+func (l *lateness) silence() time.Duration {
 	if since := l.silent.Load(); since != 0 {
-		lag = max(lag, time.Since(time.Unix(0, since)))
+		return time.Since(time.Unix(0, since))
 	}
-	return lag
+	return 0
+}
+
+// asked says how well a watch keeps up with its questions. The zero value is of a watch that does not ask. What was due
+// when it began to ask does not count: the watch has askLast for that.
+type asked struct {
+	began time.Time     // when it began to ask
+	from  time.Time     // questions count from then on
+	worst time.Duration // the longest time since then for which a job was not asked
+}
+
+// begin begins, unless it has begun.
+func (a *asked) begin(now time.Time) {
+	if a.began.IsZero() {
+		*a = asked{began: now, from: now.Add(askLast)}
+	}
+}
+
+// question notes a question to a job that has been parked for a time, and how late the question is.
+func (a *asked) question(now time.Time, parked, late time.Duration) {
+	if now.After(a.from) {
+		a.worst = max(a.worst, min(notAsked(parked, late), now.Sub(a.began)))
+	}
+}
+
+// notAsked returns for how long a job was not asked, at least. late is how late its question is.
+func notAsked(parked, late time.Duration) time.Duration {
+	wasParked := float64(max(parked-late, 0)) / (1 + askFactor) // at the last question
+	return late + nextAsk(time.Duration(wasParked), 1)
+}
+
+// lateSince decides whether the questions of a watch are late, and returns since when. The zero time means that they are
+// in time: each parked job is asked within askLast. was is the last decision, and worst the longest time since then for
+// which a job was not asked or the server did not answer.
+func lateSince(was time.Time, worst time.Duration, now time.Time) time.Time {
+	switch {
+	case worst <= askLast:
+		return time.Time{}
+	case !was.IsZero():
+		return was
+	}
+	return now.Add(askLast - worst).UTC().Truncate(time.Second)
+}
+
+// showLate writes into the state whether the questions are late, each askLast. why is why there are questions.
+func (w *watch) showLate(ctx context.Context, why error) {
+	now := time.Now()
+	if now.Before(w.asked.from.Add(askLast)) {
+		return
+	}
+	status, silence := w.now().WatchStatus, w.late.silence()
+	late := jobs.Late{Since: lateSince(status.Late.Since, max(w.asked.worst, silence), now), NoFeed: noFeedOf(why, silence)}
+	if !late.Since.IsZero() {
+		var err error
+		if late.Jobs, err = w.countAsked(ctx); err != nil {
+			w.storeFailed(ctx, err)
+			return
+		}
+	}
+	if late.Jobs == 0 {
+		late = jobs.Late{} // it is there for mirrors
+	}
+	w.asked.from, w.asked.worst = now, 0
+	status.Late = late
+	w.show(ctx, status)
+}
+
+// countPage is the number of questions that countAsked reads at a time.
+const countPage = 1_000
+
+// countAsked returns the number of the parked jobs that are asked.
+func (w *watch) countAsked(ctx context.Context) (n int, err error) {
+	for after := (jobs.ParkedRow{}); ; {
+		rows, err := w.watcher.opts.Jobs.Watches.AskedAfter(ctx, w.server, after, time.Now().Add(2*askLast), countPage)
+		n += len(rows)
+		if err != nil || len(rows) < countPage {
+			return n, err
+		}
+		after = rows[len(rows)-1]
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -87,6 +88,7 @@ type watch struct {
 	emptyFrom time.Time // since when there are no parked jobs; zero if there are some
 	checkAt   time.Time // when to look whether there are any; zero: not before something happens
 	paces     *paces    // of its owner on its host
+	asked     asked
 }
 
 func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
@@ -139,7 +141,7 @@ func (w *watch) work(ctx context.Context) error {
 		case ctx.Err() != nil:
 		case err != nil:
 			err = w.failed(ctx, err, true)
-		case feed == nil && why == "":
+		case feed == nil && why == nil:
 			err = w.linger(ctx)
 		case feed == nil:
 			err = w.ask(ctx, why, true)
@@ -149,7 +151,7 @@ func (w *watch) work(ctx context.Context) error {
 			w.search.anew()
 			err = w.follow(ctx, feed)
 			if errors.Is(err, errFlood) {
-				err = w.ask(ctx, err.Error(), false)
+				err = w.ask(ctx, err, false)
 				break
 			}
 			if feed.alive() && !errors.Is(err, errRefused) {
@@ -178,7 +180,7 @@ func (w *watch) failed(ctx context.Context, err error, seek bool) error {
 	w.log.Debug().Err(err).Msg("a feed of database updates failed")
 	if w.failures++; w.failures >= deadFeeds {
 		w.failures = 0
-		return w.ask(ctx, "its feed fails: "+err.Error(), seek)
+		return w.ask(ctx, fmt.Errorf("its feed fails: %w", err), seek)
 	}
 	wait := w.backoff.Next()
 	kv.Sleep(ctx, wait+rand.N(wait/4+1))

@@ -27,7 +27,13 @@ const (
 	kindFailed   = "failed"   // the jobs have ended
 	kindStuck    = "stuck"    // the jobs run, and make no progress
 	kindRefused  = "refused"  // the targets of the jobs have refused documents
+	kindLate     = "late"     // the jobs are parked, and their sources are asked for changes too seldom
 )
+
+// lateCauses are the causes of late questions.
+var lateCauses = map[jobs.NoFeed]string{
+	jobs.FeedRefused: causes.FeedRefused, jobs.FeedMissing: causes.FeedMissing, jobs.FeedFails: causes.FeedFails,
+}
 
 // diagnosis is why a job needs attention. The zero value means that it needs none.
 type diagnosis struct {
@@ -47,7 +53,7 @@ type problem struct {
 	Since    *string       `json:"since"` // when the first of them began to fail, null if that is not known
 	Remedy   causes.Remedy `json:"remedy,omitempty"`
 	Advice   string        `json:"advice,omitempty"`
-	First    []problemJob  `json:"first"` // the first of the jobs
+	First    []problemJob  `json:"first"` // the first of the jobs, none of those that are late
 
 	since time.Time
 }
@@ -66,11 +72,12 @@ type problemJob struct {
 }
 
 // Problems answers _scheduler/problems, which CouchDB does not have: the jobs that need attention, grouped by endpoint and
-// cause. It looks at the first 1,000 jobs of each kind.
+// cause. It looks at the first 1,000 jobs of each kind, and at the first 1,000 watches that nodes run.
 func (e *Endpoints) Problems(w http.ResponseWriter, r *http.Request) error {
 	var needy []*jobs.Job
 	var counts jobs.Counts
-	more := false
+	var late []jobs.LateWatch
+	var more, moreLate bool
 	err := e.Scans.Run(r, func() error {
 		ctx, cancel := web.StoreContext(r)
 		defer cancel()
@@ -88,7 +95,8 @@ func (e *Endpoints) Problems(w http.ResponseWriter, r *http.Request) error {
 			}
 			needy, more = append(needy, list.Jobs...), more || list.Next != nil
 		}
-		return nil
+		late, moreLate, err = e.Jobs.Lists.LateWatches(ctx)
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("listing the replication jobs that need attention: %w", err)
@@ -97,12 +105,38 @@ func (e *Endpoints) Problems(w http.ResponseWriter, r *http.Request) error {
 	if more { // the counters know of all that crash, and of all that have failed
 		attention = max(attention, int(counts.Jobs[replicator.StateCrashing]+counts.Jobs[replicator.StateFailed]))
 	}
+	for _, p := range lateProblems(late) {
+		problems, attention = append(problems, p), attention+p.Jobs
+	}
+	slices.SortFunc(problems, compareProblems)
 	return web.Respond(w, r, http.StatusOK, struct {
 		Attention int       `json:"attention"`      // how many jobs need attention
 		More      bool      `json:"more,omitempty"` // whether there may be others
 		Total     int       `json:"total_rows"`
 		Problems  []problem `json:"problems"`
-	}{attention, more, len(problems), problems[:min(len(problems), maxProblems)]})
+	}{attention, more || moreLate, len(problems), problems[:min(len(problems), maxProblems)]})
+}
+
+// lateProblems groups watches by the host and the cause.
+func lateProblems(watches []jobs.LateWatch) (problems []problem) {
+	for _, watch := range watches {
+		host, cause := causes.HostOf(watch.Server), lateCauses[watch.NoFeed]
+		at := slices.IndexFunc(problems, func(p problem) bool { return *p.Endpoint == host && p.Cause == cause })
+		if at < 0 {
+			remedy := causes.RemedyOf(cause)
+			at, problems = len(problems), append(problems, problem{
+				Endpoint: &host, Side: "source", Cause: cause, Kind: kindLate, Remedy: remedy, Advice: remedy.Advice(),
+				First: []problemJob{}, since: watch.Since,
+			})
+		}
+		p := &problems[at]
+		p.Jobs += watch.Jobs
+		if watch.Since.Before(p.since) {
+			p.since = watch.Since
+		}
+		p.Since = timeText(p.since)
+	}
+	return problems
 }
 
 // grouped groups jobs by their diagnoses, the most jobs in front, and returns how many there are. A job may be in found
@@ -138,11 +172,15 @@ func grouped(found []*jobs.Job) (problems []problem, attention int) {
 		p.Since = timeText(p.since)
 		problems = append(problems, *p)
 	}
-	slices.SortFunc(problems, func(a, b problem) int {
-		return cmp.Or(
-			cmp.Compare(b.Jobs, a.Jobs), compareSince(a.since, b.since), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.First[0].JobID, b.First[0].JobID))
-	})
+	slices.SortFunc(problems, compareProblems)
 	return problems, len(seen)
+}
+
+// compareProblems compares problems, of which those with the most jobs are the first.
+func compareProblems(a, b problem) int {
+	return cmp.Or(
+		cmp.Compare(b.Jobs, a.Jobs), compareSince(a.since, b.since), cmp.Compare(a.Kind, b.Kind),
+		slices.CompareFunc(a.First, b.First, func(a, b problemJob) int { return cmp.Compare(a.JobID, b.JobID) }))
 }
 
 // compareSince compares times, of which those that are not known are the last.

@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -12,6 +13,29 @@ import (
 	"settee/replicator/causes"
 	"settee/replicator/jobs"
 )
+
+// Watches of one host whose questions are late for one reason are one problem.
+func TestLateProblems(t *testing.T) {
+	t.Parallel()
+	late := func(server string, why jobs.NoFeed, since time.Duration, n int) jobs.LateWatch {
+		return jobs.LateWatch{Server: server, Late: jobs.Late{Since: noon.Add(-since), Jobs: n, NoFeed: why}}
+	}
+	found := lateProblems([]jobs.LateWatch{
+		late("http://a:5984/", jobs.FeedRefused, time.Minute, 4000), late("http://b/", jobs.FeedMissing, time.Second, 7),
+		late("http://a:5984/prefix/", jobs.FeedRefused, time.Hour, 5000), late("http://a:5984/", jobs.FeedFails, time.Second, 6),
+	})
+	text, err := json.Marshal(found)
+	require.NoError(t, err)
+	assert.JSONEq(t, `[{"endpoint": "a:5984", "side": "source", "kind": "late", "jobs": 9000, "since": "2026-01-02T11:00:00Z", "first": [],
+			"cause": "changes are found late: no login of its jobs may read its feed of updates", "remedy": "watch_login",
+			"advice": "Give its watch the login of a server administrator: in [replicator.watches], or in the source of a job."},
+		{"endpoint": "b", "side": "source", "kind": "late", "jobs": 7, "since": "2026-01-02T11:59:59Z", "first": [],
+			"cause": "changes are found late: it has no feed of updates", "remedy": "feed",
+			"advice": "If it is a CouchDB, create its database _global_changes. Otherwise raise [replicator] max_questions_per_sec."},
+		{"endpoint": "a:5984", "side": "source", "kind": "late", "jobs": 6, "since": "2026-01-02T11:59:59Z", "first": [],
+			"cause": "changes are found late: it does not answer, or its feed of updates fails", "remedy": "server",
+			"advice": "Is the server up, and is the port right?"}]`, string(text))
+}
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 

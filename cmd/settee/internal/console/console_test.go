@@ -99,6 +99,7 @@ func TestProblems(t *testing.T) {
 			Cause: "filtering", Kind: "stuck", Advice: "Wait.", First: one},
 		{"h: " + causes.Refuses, "_replicator/a: settee jobs failures JOB lists them, with the reasons"}: {
 			Endpoint: "h", Cause: causes.Refuses, Kind: "refused", Remedy: causes.Documents, Advice: "Look.", First: one},
+		{"h: " + causes.FeedMissing, "Create it."}: {Endpoint: "h", Cause: causes.FeedMissing, Kind: "late", Advice: "Create it."},
 	} {
 		assert.Equal(t, want, [2]string{p.what(), p.hint()})
 	}

@@ -18,7 +18,7 @@ type Problems struct {
 type Problem struct {
 	Endpoint string        `json:"endpoint"` // the host and the port, or "" if the error names none
 	Cause    string        `json:"cause"`
-	Kind     string        `json:"kind"` // crashing, failed, stuck or refused
+	Kind     string        `json:"kind"` // crashing, failed, stuck, refused or late
 	Jobs     int64         `json:"jobs"`
 	Since    time.Time     `json:"since"` // when the first of them began to fail, zero if that is not known
 	Remedy   causes.Remedy `json:"remedy"`
@@ -47,8 +47,11 @@ func (p *Problem) hint() string {
 	if p.Remedy == causes.Documents {
 		advice = "settee jobs failures JOB lists them, with the reasons"
 	}
-	if advice != "" {
-		text += ": " + advice
+	switch {
+	case advice == "":
+		return text
+	case text == "": // late jobs are not named
+		return advice
 	}
-	return text
+	return text + ": " + advice
 }

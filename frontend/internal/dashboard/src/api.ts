@@ -162,11 +162,12 @@ export interface Problem {
   /** Which endpoint of the jobs it is, missing if that is not known. */
   side?: "source" | "target";
   cause: string;
-  kind: "crashing" | "failed" | "stuck" | "refused";
+  kind: "crashing" | "failed" | "stuck" | "refused" | "late";
   jobs: number;
   since: string | null;
-  remedy?: "certificate" | "credentials" | "database" | "filter" | "host" | "server" | "documents";
+  remedy?: "certificate" | "credentials" | "database" | "filter" | "host" | "server" | "documents" | "watch_login" | "feed";
   advice?: string;
+  /** None of the jobs that are late. */
   first: (JobName & { source: string; target: string })[];
 }
 

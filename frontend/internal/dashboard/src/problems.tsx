@@ -7,6 +7,7 @@ import { Failure, pathOf, request } from "./http";
 import { Action, Dialog, doings, Field, For, jobHref, jobName, Panel } from "./parts";
 import { hrefOf } from "./route";
 import { setLogin } from "./secrets";
+import { filterOf } from "./state";
 import { count, some } from "./text";
 
 const heads: Record<Problem["kind"], [one: string, several: string]> = {
@@ -14,6 +15,7 @@ const heads: Record<Problem["kind"], [one: string, several: string]> = {
   failed: ["has failed", "have failed"],
   stuck: ["makes no progress", "make no progress"],
   refused: ["has refused documents", "have refused documents"],
+  late: ["hears of changes late", "hear of changes late"],
 };
 
 /** The names that are written out. */
@@ -50,13 +52,14 @@ function Row({ problem }: { problem: Problem }) {
           </span>
         )}
         :{" "}
+        {problem.kind === "late" && <a href={list}>parked jobs</a>}
         {problem.first.slice(0, named).map((job, i) => (
           <>
             {i > 0 && ", "}
             <a href={jobHref(job)}>{jobName(job)}</a>
           </>
         ))}
-        {problem.jobs > named && (
+        {problem.kind !== "late" && problem.jobs > named && (
           <>
             {" and "}
             <a href={list}>{some(problem.jobs - named, "other")}</a>
@@ -94,6 +97,8 @@ function listOf({ kind, endpoint }: Problem): string {
       return hrefOf(["jobs"], { states: "failed", q });
     case "crashing":
       return hrefOf(["jobs"], { sort: "since", q });
+    case "late":
+      return hrefOf(["jobs"], { ...filterOf("parked"), q });
   }
   return hrefOf(["jobs"], { sort: kind, q });
 }
