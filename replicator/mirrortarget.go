@@ -13,14 +13,14 @@ type MirrorTarget struct {
 type TargetClaim string
 
 const (
-	// TargetMaking: the mirror is about to create the database. It is the mirror's if it is empty then.
+	// TargetMaking means that the mirror is about to create the database. It is the mirror's if it is empty then.
 	TargetMaking TargetClaim = "making"
-	// TargetMade: a mirror has made the database of the same source, or the source of it. The mirror may copy `_security`,
+	// TargetMade means that a mirror has made the database of the same source, or the source of it. The mirror may copy `_security`,
 	// and delete the database.
 	TargetMade TargetClaim = "made"
-	// TargetAdopted: the mirror only copies documents, as its document allows ([Mirror.Adopt]).
+	// TargetAdopted means that the mirror only copies documents, as its document allows ([Mirror.Adopt]).
 	TargetAdopted TargetClaim = "adopted"
-	// TargetInherited: the mirror only copies documents, because the job did so on a node that knows no claims.
+	// TargetInherited means that the mirror only copies documents, because the job did so on a node that knows no claims.
 	TargetInherited TargetClaim = "inherited"
 )
 

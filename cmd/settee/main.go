@@ -59,7 +59,7 @@ func execute(ctx context.Context, args []string) int {
 		return 0
 	}
 	if text := err.Error(); text != "" {
-		fmt.Fprintf(errs, "settee: %s\n", redact.Text(text))
+		_, _ = fmt.Fprintf(errs, "settee: %s\n", redact.Text(text))
 	}
 	var exit *exitError
 	if errors.As(err, &exit) {

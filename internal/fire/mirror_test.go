@@ -45,7 +45,7 @@ func (w *work) mirror() {
 // awaitMirror waits until a number of databases are up to date.
 func (w *work) awaitMirror(databases int) {
 	var info string
-	require.Eventually(w, func() bool {
+	require.True(w, assert.Eventually(w, func() bool {
 		var answer struct {
 			Info struct {
 				Mirror struct {
@@ -57,7 +57,7 @@ func (w *work) awaitMirror(databases int) {
 		w.must(http.MethodGet, w.forTest(hosted, "_scheduler/docs/_replicator/"+mirrorName), "", http.StatusOK, &answer)
 		info = fmt.Sprintf("%+v", answer)
 		return answer.Info.Mirror.Known == databases && answer.Info.Mirror.States["up_to_date"] == databases
-	}, limit, 200*time.Millisecond, "%d databases of the mirror: %s", databases, &info)
+	}, limit, 200*time.Millisecond), "%d databases of the mirror: %s", databases, info)
 }
 
 // createDatabases creates databases with a document at couch0, until ctx ends.

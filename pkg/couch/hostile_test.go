@@ -338,7 +338,8 @@ func TestDatabasesThatHaveMoved(t *testing.T) {
 		case path == "/away":
 			http.Redirect(w, r, "/login", http.StatusFound)
 		case old:
-			http.Redirect(w, r, "/new/db"+path, http.StatusMovedPermanently)
+			w.Header().Set("Location", "/new/db"+path)
+			w.WriteHeader(http.StatusMovedPermanently)
 		case r.URL.Path == "/new/db":
 			_, _ = io.WriteString(w, dbInfo)
 		case r.URL.Path == "/new/db/_ensure_full_commit":

@@ -69,8 +69,8 @@ type mirror struct {
 	Options
 	r              *replicator.Replication
 	source, target *couch.Server
-	met            bool // same is known
-	same           bool // the source is the target
+	met            bool // both servers have said which one they are
+	same           bool // the source is the target, as far as that is known
 
 	mu       sync.Mutex // guards the job's state, which both goroutines write
 	progress replicator.MirrorProgress
@@ -90,6 +90,7 @@ type mirror struct {
 // could not be listed.
 func Run(ctx context.Context, o Options) (*replicator.MirrorSummary, error) {
 	m := &mirror{Options: o, r: o.Run.Job().Args.Replication, backoff: retry.Backoff{First: time.Second}}
+	m.same = m.r.SameServer()
 	if p := o.Run.Job().State.Mirror; p != nil {
 		m.progress = *p
 	}
@@ -183,7 +184,7 @@ func (m *mirror) next() time.Time {
 	if !m.goneAt.IsZero() && m.goneAt.Before(next) {
 		next = m.goneAt
 	}
-	if m.met && m.r.Continuous && m.targetAt.Before(next) {
+	if m.r.Continuous && m.targetAt.Before(next) {
 		next = m.targetAt
 	}
 	return next
@@ -191,10 +192,7 @@ func (m *mirror) next() time.Time {
 
 // turn does what is to be done. It returns a summary if the mirror has completed.
 func (m *mirror) turn(ctx context.Context) (*replicator.MirrorSummary, error) {
-	if err := m.meet(ctx); err != nil || !m.met {
-		return nil, err
-	}
-	steps := []func(context.Context) error{m.news, m.start, m.look, m.start, m.lookAtTarget, m.deleteGone}
+	steps := []func(context.Context) error{m.meet, m.news, m.start, m.look, m.start, m.lookAtTarget, m.deleteGone}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -213,24 +211,25 @@ func (m *mirror) turn(ctx context.Context) (*replicator.MirrorSummary, error) {
 	return m.progress.WithLeftOut(&summary), nil
 }
 
-// meet finds out whether the two servers are one, by what they say and not by the spelling of their URLs.
+// meet finds out whether the two servers are one, by what they say and not by the spelling of their URLs. Until both have
+// answered, the URLs decide: the looks at the two servers report why they do not, and no database is copied into itself,
+// because each job asks both servers.
 func (m *mirror) meet(ctx context.Context) error {
-	if m.met {
+	if m.met || time.Now().Before(m.targetAt) {
 		return nil
 	}
 	source, err := m.source.Identity(ctx)
-	if err != nil {
-		return m.sourceFailed(ctx, &sourceError{err})
+	target := ""
+	if err == nil {
+		target, err = m.target.Identity(ctx)
 	}
-	target, err := m.target.Identity(ctx)
 	if err != nil {
-		return m.targetFailed(ctx, err)
+		return context.Cause(ctx)
 	}
-	same := m.r.SameServer() || source != "" && source == target
-	if same && m.r.Mirror.Prefix == "" {
+	m.met, m.same = true, m.same || source != "" && source == target
+	if m.same && m.r.Mirror.Prefix == "" {
 		return errSameServer
 	}
-	m.met, m.same, m.failing, m.lookAt = true, same, time.Time{}, time.Time{}
 	return nil
 }
 
@@ -347,22 +346,6 @@ func (m *mirror) sourceFailed(ctx context.Context, err error) error {
 	m.lookAt = now.Add(min(m.backoff.Next(), listEvery))
 	return m.write(ctx, func(p *replicator.MirrorProgress) {
 		p.Error = "the databases of the source cannot be listed: " + err.Error()
-		if p.ErrorSince.IsZero() {
-			p.ErrorSince = now
-		}
-	})
-}
-
-// targetFailed is sourceFailed for an error of the target. It does not end the run: the jobs of the databases report what they
-// need of the target.
-func (m *mirror) targetFailed(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	now := time.Now()
-	m.lookAt = now.Add(min(m.backoff.Next(), listEvery))
-	return m.write(ctx, func(p *replicator.MirrorProgress) {
-		p.Error = "the target does not answer: " + m.Run.Redact(err).Error()
 		if p.ErrorSince.IsZero() {
 			p.ErrorSince = now
 		}
@@ -508,7 +491,7 @@ func (m *mirror) deleteOne(ctx context.Context, database string) (done bool, err
 		if err := m.Run.Check(); err != nil {
 			return false, err
 		}
-		made := false
+		var made bool
 		if made, err = worker.MadeByMirror(ctx, m.r.Child(database), m.Worker); err == nil && !made {
 			m.Log.Info().Str("target_database", m.r.Mirror.TargetName(database)).Msg("a mirror deletes only databases that a mirror has made: it is left at the target")
 			return true, m.Run.ForgetGone(ctx, database)

@@ -262,7 +262,8 @@ func TestDatabasesBehindARedirect(t *testing.T) {
 		for _, s := range []*stub{source, target} {
 			s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if path, old := strings.CutPrefix(r.URL.RequestURI(), "/old/db"); old {
-					http.Redirect(w, r, "/db"+path, status)
+					w.Header().Set("Location", "/db"+path)
+					w.WriteHeader(status)
 					return
 				}
 				s.ServeHTTP(w, r)

@@ -118,6 +118,12 @@ func (l *login) held(ctx context.Context) (bool, error) {
 	return l.holds, err
 }
 
+// reads reports whether the database can be read.
+func (p *peer) reads(ctx context.Context) bool {
+	_, err := p.db.Info(ctx)
+	return err == nil
+}
+
 // judged returns what put returns if the write of a document has ended with err. before is the reply to the write before, or nil.
 func (r *run) judged(ctx context.Context, doc couch.Document, err error, before *reply, as *login) error {
 	now, answered := replyOf(err)
@@ -155,11 +161,9 @@ func (r *run) judgeDenied(ctx context.Context, err error, as *login) (judgement,
 	case !held:
 		return doubt, nil
 	}
-	if _, several := errors.AsType[*couch.DocError](err); several {
+	_, several := errors.AsType[*couch.DocError](err)
+	if several || r.target.reads(ctx) {
 		return refusal, nil
 	}
-	if _, reading := r.target.db.Info(ctx); reading != nil {
-		return failure, nil
-	}
-	return refusal, nil
+	return failure, nil
 }

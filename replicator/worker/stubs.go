@@ -18,7 +18,7 @@ import (
 func (r *run) checkStubs(ctx context.Context, f ref, doc couch.Document, large bool) error {
 	stubs, err := stubDigests(doc)
 	if err != nil || len(stubs) == 0 {
-		return nil // the write reports the error
+		return nil //nolint:nilerr // the write reports the error
 	}
 	var has map[string]string
 	path := history(doc)

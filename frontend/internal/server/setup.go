@@ -137,7 +137,8 @@ func (e *Endpoints) create(ctx context.Context, databases []string) error {
 func (e *Endpoints) checkAddress(given setup) error {
 	cfg := e.Config.Current()
 	own := cfg.Shown()["chttpd"]
-	wrong, port := "", strings.Trim(string(given.Port), `"`)
+	port := strings.Trim(string(given.Port), `"`)
+	var wrong string
 	switch {
 	case given.BindAddress != "" && !listensOn(config.BindAddress.Get(cfg), given.BindAddress):
 		wrong = "bind_address"
