@@ -76,7 +76,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// Ids have since_seq, as in CouchDB 3.5.2 and later. Without since_seq they are those of CouchDB 3.5.0.
+// Ids have since_seq, as in CouchDB 3.5.2 and later. Without since_seq they equal the ids of CouchDB 3.5.0.
 func TestNewerVectors(t *testing.T) {
 	t.Parallel()
 	compared := 0

@@ -63,8 +63,7 @@ func (a *Accounts) cookieSecret() string {
 }
 
 // secretsOf returns the secrets that can have signed a cookie: the present one, and those that were replaced after the
-// cookie was signed. So a session outlives a change of the secret, and nobody can make a later cookie with an earlier
-// secret.
+// cookie was signed. So a session outlives a change of the secret, and no later cookie can be made with an earlier secret.
 func (a *Accounts) secretsOf(cookie auth.Cookie) []string {
 	secrets := []string{a.cookieSecret()}
 	a.mu.Lock()

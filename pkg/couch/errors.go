@@ -80,7 +80,7 @@ type Error struct {
 	Status int
 
 	// Code and Reason are the members "error" and "reason" of CouchDB's answer, each at most 200 bytes. They are empty for
-	// any other answer: whoever chooses the URL must not read with it what another service says.
+	// any other answer: a user who chooses the URL must not be able to read what another service says.
 	Code, Reason string
 
 	// RetryAfter is the value of the Retry-After header. With ErrBackedOff it is never 0.

@@ -239,7 +239,7 @@ func (r *Run) identify(ctx context.Context, name string, waited []byte) (begins 
 // since Identify, and has opened its databases.
 func (r *Run) Opened(ctx context.Context) error {
 	if r.job.State.Opened {
-		return nil // nobody else has got the id
+		return nil // no other job has got the id
 	}
 	return r.update(ctx, func(state *replicator.JobState) { state.Opened = true }, func(tx kv.Transaction, state *replicator.JobState) error {
 		return r.store.reservations.reserve(tx, state.ReplicationID, r.job)

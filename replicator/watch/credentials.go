@@ -32,7 +32,8 @@ func sameEndpoint(a, b replicator.Endpoint) bool {
 	return a.Username == b.Username && a.Password == b.Password && a.Proxy == b.Proxy && slices.Equal(a.Headers, b.Headers)
 }
 
-// configured returns the credentials that the settings have for the server. They are for nobody who answers in its name.
+// configured returns the credentials that the settings have for the server. They are not sent where a job's proxy or headers
+// decide which machine answers.
 func (w *watch) configured() (credentials, bool) {
 	server, plain := route.Server(w.server)
 	if !plain {

@@ -159,7 +159,7 @@ type connectionKey struct{}
 // connectedRequest is a request that is being answered. It is guarded by connections.mu.
 type connectedRequest struct {
 	conn    *connection
-	network string // of the client; conn.network is that of the proxy, if there is one
+	network string // of the client; conn.network is the network of the proxy, if there is one
 	memory  *budget.Account
 	disk    *budget.Account
 	kind    WaitKind
