@@ -567,7 +567,9 @@ func checkNode(t *testing.T, root string) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	node := inRoot(ctx, id.uid, id.gid, "serve", "--config", "/etc/settee", "--config", "/etc/settee/local.d", "--set", "chttpd/port="+port)
+	// The limit of open files is the test's here, and not the unit's.
+	node := inRoot(ctx, id.uid, id.gid, "serve", "--config", "/etc/settee", "--config", "/etc/settee/local.d", "--set", "chttpd/port="+port,
+		"--set", "chttpd/max_connections=100")
 	var log bytes.Buffer
 	node.Stderr = &log
 	require.NoError(t, node.Start())
