@@ -124,6 +124,49 @@ func TestMirrorTurnsRound(t *testing.T) {
 	node.awaitMirror("m", 2)
 }
 
+// What one mirror notes at a database outlasts what another one notes there at the same moment.
+func TestMirrorsNoteApart(t *testing.T) {
+	t.Parallel()
+	a, b, c := serveNode(t, "mem:"), serveNode(t, "mem:"), serveNode(t, "mem:")
+	copies, chain := newGate(t, strings.TrimSuffix(b.url, "/")), newGate(t, strings.TrimSuffix(b.url, "/"))
+	node := serveNode(t, "mem:", "replicator/mirror_delete_after_sec=0")
+	a.create("films", "first")
+
+	// The copy of films is the source of a second mirror, which reads the marks before the first one writes its own, and writes after it.
+	read, written := make(chan struct{}), make(chan struct{})
+	marks := func(then func()) func(*http.Request) bool {
+		return func(r *http.Request) bool {
+			if r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/films/_local/settee-mirror") {
+				then()
+			}
+			return false
+		}
+	}
+	wait := func(c chan struct{}) {
+		select {
+		case <-c:
+		case <-t.Context().Done():
+		}
+	}
+	copies.refuse.Store(marks(func() { wait(read) }))
+	chain.refuse.Store(marks(sync.OnceFunc(func() {
+		close(read)
+		wait(written)
+	})))
+	node.put("m", fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true,"mirror":{"deleted":"delete"}}`, a.url, copies.url))
+	node.put("chain", fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true,"mirror":{"chain":true}}`, chain.url, c.url))
+	require.Eventually(t, exists(t, b.url+"films/_local/settee-mirror"), limit, 10*time.Millisecond)
+	close(written)
+	node.awaitMirror("m", 1)
+	node.awaitMirror("chain", 1)
+
+	a.ask(http.StatusOK, http.MethodDelete, "films", "")
+	require.Eventually(t, func() bool {
+		status, _ := b.request(http.MethodGet, "films", "")
+		return status == http.StatusNotFound
+	}, limit, 10*time.Millisecond, "the mirror knows that it has made the copy")
+}
+
 // One server under two spellings is one server, and mirrors in a circle do not copy each other's copies.
 func TestMirrorsMultiplyNothing(t *testing.T) {
 	t.Parallel()

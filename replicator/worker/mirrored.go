@@ -2,35 +2,37 @@ package worker
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 
 	"settee/pkg/couch"
 	"settee/replicator"
 )
 
-// A mirror changes nothing at its target that no mirror has made. What it has made is known by a local document at both
-// databases, which goes with the database and stays when the mirror is deleted:
+// A mirror changes nothing at its target that no mirror has made. What it has made is known by local documents at both
+// databases, which go with the database and stay when the mirror is deleted:
 //
-//	_local/settee-mirror -> {"made_from": place, "mirrored_to": [place, ...]}
-//	place                -> {"server": couch.Database.ServerIdentity, "database": name}
+//	_local/settee-mirror         -> {"made_from": place}    at the copy: its source
+//	_local/settee-mirror-to-HASH -> {"mirrored_to": place}  at the source: a copy of it, by the hash of its place
+//	place                        -> {"server": couch.Database.ServerIdentity, "database": name}
 //
-// The target has the place of its source in made_from, and the source has the place of its target in mirrored_to. So a mirror
-// may go on in the other direction: the database that another one was made from is as good as made by it. Servers without an
-// identity have their URL in its place.
+// So a mirror may go on in the other direction: the database that another one was made from is as good as made by it.
+// Servers without an identity have their URL in its place. Each document has one writer and one content, because CouchDB does
+// not compare the revisions of local documents: of two mirrors that change the same one, each would undo what the other wrote.
 //
 // [meeting.claim] decides what a run may do. The job remembers it with the target's instance_start_time
 // (replicator.MirrorTarget). Between the creation of a database and its mark a run may die: it notes before that it is
 // making the database.
 
 const (
-	// markID is the id of the mark, without _local/.
+	// markID is the id of the mark of a copy, without _local/.
 	markID = "settee-mirror"
-	// maxMirroredTo is the maximum number of places in a mark. The oldest go.
-	maxMirroredTo = 20
+	// copyIDPrefix is the beginning of the ids of the marks of a source, without _local/.
+	copyIDPrefix = markID + "-to-"
 )
 
 // place is a database of a server.
@@ -43,31 +45,25 @@ func (p place) String() string {
 	return fmt.Sprintf("the database %q of the server %s", p.Database, p.Server)
 }
 
+// copyID returns the id of the mark that says, at a source, that p is a copy of it.
+func (p place) copyID() string {
+	hash := sha256.Sum256([]byte(p.Server + "\x00" + p.Database))
+	return copyIDPrefix + hex.EncodeToString(hash[:16])
+}
+
 // mark is the content of a mark. The zero value stands for a missing one.
 type mark struct {
-	ID         string  `json:"_id"`
-	Rev        string  `json:"_rev,omitempty"`
-	MadeFrom   *place  `json:"made_from,omitempty"`
-	MirroredTo []place `json:"mirrored_to,omitempty"`
-}
-
-// from returns the mark with the place that the database was made from.
-func (m mark) from(source place) mark {
-	m.MadeFrom = &source
-	return m
-}
-
-// to returns the mark with one more place that was made from the database.
-func (m mark) to(target place) mark {
-	list := append(slices.Clone(m.MirroredTo), target)
-	m.MirroredTo = list[max(0, len(list)-maxMirroredTo):]
-	return m
+	ID         string `json:"_id"`
+	Rev        string `json:"_rev,omitempty"`
+	MadeFrom   *place `json:"made_from,omitempty"`
+	MirroredTo *place `json:"mirrored_to,omitempty"`
 }
 
 // meeting is what a run knows of the two databases of a mirrored replication before it copies anything.
 type meeting struct {
 	source, target         place
-	sourceMark, targetMark mark
+	sourceMark, targetMark mark // made_from
+	copied                 bool // the target says that the source is a copy of it
 	exists                 bool // the target
 	empty                  bool // the target has no documents, and no deleted ones
 	// known is what the job has noted of the target. same reports that the target is the one that it has noted.
@@ -78,7 +74,7 @@ type meeting struct {
 // made reports whether the target is a mirror's copy of the source, or the source of it.
 func (m *meeting) made() bool {
 	from := m.targetMark.MadeFrom
-	return from != nil && *from == m.source || slices.Contains(m.targetMark.MirroredTo, m.source)
+	return from != nil && *from == m.source || m.copied
 }
 
 // claim decides what the mirror may do to the target. An error says why that is nothing.
@@ -165,16 +161,16 @@ func (r *run) makeTarget(ctx context.Context, m *meeting, given, ofSource url.Va
 func (r *run) markBoth(ctx context.Context, m *meeting) error {
 	return r.onBoth(ctx, func(ctx context.Context, p *peer) error {
 		if p == r.target {
-			return p.putMark(ctx, m.targetMark, func(old mark) mark { return old.from(m.source) })
+			return p.putMark(ctx, markID, mark{Rev: m.targetMark.Rev, MadeFrom: &m.source})
 		}
-		if slices.Contains(m.sourceMark.MirroredTo, m.target) {
-			return nil
+		err := p.putMark(ctx, m.target.copyID(), mark{MirroredTo: &m.target})
+		switch {
+		case errors.Is(err, couch.ErrConflict): // it has the mark
+		case errors.Is(err, couch.ErrUnauthorized), errors.Is(err, couch.ErrForbidden):
+		default:
+			return err
 		}
-		err := p.putMark(ctx, m.sourceMark, func(old mark) mark { return old.to(m.target) })
-		if errors.Is(err, couch.ErrUnauthorized) || errors.Is(err, couch.ErrForbidden) {
-			return nil
-		}
-		return err
+		return nil
 	})
 }
 
@@ -190,16 +186,29 @@ func (r *run) meet(ctx context.Context) (*meeting, error) {
 	err = r.onBoth(ctx, func(ctx context.Context, p *peer) (err error) {
 		if p == r.source {
 			if m.source, err = p.place(ctx, r.rep.Source); err == nil {
-				m.sourceMark, err = p.mark(ctx)
+				m.sourceMark, err = p.mark(ctx, markID)
 			}
 			return err
 		}
 		if m.target, err = p.place(ctx, r.rep.Target); err == nil && m.exists {
-			m.targetMark, err = p.mark(ctx)
+			m.targetMark, err = p.mark(ctx, markID)
 		}
 		return err
 	})
+	if err == nil && m.exists {
+		err = r.copyOf(ctx, m)
+	}
 	return m, err
+}
+
+// copyOf asks the target whether the source is a copy of it, unless the answer decides nothing.
+func (r *run) copyOf(ctx context.Context, m *meeting) error {
+	if m.made() {
+		return nil
+	}
+	found, err := r.target.mark(ctx, m.source.copyID())
+	m.copied = found.MirroredTo != nil && *found.MirroredTo == m.source
+	return err
 }
 
 // place returns the place of a database.
@@ -218,10 +227,10 @@ func (p *peer) place(ctx context.Context, e replicator.Endpoint) (place, error) 
 	return place{server, database}, nil
 }
 
-// mark reads the mark of a database. Members of a wrong type count as missing.
-func (p *peer) mark(ctx context.Context) (mark, error) {
+// mark reads a mark of a database. Members of a wrong type count as missing.
+func (p *peer) mark(ctx context.Context, id string) (mark, error) {
 	var found mark
-	doc, err := p.db.GetLocal(ctx, markID)
+	doc, err := p.db.GetLocal(ctx, id)
 	switch {
 	case errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase):
 		return found, nil
@@ -239,23 +248,12 @@ func (p *peer) mark(ctx context.Context) (mark, error) {
 	return found, nil
 }
 
-// putMark changes the mark of a database, which had the content old.
-func (p *peer) putMark(ctx context.Context, old mark, change func(mark) mark) error {
-	const tries = 5 // another mirror may write the mark of the same source
-	for i := 1; ; i++ {
-		next := change(old)
-		next.ID = "_local/" + markID
-		_, err := p.db.PutLocal(ctx, markID, encode(next))
-		if err == nil {
-			return nil
-		}
-		if i == tries || !errors.Is(err, couch.ErrConflict) {
-			return p.failed(codePlain, err)
-		}
-		if old, err = p.mark(ctx); err != nil {
-			return err
-		}
+func (p *peer) putMark(ctx context.Context, id string, m mark) error {
+	m.ID = "_local/" + id
+	if _, err := p.db.PutLocal(ctx, id, encode(m)); err != nil {
+		return p.failed(codePlain, err)
 	}
+	return nil
 }
 
 // MadeByMirror reports whether the target of a mirrored replication was made by a mirror of its source, or is the source of
@@ -272,9 +270,12 @@ func MadeByMirror(ctx context.Context, rep *replicator.Replication, cfg Config) 
 			m.source, err = p.place(ctx, rep.Source)
 			return err
 		}
-		m.targetMark, err = p.mark(ctx)
+		m.targetMark, err = p.mark(ctx, markID)
 		return err
 	})
+	if err == nil {
+		err = r.copyOf(ctx, &m)
+	}
 	if errors.Is(err, couch.ErrNoDatabase) {
 		return false, nil
 	}

@@ -35,18 +35,15 @@ func TestClaim(t *testing.T) {
 			meet(func(m *meeting) { m.empty = true }), "", replicator.TargetAdopted, "no mirror has made of the source",
 		},
 		"made of it": {
-			meet(func(m *meeting) { m.targetMark = m.targetMark.from(source) }), replicator.TargetMade, replicator.TargetMade, "",
+			meet(func(m *meeting) { m.targetMark.MadeFrom = &source }), replicator.TargetMade, replicator.TargetMade, "",
 		},
 		"the way back": {
 			meet(func(m *meeting) {
-				m.sourceMark, m.targetMark = m.sourceMark.from(target), m.targetMark.to(other).to(source)
+				m.sourceMark.MadeFrom, m.copied = &target, true
 			}), replicator.TargetMade, replicator.TargetMade, "",
 		},
 		"made of another one": {
-			meet(func(m *meeting) { m.targetMark = m.targetMark.from(other) }), "", replicator.TargetAdopted, "would be mirrored twice",
-		},
-		"the source of another one": {
-			meet(func(m *meeting) { m.targetMark = m.targetMark.to(other) }), "", replicator.TargetAdopted, "no mirror has made of the source",
+			meet(func(m *meeting) { m.targetMark.MadeFrom = &other }), "", replicator.TargetAdopted, "would be mirrored twice",
 		},
 		"the run died before the mark": {
 			meet(func(m *meeting) { known(replicator.TargetMaking, false)(m); m.empty = true }), replicator.TargetMade, replicator.TargetMade, "",
@@ -63,7 +60,7 @@ func TestClaim(t *testing.T) {
 		},
 		"itself": {meet(func(m *meeting) { m.target = source }), "", "", "the source is the target"},
 		"a copy": {
-			meet(func(m *meeting) { m.sourceMark = m.sourceMark.from(other) }), "", "", "needs \"chain\": true",
+			meet(func(m *meeting) { m.sourceMark.MadeFrom = &other }), "", "", "needs \"chain\": true",
 		},
 	} {
 		is, err := c.meeting.claim(&replicator.Mirrored{})
@@ -77,7 +74,7 @@ func TestClaim(t *testing.T) {
 		require.Equal(t, c.adopt, is, "%s, with adopt", what)
 	}
 	is, err := meet(func(m *meeting) {
-		m.sourceMark, m.exists = m.sourceMark.from(other), false
+		m.sourceMark.MadeFrom, m.exists = &other, false
 	}).claim(&replicator.Mirrored{Chain: true})
 	require.NoError(t, err)
 	require.Equal(t, replicator.TargetMaking, is)
