@@ -19,10 +19,18 @@ type welcome struct {
 
 // ServerIdentity returns what identifies the database's server, whatever the spelling of its URL is (GET /): its uuid with
 // the name of its vendor, because a settee that has taken over from a CouchDB has the uuid of that. All nodes of a cluster
-// have the same. It is empty if the server has no uuid, or does not tell it to this user.
+// have the same. It is empty if the server has no uuid. A server that does not tell it to this user is an error, because what
+// is not known must not count as another server.
 func (d *Database) ServerIdentity(ctx context.Context) (string, error) {
 	var server welcome
-	if err := d.told(ctx, &request{server: true}, &server); err != nil || server.UUID == "" {
+	err := d.fetch(ctx, &request{method: http.MethodGet, server: true}, maxInfo, func(body []byte) error {
+		_ = json.Unmarshal(body, &server) // other servers answer something else
+		return nil
+	})
+	if errors.Is(err, ErrNotFound) {
+		return "", nil
+	}
+	if err != nil || server.UUID == "" {
 		return "", err
 	}
 	identity := strings.TrimSpace(server.UUID + " " + server.Vendor.Name)

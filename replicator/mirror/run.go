@@ -480,19 +480,6 @@ func (m *mirror) deleteGone(ctx context.Context) error {
 	}
 }
 
-// made reports whether a mirror has made the target of a database. A no is final for the database, and a server may fail to say
-// which one it is for a moment, so a no is asked for twice.
-func (m *mirror) made(ctx context.Context, database string) (bool, error) {
-	made, err := worker.MadeByMirror(ctx, m.r.Child(database), m.Worker)
-	if err != nil || made {
-		return made, err
-	}
-	if err := retry.Wait(ctx, time.Second); err != nil {
-		return false, err
-	}
-	return worker.MadeByMirror(ctx, m.r.Child(database), m.Worker)
-}
-
 // deleteOne deletes a database at the target, unless the source has it again. done is false if it must be tried again.
 func (m *mirror) deleteOne(ctx context.Context, database string) (done bool, err error) {
 	exists, err := m.source.Exists(ctx, database)
@@ -505,7 +492,7 @@ func (m *mirror) deleteOne(ctx context.Context, database string) (done bool, err
 			return false, err
 		}
 		var made bool
-		if made, err = m.made(ctx, database); err == nil && !made {
+		if made, err = worker.MadeByMirror(ctx, m.r.Child(database), m.Worker); err == nil && !made {
 			m.Log.Info().Str("target_database", m.r.Mirror.TargetName(database)).Msg("a mirror deletes only databases that a mirror has made: it is left at the target")
 			return true, m.Run.ForgetGone(ctx, database)
 		}
