@@ -68,7 +68,7 @@ func TestIDsOfCouchDB(t *testing.T) {
 			require.NoError(t, err)
 			code = filters[filter]
 		}
-		if !release.SinceSeqInIDs {
+		if release.Before352 {
 			r.SinceSeq = nil
 		}
 		id, err := r.ID(root.UUID, code)

@@ -295,7 +295,7 @@ func TestFunctionsAnswerAsCouchDB(t *testing.T) {
 		peer := couchtest.SharedCouchDB(t)
 		peer.Do(t, http.MethodPut, "/_node/_local/_config/couchdb/os_process_timeout", []byte(`"600000"`), http.StatusOK)
 		words := strings.NewReplacer()
-		if !peer.Release(t).SelectorsValidate {
+		if peer.Release(t).Before36 {
 			words = strings.NewReplacer(wrongValidator, strings.Replace(wrongValidator, " or object", "", 1))
 		}
 		differs := func(cases []said) (what string) {

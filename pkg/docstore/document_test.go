@@ -122,8 +122,7 @@ func TestInvalid(t *testing.T) {
 		for rev, want := range map[string]string{
 			"1-": "1-", "1-a": "1-a", "1-A": "1-A", "+01-a-b": "1-a-b", "0-a": "0-a", "9223372036854775807-é": "9223372036854775807-é",
 			"1-" + strings.Repeat("aB", 16): "1-" + strings.Repeat("ab", 16), "1-abcdefghijklmnop": "1-6162636465666768696a6b6c6d6e6f70",
-			"1-éééééééé": "1-" + strings.Repeat("c3a9", 8), "1-+" + strings.Repeat("0", 31): "1-" + strings.Repeat("0", 32),
-			"1--" + strings.Repeat("0", 30) + "1": "1-" + strings.Repeat("f", 32), "1-" + strings.Repeat("x", 5000): "1-" + strings.Repeat("x", 5000),
+			"1-éééééééé": "1-" + strings.Repeat("c3a9", 8), "1-" + strings.Repeat("x", 5000): "1-" + strings.Repeat("x", 5000),
 		} {
 			got, err := docstore.ParseRev(rev)
 			require.NoError(t, err, "%q", rev)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/hex"
 	"fmt"
-	"math/big"
 	"regexp"
 	"strconv"
 	"strings"
@@ -39,8 +38,8 @@ func ParseRev(s string) (Rev, error) {
 }
 
 // ParseRevID parses the id of a revision, as CouchDB does. Any 16 bytes are an id that is written as 32 lower-case
-// hexadecimal digits. Any 32 bytes are a hexadecimal number of 16 bytes, which may have a sign. All other text is an id
-// as it is, also the empty one. The error is [ErrRevision].
+// hexadecimal digits. Any 32 bytes are hexadecimal digits, which become lower-case ones. All other text is an id as it is,
+// also the empty one. The error is [ErrRevision].
 func ParseRevID(id string) (string, error) {
 	_, isHex := revtree.Raw(id)
 	switch {
@@ -51,19 +50,16 @@ func ParseRevID(id string) (string, error) {
 	case len(id) == rawIDSize:
 		return hex.EncodeToString([]byte(id)), nil
 	case len(id) == 2*rawIDSize:
-		n, ok := new(big.Int).SetString(id, 16)
-		if !ok {
+		if _, err := hex.DecodeString(id); err != nil {
 			return "", fmt.Errorf("%w: the id %s", ErrRevision, quote(id))
 		}
-		return fmt.Sprintf("%032x", n.And(n, rawIDMask)), nil
+		return strings.ToLower(id), nil
 	}
 	return id, nil
 }
 
 // rawIDSize is the size in bytes of an id that is a digest.
 const rawIDSize = 16
-
-var rawIDMask = new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 8*rawIDSize), big.NewInt(1))
 
 func (r Rev) String() string {
 	if r == (Rev{}) {

@@ -1,8 +1,7 @@
 package erlterm
 
 import (
-	"encoding/binary"
-	"math"
+	"cmp"
 	"math/big"
 	"strconv"
 	"strings"
@@ -34,54 +33,27 @@ func integer(text string) *big.Int {
 	return n
 }
 
-// float returns a number that has a fraction or an exponent. It is infinite if CouchDB refuses it.
-//
-// CouchDB's decoder leaves most numbers to strtod. An integer with an exponent that strtod finds out of range, or that
-// is longer than 31 bytes, it multiplies with a power of ten, and so rounds several times.
+// float returns the float that is nearest to a number that has a fraction or an exponent. It is infinite if CouchDB refuses
+// the number.
 func float(text string) float64 {
-	f, err := strconv.ParseFloat(text, 64)
-	e := strings.IndexAny(text, "eE")
-	if e < 0 || strings.Contains(text, ".") {
-		return f
-	}
-	subnormal := f != 0 && math.Abs(f) < 0x1p-1022
-	vanished := f == 0 && strings.Trim(text[:e], "-0") != ""
-	if len(text) < 32 && err == nil && !subnormal && !vanished {
-		return f
-	}
-	exponent, err := strconv.Atoi(text[e+1:])
-	switch {
-	case e > MaxDigits, err != nil && text[e+1] != '-':
-		return math.Inf(1)
-	case err != nil:
-		exponent = math.MinInt32
-	}
-	power := powerOfTen(exponent)
-	if math.IsInf(power, 0) {
-		return power
-	}
-	return toFloat(integer(text[:e])) * power
-}
-
-// toFloat converts an integer as Erlang does: digit by digit of 64 bits, if it has more than 60 bits.
-func toFloat(n *big.Int) (f float64) {
-	if n.IsInt64() {
-		return float64(n.Int64())
-	}
-	digits := new(big.Int).Abs(n).FillBytes(make([]byte, (n.BitLen()+63)/64*8))
-	for ; len(digits) > 0; digits = digits[8:] {
-		// Not one expression, which might round once only.
-		shifted := f * 0x1p64
-		f = shifted + float64(binary.BigEndian.Uint64(digits))
-	}
-	return math.Copysign(f, float64(n.Sign()))
-}
-
-// powerOfTen returns what pow(10, n) of the GNU C library returns. Two of its results are not the nearest float.
-func powerOfTen(n int) float64 {
-	f, _ := strconv.ParseFloat("1e"+strconv.Itoa(n), 64) // infinite if it is too large
-	if n == 23 || n == 210 {
-		return math.Nextafter(f, math.Inf(1))
-	}
+	f, _ := strconv.ParseFloat(moveDot(text), 64) // the text is valid, and what is too large is infinite
 	return f
+}
+
+// countedDigits is the number of digits before the dot that strconv.ParseFloat of Go 1.26 takes into account.
+const countedDigits = 800
+
+// moveDot returns a number with the dot behind the first digit if it has too many digits before it.
+func moveDot(text string) string {
+	digits := strings.IndexAny(text, ".eE")
+	if digits <= countedDigits {
+		return text
+	}
+	first := 1 + len(text) - len(strings.TrimPrefix(text, "-"))
+	fraction, power, _ := strings.Cut(strings.ToLower(text[digits:]), "e")
+	exponent, err := strconv.Atoi(cmp.Or(power, "0"))
+	if err != nil { // what is added to it does not matter
+		return text
+	}
+	return text[:first] + "." + text[first:digits] + strings.TrimPrefix(fraction, ".") + "e" + strconv.Itoa(exponent+digits-first)
 }

@@ -9,12 +9,13 @@ import (
 	"testing"
 )
 
-// Release says in what the releases of CouchDB that tests run with differ.
+// Release says in what the releases of CouchDB that tests run with differ from the newest one.
 type Release struct {
-	// SinceSeqInIDs says that since_seq is part of replication ids: since 3.5.2.
-	SinceSeqInIDs bool
-	// SelectorsValidate says that a validate function may be a selector: since the release after 3.5.3.
-	SelectorsValidate bool
+	// Before352 says that since_seq is not part of replication ids, that the hexadecimal id of a revision may have a sign, and that
+	// some numbers with an exponent do not become the float that is nearest.
+	Before352 bool
+	// Before36 says that a validate function cannot be a selector.
+	Before36 bool
 }
 
 // Release returns what the server's release does, by the version that it names.
@@ -33,8 +34,8 @@ func releaseOf(version string) Release {
 	number := make([]int, 3)
 	_, _ = fmt.Sscanf(version, "%d.%d.%d", &number[0], &number[1], &number[2]) // what is missing counts as 0
 	after := func(release ...int) bool { return slices.Compare(number, release) > 0 }
-	main := after(3, 5, 1) && commit.MatchString(version)
-	return Release{SinceSeqInIDs: after(3, 5, 1), SelectorsValidate: main || after(3, 5, 3)}
+	since352 := after(3, 5, 1)
+	return Release{Before352: !since352, Before36: !after(3, 5, 3) && !(since352 && commit.MatchString(version))}
 }
 
 var commit = regexp.MustCompile(`-[0-9a-f]{7,}$`)
