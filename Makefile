@@ -180,6 +180,7 @@ nightly: node $(INSTALLED) ## run for hours what .ci/run leaves out; SEED, by de
 	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=30m SOAK='(TestRandom|TestRandomMirrors|TestNamesRandom|TestParkingSimulation)' SOAK_PKGS=./replicator/jobs
 	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK=TestCheckpointsClaimNothingThatIsNotThere SOAK_PKGS=./replicator/worker
 	SETTEE_ROUNDS=all $(TEST_ENV) go tool withservers -couchdb -pouchdb -chromium go test -tags '$(TAGS)' -count=1 $(TEST_FLAGS) -timeout $(BENCH_TIMEOUT) $$($(ROUNDS) | $(FOLDERS))
+	@if [ -n "$$SECOND_COUCHDB_HOME" ]; then COUCHDB_HOME=$$SECOND_COUCHDB_HOME $(MAKE) test TEST_FLAGS='$(TEST_FLAGS) -count=1'; fi
 	SETTEE_ROUNDS=all $(MAKE) test-packages
 	$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)'
 	@left=$$(go tool withservers -fdb -couchdb -missing 2>&1); if [ -n "$$left" ]; then printf '%s\n' "$$left"; else \
