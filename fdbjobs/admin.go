@@ -137,7 +137,7 @@ func (q *Queue) sealedArgs(tx kv.Transaction, r kv.KeyRange) (values []rows.Seal
 		}
 		values = append(values, rows.Sealed{
 			Begin: pair.Key, Stored: stored,
-			Reseal: func() { q.resealOne(tx, pair.Key, ids[i], row, stored) },
+			Reseal: func() { q.resealOne(tx, ids[i], row, stored) },
 		})
 	}
 	if len(pairs) == resealAtOnce {
@@ -148,14 +148,13 @@ func (q *Queue) sealedArgs(tx kv.Transaction, r kv.KeyRange) (values []rows.Seal
 
 // resealOne seals the args of a job again, unless they cannot be opened. It conflicts with each write of the job's row:
 // adding and removing the job writes it.
-func (q *Queue) resealOne(tx kv.Transaction, key []byte, id string, row *row, stored []byte) {
+func (q *Queue) resealOne(tx kv.Transaction, id string, old *row, stored []byte) {
 	args, err := q.openArgs(id, stored)
 	if err != nil {
 		return
 	}
-	tx.AddReadConflictKey(key)
-	if chunks := q.setArgs(tx, id, args, row.chunks); chunks != row.chunks {
-		row.chunks = chunks
-		tx.Set(key, row.tuple().Pack())
-	}
+	tx.AddReadConflictKey(q.keys.data.Pack(id))
+	next := *old
+	next.chunks = q.setArgs(tx, id, args, old.chunks)
+	q.put(tx, id, old, &next)
 }

@@ -86,8 +86,7 @@ func (q *Queue) add(batch *batch, spec Spec, old *row) error {
 			next.token, next.chunks, next.listed = spec.Token, chunks, spec.Listed != nil
 			next.generation++
 			next.resubmit = &scheduled
-			// The job is not moved here: its processor or the activity monitor queues it.
-			tx.Set(q.keys.data.Pack(spec.ID), next.tuple().Pack())
+			q.put(tx, spec.ID, old, &next) // it stays in its place: its processor or the activity monitor queues it
 			return nil
 		}
 	}

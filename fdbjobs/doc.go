@@ -95,7 +95,7 @@
 // A call that waits for a job watches its row ([Queue.Wait], [Queue.Follow], [Held.AfterLost]). The row changes
 // with the job's status and its generation, and when its holder renews its hold: at most every sixth of the timeout.
 //
-// Invariants, kept by [Queue.put], the only function that writes these keys:
+// Invariants, kept by [Queue.put], the only function that writes rows and what follows from them:
 //
 //   - a pending job has one row in delayed or ready, a running job one in active;
 //     a finished job has none of these, but one in expiry if it expires;

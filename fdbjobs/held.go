@@ -153,9 +153,10 @@ func (h *Held) Context() context.Context { return h.ctx }
 func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.Transaction) error) error {
 	began := h.queue.layer.now()
 	if h.isFresh(began) {
-		return h.write(ctx, &write{also: also, apply: func(s *sharing, _ *row) error {
-			s.tx.AddWriteConflictKey(h.queue.keys.data.Pack(h.job.ID)) // the state is read as if the row were written
+		return h.write(ctx, &write{also: also, apply: func(s *sharing, old *row) error {
+			next := *old
 			h.setState(s.tx, state)
+			h.queue.put(s.tx, h.job.ID, old, &next)
 			return nil
 		}}, state)
 	}

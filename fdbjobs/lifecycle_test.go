@@ -16,6 +16,7 @@ import (
 	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
+	"settee/pkg/sealed/sealedtest"
 )
 
 func TestLifeCycle(t *testing.T) {
@@ -558,7 +559,8 @@ func TestAddAll(t *testing.T) {
 	})
 }
 
-// TestKeysWritten: the keys that the steps of a life cycle write, besides args and state. No number may grow.
+// TestKeysWritten: the keys that the steps of a life cycle write, besides args and state, and the mutations that these are
+// for FoundationDB. No number may grow.
 func TestKeysWritten(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		store := enginetest.Control(db)
@@ -566,7 +568,7 @@ func TestKeysWritten(t *testing.T) {
 		b.add(t, fdbjobs.Spec{ID: "other"}) // its owner is in line
 		b.accept(t)                         // and the claimer has written its heartbeat
 		var h *fdbjobs.Held
-		all := int64(0)
+		all, mutations := int64(0), int64(0)
 		for _, step := range []struct {
 			name    string
 			content int64 // keys of args and state
@@ -578,13 +580,48 @@ func TestKeysWritten(t *testing.T) {
 			{"update", 1, 0, func() { require.NoError(t, h.Update(t.Context(), text(`{"s":1}`), nil)) }},
 			{"finish", 1, 6, func() { require.NoError(t, h.Finish(t.Context(), text(`{"s":2}`), nil)) }},
 		} {
-			before := store.KeysWritten.Load()
+			before, mutated := store.KeysWritten.Load(), store.Mutations.Load()
 			step.do()
 			synctest.Wait()
+			mutations += store.Mutations.Load() - mutated - step.content
 			keys := store.KeysWritten.Load() - before - step.content
 			assert.LessOrEqual(t, keys, step.most, step.name)
 			all += keys
 		}
 		assert.LessOrEqual(t, all, int64(18))
+		assert.LessOrEqual(t, mutations, int64(20))
+	})
+}
+
+// TestWhatStaysIsNotWritten: a write that leaves a job in its place writes the row alone, and one that leaves the row writes
+// nothing besides its own keys.
+func TestWhatStaysIsNotWritten(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		store := enginetest.Control(db)
+		b := newBundleWith(t, store, fdbjobs.Options{Sealer: sealedtest.Keys(t, "a")})
+		later := time.Now().Add(time.Hour)
+		delayed := fdbjobs.Spec{ID: "delayed", Owner: "o", Args: text(`{}`), Scheduled: later}
+		b.add(t, delayed, fdbjobs.Spec{ID: "running", Args: text(`{}`)})
+		h := b.accept(t)
+		synctest.Wait()
+		for _, c := range []struct {
+			name string
+			keys int64
+			do   func()
+		}{
+			{"a delayed job with the same time: row, args", 2, func() { b.add(t, delayed) }},
+			{"fresh update: state", 1, func() { require.NoError(t, h.Update(t.Context(), text(`{"s":1}`), nil)) }},
+			{"sealed with the same key: nothing", 0, func() { reseal(t, b, "a") }},
+			{"a running job: row, args", 2, func() { b.add(t, fdbjobs.Spec{ID: "running", Args: text(`{}`)}) }},
+		} {
+			before := store.KeysWritten.Load()
+			c.do()
+			synctest.Wait()
+			assert.Equal(t, c.keys, store.KeysWritten.Load()-before, c.name)
+			b.check(t)
+		}
+		delayed.Owner = "p"
+		b.add(t, delayed)
+		b.check(t)
 	})
 }

@@ -7,23 +7,26 @@ import (
 	"settee/pkg/tuple"
 )
 
-// put replaces a job's row, and updates everything that depends on it: its place, index and counter. old is
-// the row that the transaction read, or nil if there is no job. next is the row to write, or nil to remove the job. If
-// next belongs in ready or active, its sequence is an incomplete versionstamp whose order is unique within the
-// transaction. Pending jobs are put by [batch.put].
+// put replaces a job's row, and updates everything that depends on it: its place, index and counter. All writes of rows go
+// through it. old is the row that the transaction read, or nil if there is no job. next is the row to write, or nil to
+// remove the job. A sequence that next does not share with old is an incomplete versionstamp whose order is unique within
+// the transaction. Pending jobs are put by [batch.put].
+//
+// What stays the same is not written. If the whole row does, only its key conflicts with other transactions, because the
+// caller writes the state or the args: who reads one of them with the row relies on that.
 //
 // Counts change only with a status that this transaction read, so a repeated transaction does not count its own work
-// twice.
+// twice. A count does not become 0 by an addition, so only a subtraction looks for that.
 func (q *Queue) put(tx kv.Transaction, id string, old, next *row) {
+	if old != nil && next != nil && *old == *next {
+		tx.AddWriteConflictKey(q.keys.data.Pack(id))
+		return
+	}
 	var before, after derived
 	if old != nil {
-		if before = q.derive(id, old); before.rest != nil {
-			tx.Clear(before.key())
-		}
+		before = q.derive(id, old)
 	}
-	if next == nil {
-		tx.Clear(q.keys.data.Pack(id))
-	} else {
+	if next != nil {
 		if old != nil {
 			next.entered = old.entered
 		}
@@ -31,12 +34,15 @@ func (q *Queue) put(tx kv.Transaction, id string, old, next *row) {
 			*next.entered.of(next.status)++
 		}
 		after = q.derive(id, next)
+	}
+	if !before.samePlace(after) {
+		before.clear(tx)
 		after.set(tx)
 		if after.ready {
 			tx.Add(q.keys.watchReady, 1)
 		}
-		q.setRow(tx, id, next)
 	}
+	q.setRow(tx, id, next)
 	if bytes.Equal(before.index, after.index) {
 		return
 	}
@@ -46,7 +52,7 @@ func (q *Queue) put(tx kv.Transaction, id string, old, next *row) {
 	}
 	if next != nil {
 		tx.Set(after.index, nil)
-		tx.AddOrClear(after.counter, 1)
+		tx.Add(after.counter, 1)
 	}
 }
 
@@ -89,12 +95,36 @@ func (d derived) key() []byte {
 	return d.place.Pack(d.rest...)
 }
 
+// stamped reports whether the place gets the stamp of the transaction that writes it.
+func (d derived) stamped() bool {
+	if d.rest == nil {
+		return false
+	}
+	stamp, ok := d.rest[0].(tuple.Versionstamp)
+	return ok && !stamp.IsComplete()
+}
+
+// samePlace reports whether the place of a row that was read stays as it is with the next row.
+func (d derived) samePlace(next derived) bool {
+	if d.rest == nil || next.rest == nil {
+		return d.rest == nil && next.rest == nil
+	}
+	return !next.stamped() && bytes.Equal(d.key(), next.key()) && bytes.Equal(d.value, next.value)
+}
+
+// clear removes the place.
+func (d derived) clear(tx kv.Transaction) {
+	if d.rest != nil {
+		tx.Clear(d.key())
+	}
+}
+
 // set writes the place. A sequence that is not complete becomes the stamp of the transaction.
 func (d derived) set(tx kv.Transaction) {
 	if d.rest == nil {
 		return
 	}
-	if stamp, ok := d.rest[0].(tuple.Versionstamp); !ok || stamp.IsComplete() {
+	if !d.stamped() {
 		tx.Set(d.key(), d.value)
 		return
 	}
@@ -105,8 +135,13 @@ func (d derived) set(tx kv.Transaction) {
 	tx.SetVersionstampedKey(key, d.value)
 }
 
+// setRow writes a row, or clears it if it is nil.
 func (q *Queue) setRow(tx kv.Transaction, id string, r *row) {
-	if r.sequence == nil {
+	switch {
+	case r == nil:
+		tx.Clear(q.keys.data.Pack(id))
+		return
+	case r.sequence == nil || r.sequence.IsComplete():
 		tx.Set(q.keys.data.Pack(id), r.tuple().Pack())
 		return
 	}

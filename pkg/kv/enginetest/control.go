@@ -22,6 +22,7 @@ type Controlled struct {
 	Rows         atomic.Int64 // of ranges that were read
 	KeysRead     atomic.Int64
 	KeysWritten  atomic.Int64
+	Mutations    atomic.Int64 // as FoundationDB counts writes: AddOrClear is two
 	BytesRead    atomic.Int64 // of values
 	BytesWritten atomic.Int64 // of values that were set
 	SizeWritten  atomic.Int64 // bytes of the keys and values of all writes
@@ -246,6 +247,7 @@ func (tx controlledTx) Watch(key []byte) kv.Watch {
 // wrote counts a write of a key and a value.
 func (tx controlledTx) wrote(key, value int) {
 	tx.reads.of.KeysWritten.Add(1)
+	tx.reads.of.Mutations.Add(1)
 	tx.reads.of.SizeWritten.Add(int64(key + value))
 }
 
@@ -272,6 +274,7 @@ func (tx controlledTx) Add(key []byte, n int64) {
 
 func (tx controlledTx) AddOrClear(key []byte, n int64) {
 	tx.wrote(len(key), counterSize)
+	tx.reads.of.Mutations.Add(1)
 	tx.Transaction.AddOrClear(key, n)
 }
 
