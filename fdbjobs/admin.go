@@ -87,10 +87,85 @@ func (q *Queue) removeMany(tx kv.Transaction, ids []string, match func(i int, r 
 		if err != nil {
 			return nil, err
 		}
-		q.drop(tx, read.id, old)
+		if err := q.drop(tx, read.id, old); err != nil {
+			return nil, err
+		}
 		removed = append(removed, job)
 	}
 	return removed, nil
+}
+
+// The sizes of a transaction of Rederive.
+const (
+	rederivedRows = 500 // that it reads
+	rederivedJobs = 20  // that it changes: it reads up to 120 kB of each
+)
+
+// Rederive gives rows the version of the queue's [Derivation] that new rows have, from a position on, and writes what follows
+// from them then. A nil position is the start. It returns the position after these rows, and nil if no row is left. It is a
+// step of a conversion (package levels), and of the first use of a derivation in a queue that has jobs. Until the last
+// step, entries are missing that only the new version has.
+func (a Admin) Rederive(tx kv.Transaction, from []byte) (next []byte, err error) {
+	q := a.queue
+	version, err := q.derivation.newVersion(tx)
+	if err != nil {
+		return nil, err
+	}
+	pairs, err := tx.Snapshot().GetRange(rows.From(q.keys.data, from), kv.RangeOptions{Limit: rederivedRows}).Slice()
+	if err != nil {
+		return nil, err
+	}
+	if len(pairs) == rederivedRows {
+		next = kv.KeyAfter(pairs[len(pairs)-1].Key)
+	}
+	var reads []jobRead
+	for _, pair := range pairs {
+		old, err := parseRow(pair.Value)
+		if err != nil {
+			return nil, err
+		}
+		if old.version == version {
+			continue
+		}
+		id, err := rows.LastString(q.keys.data, pair.Key)
+		if err != nil {
+			return nil, err
+		}
+		if reads = append(reads, q.readListed(tx, tx.Snapshot(), id)); len(reads) == rederivedJobs {
+			next = kv.KeyAfter(pair.Key)
+			break
+		}
+	}
+	for i, batch := 0, q.batch(tx); i < len(reads); i++ {
+		if batch.full() {
+			return q.keys.data.Pack(reads[i].id), nil
+		}
+		if err := batch.rederive(reads[i], version); err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
+}
+
+// rederive gives the row of a job a version.
+func (b *batch) rederive(read jobRead, version int64) error {
+	old, err := read.row.Await()
+	if err != nil || old == nil {
+		return err
+	}
+	state, err := read.state.Await()
+	if err != nil {
+		return err
+	}
+	listed, err := read.listed.Await()
+	if err != nil {
+		return err
+	}
+	next, over := b.queue.derivedAgain(old, version, state, listed)
+	if over != nil && leftOut != nil {
+		leftOut(over)
+	}
+	return b.put(read.id, old, next)
 }
 
 // resealAtOnce is the number of jobs that one transaction of Reseal reads.
@@ -155,6 +230,8 @@ func (q *Queue) resealOne(tx kv.Transaction, id string, old *row, stored []byte)
 	}
 	tx.AddReadConflictKey(q.keys.data.Pack(id))
 	next := *old
-	next.chunks = q.setArgs(tx, id, args, old.chunks)
-	q.put(tx, id, old, &next)
+	next.chunks = q.setArgs(tx, id, q.sealArgs(id, args), old.chunks)
+	if err := q.batch(tx).put(id, old, &next); err != nil {
+		panic(err) // the job stays in its place, and nothing follows from the number of chunks
+	}
 }

@@ -35,7 +35,11 @@ import (
 // soon is the time from now on, in seconds, whose rows in delayed do not count as earlier rows.
 const soon = 2
 
-// batch is the jobs that one transaction queues.
+// writtenAtOnce is the size of entries and tallies that a transaction writes for several jobs, in bytes: a tenth of what it
+// may have. Few jobs have so many.
+const writtenAtOnce = 1_000_000
+
+// batch is the jobs whose rows one transaction writes.
 //
 // A transaction that makes a job ready conflicts on the owner's key in waiting, which is written only when an owner
 // enters or leaves the line. So transactions that add jobs of one owner do not conflict, and neither do changes of its
@@ -49,11 +53,17 @@ type batch struct {
 	reading kv.RangeResult // the first row in delayed that counts; nil before the read is started
 	read    bool           // first is set
 	first   int64          // the time from which on a delayed job wakes no claimer
+
+	version *int64 // of rows that are added; nil before it is known
+	written int    // the size of entries and tallies that were written, in bytes
 }
 
 func (q *Queue) batch(tx kv.Transaction) *batch {
 	return &batch{queue: q, tx: tx, waiting: map[string]kv.Future[[]byte]{}}
 }
+
+// full reports whether other jobs are for another transaction.
+func (b *batch) full() bool { return b.written >= writtenAtOnce }
 
 // want starts reading what put needs for a job of an owner, which is scheduled for a time.
 func (b *batch) want(owner string, scheduled int64) {
@@ -96,23 +106,8 @@ func (b *batch) wantFirst(now int64) {
 	}
 }
 
-// put is [Queue.put] for a pending job. If the job is ready, it puts the owner into line.
-func (b *batch) put(id string, old, next *row) error {
-	var err error
-	if next.waits() {
-		err = b.delay(next.scheduled)
-	} else {
-		err = b.enlist(next.owner)
-	}
-	if err != nil {
-		return err
-	}
-	b.queue.put(b.tx, id, old, next)
-	return nil
-}
-
-// putAll puts the rows that next returns for the rows of jobs, unless it returns nil. It reports for each id whether it did.
-// The ids must differ.
+// putAll puts the rows that next returns for the rows of jobs, unless it returns nil, until the batch is full. It reports for
+// each id whether it did. The ids must differ.
 func (b *batch) putAll(ids []string, next func(i int, old *row) *row) (put []bool, err error) {
 	olds, err := b.queue.readRows(b.tx, ids)
 	if err != nil {
@@ -128,7 +123,7 @@ func (b *batch) putAll(ids []string, next func(i int, old *row) *row) (put []boo
 		}
 	}
 	for i, next := range nexts {
-		if put[i] = next != nil; put[i] {
+		if put[i] = next != nil && !b.full(); put[i] {
 			if err := b.put(ids[i], olds[i], next); err != nil {
 				return nil, err
 			}

@@ -20,11 +20,12 @@ import (
 func (l *Layer) Check(ctx context.Context, c *check.Checker) error {
 	k := checker{layer: l}
 	if kv.Exclusive(c.DB) {
-		k.later = func(q *Queue, counted counter) error { return k.countLater(ctx, c, q, counted) }
+		k.countsLater = func(q *Queue, counted counter) error { return k.countLater(ctx, c, q, counted) }
+		k.tallyLater = func(of tallied, key []byte, name string, n int64) error { return k.sumLater(ctx, c, of, key, name, n) }
 	}
-	// What follows from data is compared with the rest after data, and counters after the index that they count.
+	// What follows from data is compared with the rest after data, and counters and tallies after what they count.
 	r := kv.PrefixRange(l.space.Bytes())
-	for _, end := range [][]byte{l.space.Pack(tagState), l.space.Pack(tagCounts), r.End} {
+	for _, end := range [][]byte{l.space.Pack(tagState), l.space.Pack(tagCounts), l.space.Pack(tagTallies), r.End} {
 		if err := c.Walk(ctx, kv.KeyRange{Begin: r.Begin, End: end}, k.visit); err != nil {
 			return err
 		}
@@ -37,8 +38,12 @@ func (l *Layer) Check(ctx context.Context, c *check.Checker) error {
 type checker struct {
 	layer *Layer
 	queue *Queue // of the row before
-	// later compares a counter that takes more than one transaction to count. It is nil if the store may change meanwhile.
-	later func(*Queue, counter) error
+	// countsLater compares a counter that takes more than one transaction to count, and tallyLater a tally. They are nil if the
+	// store may change meanwhile.
+	countsLater func(*Queue, counter) error
+	tallyLater  func(of tallied, key []byte, name string, n int64) error
+	// summed are the latest tallies that should be there in a page, and later those that took several transactions.
+	summed, later *summed
 }
 
 // keyed is a row with the elements of its key after tag and queue.
@@ -69,6 +74,7 @@ var checks = map[int64]struct {
 	tagDelayed: {2, (*checker).place}, tagReady: {3, (*checker).place}, tagExpiry: {2, (*checker).place},
 	tagActive: {-1, (*checker).place}, tagListed: {1, (*checker).listed},
 	tagOwned: {5, (*checker).owned}, tagCounts: {4, (*checker).counts},
+	tagEntries: {-1, (*checker).entry}, tagTallies: {-1, (*checker).tally},
 	tagWaiting: {1, (*checker).waiting}, tagOwners: {1, (*checker).standing}, tagRanks: {3, (*checker).rank},
 	tagCharges: {1, (*checker).charges},
 	tagWeights: {1, value("an owner's weight", parseWeight)}, tagRollup: {0, value("the last roll-up", parseRollup)},
@@ -129,6 +135,10 @@ func (c *checker) data(k keyed) (func() error, error) {
 		reads = append(reads, k.Get(place))
 	}
 	owner, args := c.owner(k, id, r), c.allArgs(k, id, r)
+	follows, err := c.follows(k, id, r)
+	if err != nil {
+		return nil, err
+	}
 	return func() error {
 		values, err := kv.All(reads)
 		if err != nil {
@@ -152,10 +162,12 @@ func (c *checker) data(k keyed) (func() error, error) {
 				return nil
 			}, "the job is %s, and is missing in the index by which it is found", r.status)
 		}
-		if err := owner(); err != nil {
-			return err
+		for _, then := range []func() error{owner, args, func() error { return follows(values[0], values[2]) }} {
+			if err := then(); err != nil {
+				return err
+			}
 		}
-		return args()
+		return nil
 	}, nil
 }
 
@@ -346,8 +358,8 @@ func (c *checker) counts(k keyed) (func() error, error) {
 			return err
 		case last == nil:
 			c.compare(k.Page, k.Key, counted, n)
-		case c.later != nil:
-			k.After(func() error { return c.later(k.queue, counted) })
+		case c.countsLater != nil:
+			k.After(func() error { return c.countsLater(k.queue, counted) })
 		default:
 			k.Unsettled()
 		}

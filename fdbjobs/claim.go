@@ -181,6 +181,7 @@ type claim struct {
 type attempt struct {
 	*claim
 	tx     kv.Transaction
+	batch  *batch
 	again  bool // an earlier attempt has taken jobs
 	random *rand.Rand
 	rolled kv.Future[rollup] // the last roll-up
@@ -214,7 +215,7 @@ func (c *claim) exchange() bool { return c.wants.yielding != nil }
 // attempt is the function of the transaction.
 func (c *claim) attempt(tx kv.Transaction) (*attempt, error) {
 	a := &attempt{
-		claim: c, tx: tx, again: c.earlier != nil, random: rand.New(rand.NewPCG(c.seeds[0], c.seeds[1])),
+		claim: c, tx: tx, batch: c.queue.batch(tx), again: c.earlier != nil, random: rand.New(rand.NewPCG(c.seeds[0], c.seeds[1])),
 		rolled: c.queue.share.readRollup(tx.Snapshot()), jobs: map[string]*seen{}, weights: map[string]kv.Future[float64]{},
 	}
 	timeout := c.queue.readTimeout(tx.Snapshot())
@@ -284,7 +285,9 @@ func (a *attempt) recover() (bool, error) {
 }
 
 // enough reports whether the attempt has taken all that it may.
-func (a *attempt) enough() bool { return len(a.taken) >= a.n || a.size >= enoughBytes }
+func (a *attempt) enough() bool {
+	return len(a.taken) >= a.n || a.size >= enoughBytes || a.batch.full()
+}
 
 // parseDelayed returns the time and the job id of a key in delayed.
 func (q *Queue) parseDelayed(key []byte) (scheduled int64, id string, err error) {

@@ -18,7 +18,8 @@ import (
 // given order, whatever their Order is.
 //
 // The errors are ErrTooLarge and ErrInvalid, with the field's name and, of several jobs, the id. They are returned before
-// anything is written, unless a job that is to be added as ended has not ended.
+// anything is written, unless a job that is to be added as ended has not ended, or what follows from a job is over a limit
+// ([Derivation]).
 func (q *Queue) Add(tx kv.Transaction, specs ...Spec) error {
 	if len(specs) > math.MaxUint16 {
 		return fmt.Errorf("%w: %d jobs in one call, at most %d", ErrTooLarge, len(specs), math.MaxUint16)
@@ -66,41 +67,85 @@ func (q *Queue) add(batch *batch, spec Spec, old *row) error {
 	if spec.Ended && old != nil && old.status != Finished {
 		return fmt.Errorf("%w: the job %q has not ended, it is %s", ErrInvalid, spec.ID, old.status)
 	}
-	had := int64(0)
+	args, had := q.sealArgs(spec.ID, spec.Args), int64(0)
 	if old != nil {
 		had = old.chunks
 	}
-	tx := batch.tx
-	chunks := q.setArgs(tx, spec.ID, spec.Args, had)
+	next := q.added(spec, old)
+	next.chunks, next.checked = 0, true
+	if args != nil {
+		next.chunks = rows.Chunks(len(args))
+	}
+	if err := batch.addFacts(next, spec, old); err != nil {
+		return err
+	}
+	if err := batch.put(spec.ID, old, next); err != nil {
+		return err
+	}
+	q.setArgs(batch.tx, spec.ID, args, had)
+	q.setListed(batch.tx, spec.ID, spec.Listed, old)
+	if writesState(old) {
+		q.setState(batch.tx, spec.ID, spec.State)
+	}
+	return nil
+}
+
+// writesState reports whether adding a job whose row is old writes its state. A pending or running job keeps it.
+func writesState(old *row) bool { return old == nil || old.status == Finished }
+
+// added returns the row of a job that is added, without what it has of its args and of the derivation.
+func (q *Queue) added(spec Spec, old *row) *row {
 	now := q.layer.now().Unix()
 	scheduled := now
 	if !spec.Scheduled.IsZero() {
 		scheduled = spec.Scheduled.Unix()
 	}
-	q.setListed(tx, spec.ID, spec.Listed, old)
-	next := row{owner: spec.Owner, token: spec.Token, chunks: chunks, label: spec.Label, listed: spec.Listed != nil}
+	next := row{owner: spec.Owner, token: spec.Token, label: spec.Label, listed: spec.Listed != nil}
 	if old != nil {
-		next.generation, next.lock = old.generation, old.lock
-		if old.status == Running {
-			next = *old
-			next.token, next.chunks, next.listed = spec.Token, chunks, spec.Listed != nil
-			next.generation++
-			next.resubmit = &scheduled
-			q.put(tx, spec.ID, old, &next) // it stays in its place: its processor or the activity monitor queues it
-			return nil
+		next.generation, next.lock, next.version, next.facts = old.generation, old.lock, old.version, old.facts
+	}
+	switch {
+	case old != nil && old.status == Running:
+		// It stays in its place: its processor or the activity monitor queues it.
+		next = *old
+		next.token, next.listed = spec.Token, spec.Listed != nil
+		next.generation++
+		next.resubmit = &scheduled
+	case spec.Ended:
+		next.status, next.tag, next.scheduled = Finished, spec.Tag, scheduled
+	default:
+		next = *queued(next, scheduled, now, spec.Order)
+		next.tag = spec.Tag
+	}
+	return &next
+}
+
+// addFacts gives the row of a job that is added the facts of what is written. A row whose parts are both written gets the
+// version of new ones.
+func (b *batch) addFacts(next *row, spec Spec, old *row) (err error) {
+	d := b.queue.derivation
+	if writesState(old) {
+		if next.version, err = b.newVersion(); err != nil {
+			return err
+		}
+		if next.facts.state, next.facts.amounts, err = d.factsOfState(next.version, orEmpty(spec.State)); err != nil {
+			return err
 		}
 	}
-	if old == nil || old.status == Finished {
-		q.setState(tx, spec.ID, spec.State)
+	next.facts.listed, err = d.factsOfListed(next.version, spec.Listed)
+	return err
+}
+
+// newVersion returns the version of rows that are added.
+func (b *batch) newVersion() (int64, error) {
+	if b.version == nil {
+		version, err := b.queue.derivation.newVersion(b.tx)
+		if err != nil {
+			return 0, err
+		}
+		b.version = &version
 	}
-	if spec.Ended {
-		next.status, next.tag, next.scheduled = Finished, spec.Tag, scheduled
-		q.put(tx, spec.ID, old, &next)
-		return nil
-	}
-	pending := queued(next, scheduled, now, spec.Order)
-	pending.tag = spec.Tag
-	return batch.put(spec.ID, old, pending)
+	return *b.version, nil
 }
 
 // MakeDue makes jobs due that are pending, delayed, and have the tag from. They get the tag to. It reports for each id
@@ -113,8 +158,8 @@ func (q *Queue) MakeDue(tx kv.Transaction, ids []string, from, to string, order 
 	if err := checkTag(to); err != nil {
 		return nil, err
 	}
-	now := q.layer.now().Unix()
-	return q.batch(tx).putAll(ids, func(i int, old *row) *row {
+	now, batch := q.layer.now().Unix(), q.batch(tx)
+	made, err := batch.putAll(ids, func(i int, old *row) *row {
 		if !old.waits() || old.tag != from {
 			return nil
 		}
@@ -122,13 +167,25 @@ func (q *Queue) MakeDue(tx kv.Transaction, ids []string, from, to string, order 
 		next.tag = to
 		return next
 	})
+	if err == nil && batch.full() {
+		err = fmt.Errorf("%w: what follows from these %d jobs, for one transaction", ErrTooLarge, len(ids))
+	}
+	return made, err
 }
 
-// setArgs writes the args of a job that had some chunks before, and returns the new number of chunks.
-func (q *Queue) setArgs(tx kv.Transaction, id string, args json.RawMessage, had int64) int64 {
+// sealArgs returns args as they are stored: nil if there are none.
+func (q *Queue) sealArgs(id string, args json.RawMessage) []byte {
+	if len(args) == 0 {
+		return nil
+	}
+	return q.layer.sealer.Seal(args, "args", q.name, id)
+}
+
+// setArgs writes sealed args of a job that had some chunks before, and returns the new number of chunks.
+func (q *Queue) setArgs(tx kv.Transaction, id string, sealed []byte, had int64) int64 {
 	n := int64(0)
-	if len(args) > 0 {
-		n = rows.SetChunks(tx, q.keys.args.Sub(id), q.layer.sealer.Seal(args, "args", q.name, id))
+	if sealed != nil {
+		n = rows.SetChunks(tx, q.keys.args.Sub(id), sealed)
 	}
 	q.clearArgs(tx, id, n, had)
 	return n
@@ -162,10 +219,14 @@ func (q *Queue) setListed(tx kv.Transaction, id string, listed json.RawMessage, 
 }
 
 func (q *Queue) setState(tx kv.Transaction, id string, state json.RawMessage) {
+	tx.Set(q.keys.state.Pack(id), orEmpty(state))
+}
+
+func orEmpty(state json.RawMessage) json.RawMessage {
 	if state == nil {
-		state = json.RawMessage("{}")
+		return json.RawMessage("{}")
 	}
-	tx.Set(q.keys.state.Pack(id), state)
+	return state
 }
 
 // SetTimeout sets the queue's activity timeout, after which a job without an update is queued again. A processor uses it
@@ -207,14 +268,13 @@ func (q *Queue) Remove(tx kv.Transaction, id string) (bool, error) {
 	if err != nil || old == nil {
 		return false, err
 	}
-	q.drop(tx, id, old)
-	return true, nil
+	return true, q.drop(tx, id, old)
 }
 
 // drop removes a job with all its rows.
-func (q *Queue) drop(tx kv.Transaction, id string, old *row) {
+func (q *Queue) drop(tx kv.Transaction, id string, old *row) error {
 	q.clearArgs(tx, id, 0, old.chunks)
 	tx.Clear(q.keys.state.Pack(id))
 	q.setListed(tx, id, nil, old)
-	q.put(tx, id, old, nil)
+	return q.batch(tx).put(id, old, nil)
 }

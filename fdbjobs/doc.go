@@ -58,6 +58,52 @@
 // depends on the others: what fails, is lost or is too large concerns its own job alone. The functions of callers in
 // one transaction see each other's writes.
 //
+// # What follows from a job
+//
+// A caller that wants to list, search or count jobs in its own ways gives the queue a [Derivation] ([Options].Derive): a pure
+// function of a job's row that returns entries. An entry is a row of an index with a name: a key, which is a tuple, and a
+// small value. It can add to tallies, which are sums over all entries of an index whose keys begin alike. The layer writes
+// entries and tallies in the transaction that writes the row, and removes them with the job. So none can be forgotten, and
+// [Layer.Check] compares them with the same function, and repairs them.
+//
+// The function sees the row alone, never the state or Listed, which may be large. What it needs of these is in the row as
+// facts: two other functions compute them when the state or Listed is written. Nothing changes by time alone: a process that
+// writes a job decides what depends on the time, and writes the decision into the state.
+//
+//	derivation := fdbjobs.Derivation{
+//		OfState: func(_ int64, state json.RawMessage) ([]byte, []int64) { return kindOf(state), nil },
+//		Entries: func(_ int64, f fdbjobs.Facts) []fdbjobs.Entry {
+//			return []fdbjobs.Entry{{
+//				Index: "kinds", Key: tuple.Tuple{string(f.State), f.Scheduled},
+//				Adds:  []fdbjobs.Add{{Prefix: 1, Name: "jobs", N: 1}},
+//			}}
+//		},
+//	}
+//
+// [Queue.Entries] reads an index, [Queue.Tallies] and [Queue.AllTallies] read tallies, and [Queue.WatchTally] watches one.
+//
+// A state may have amounts as well: numbers that change often, and that tallies add up. An update that does not renew the
+// hold, and changes nothing else, leaves them out of the row, so that it costs what it costs without a derivation. The next
+// renewal stores them, and so does the end.
+//
+// What can go wrong, and what happens then:
+//
+//   - A transaction runs again after a commit whose result was unknown. It reads the row that the commit has written, and
+//     finds no difference, so a tally is not changed twice.
+//   - A holder dies. Amounts that it has not stored are older than its state until the next holder writes the row.
+//   - The function changes. Its result for the rows that exist must stay, or the layer removes entries that are not there and
+//     leaves others behind. So a changed function is a new version: the row says which version its entries are of, the
+//     function gets that version as an argument, and [Admin.Rederive] converts the rows.
+//   - Two releases use the store. The older one must not see rows of a version that it does not know: let Version return
+//     the new one only when no older release is left (package levels does that).
+//   - A process is opened without the derivation of a queue that has one. It reads the jobs. A write that would change what
+//     follows from a job fails.
+//   - Facts or entries are over a limit. The call that adds or updates the job returns ErrTooLarge or ErrInvalid, and changes
+//     nothing. Claims and monitors cannot return such an error, and must move the job. They leave out the entries that are
+//     over the limit, and Check says so.
+//   - Entries or tallies are damaged. Check finds what is missing, what is too much, and what has another value. The repair
+//     writes what follows from the row. Facts that are not those of the state and of Listed are written again, too.
+//
 // # Keys
 //
 // All keys are tuples below the layer's prefix. A versionstamp is the position of a commit among all commits, so a row
@@ -75,6 +121,9 @@
 //	(listed,  queue, id)                -> JSON     what lists show of a job besides its state
 //	(counts,  queue, status, owner, label, tag) -> int64  number of the owner's jobs in the part, more than 0;
 //	                                                little-endian, like all counters
+//	(entries, queue, index, key…, id)   -> value    an entry that follows from a job: see entries.go
+//	(tallies, queue, index, length, prefix…, name) -> int64  the sum of what the entries add whose keys begin with
+//	                                                prefix, which has length elements
 //	(claimers, queue, claimer)          -> time     when a process last took jobs
 //	(timeout, queue)                    -> seconds
 //	(watch_ready, queue)                -> counter  changed when a job becomes ready, or is delayed until before
@@ -86,21 +135,22 @@
 // A row is the tuple
 //
 //	(sequence, status, lock, generation, owner, scheduled, resubmit, token, expires, chunks, label, tag, listed,
-//	 pending, running, finished)
+//	 pending, running, finished, version, facts of listed, facts of the state, amounts)
 //
 // where sequence is the stamp of the job's row in ready or active, or null without such a row, chunks is the number of
-// chunks of the args, listed says whether the job has a key in listed, and the last three count how often the job has
-// entered each status. The state has a key of its own because it alone may take the 100,000 bytes that a value may have.
+// chunks of the args, listed says whether the job has a key in listed, and the next three count how often the job has
+// entered each status. The last four are for [Derivation], and are not there if nothing follows from the job. The state has a key of its own because it alone may take the 100,000 bytes that a value may have.
 //
 // A call that waits for a job watches its row ([Queue.Wait], [Queue.Follow], [Held.AfterLost]). The row changes
 // with the job's status and its generation, and when its holder renews its hold: at most every sixth of the timeout.
 //
-// Invariants, kept by [Queue.put], the only function that writes rows and what follows from them:
+// Invariants, kept by put (rows.go), the only function that writes rows and what follows from them:
 //
 //   - a pending job has one row in delayed or ready, a running job one in active;
 //     a finished job has none of these, but one in expiry if it expires;
 //   - a row in ready, active, expiry or owned agrees with the job's own row;
 //   - the counts agree with the rows of owned, and none is 0;
+//   - a job has the entries that follow from its row, and a tally is the sum of what the entries add, and is not 0;
 //
 // and by [Fair]:
 //

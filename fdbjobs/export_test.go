@@ -128,3 +128,47 @@ func (q *Queue) ForgetCounters(tx kv.Transaction) {
 func (q *Queue) Promote(ctx context.Context) error {
 	return q.promote(ctx, 0, q.claimer.memory.partition)
 }
+
+// A derivation of a test whose entries are over a limit is wrong, unless the test says so.
+func init() { LeaveOut(nil) }
+
+// LeaveOut sets a function that is called with the reason when entries are left out. nil panics with it.
+func LeaveOut(f func(error)) {
+	leftOut = f
+	if f == nil {
+		leftOut = func(err error) { panic(err) }
+	}
+}
+
+// WholeRow is what a job has, for a derivation from scratch.
+type WholeRow struct {
+	Version       int64
+	Facts         Facts
+	State, Listed []byte // Listed is nil if there is none
+	Lags          bool   // the amounts of the row may be older than those of the state
+}
+
+// EachRow calls f with all jobs.
+func (q *Queue) EachRow(tx kv.ReadTransaction, f func(WholeRow)) error {
+	return each(tx, q.keys.data, func(k tuple.Tuple, value []byte) error {
+		r, err := parseRow(value)
+		if err != nil {
+			return err
+		}
+		id := k[0].(string)
+		w := WholeRow{Version: r.version, Facts: r.of(id), Lags: r.lags()}
+		if w.State, err = tx.Get(q.keys.state.Pack(id)).Await(); err != nil {
+			return err
+		}
+		w.Listed, err = tx.Get(q.keys.listed.Pack(id)).Await()
+		f(w)
+		return err
+	})
+}
+
+// Stale makes the next update renew the hold.
+func (h *Held) Stale() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.began = h.began.Add(-h.timeout / 5)
+}

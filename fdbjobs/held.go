@@ -35,10 +35,13 @@ type Held struct {
 	// offered.
 	timeout, offered time.Duration
 	updates          int // that have not returned
+	// omitted is how often a run has left the amounts of a state out of the row, and made how many of these a later write of
+	// the row has made good.
+	omitted, made int
 }
 
 func newHeld(q *Queue, job *Job, began time.Time, timeout time.Duration) *Held {
-	h := &Held{queue: q, job: job, lock: job.Lock}
+	h := &Held{queue: q, job: job, lock: job.Lock, omitted: 1} // the holder before may have left some out
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	h.began, h.timeout, h.until = began, timeout, began.Add(patience(timeout))
 	h.timer = q.layer.afterFunc(h.ctx, "expiry of "+h.lock, h.left(), h.expire)
@@ -153,25 +156,21 @@ func (h *Held) Context() context.Context { return h.ctx }
 func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.Transaction) error) error {
 	began := h.queue.layer.now()
 	if h.isFresh(began) {
-		return h.write(ctx, &write{also: also, apply: func(s *sharing, old *row) error {
+		return h.write(ctx, &write{also: also, next: func(_ *sharing, old *row) (*row, error) {
 			next := *old
-			h.setState(s.tx, state)
-			h.queue.put(s.tx, h.job.ID, old, &next)
-			return nil
+			return &next, nil
 		}}, state)
 	}
 	defer h.updating()()
 	timeout := DefaultTimeout
-	err := h.write(ctx, &write{also: also, renews: true, apply: func(s *sharing, old *row) error {
+	err := h.write(ctx, &write{also: also, renews: true, next: func(s *sharing, old *row) (*row, error) {
 		var err error
 		if timeout, err = s.timeout.Await(); err != nil {
-			return err
+			return nil, err
 		}
 		next := *old
 		next.sequence, next.timeout = stamp(s.order), h.protect(timeout)
-		h.setState(s.tx, state)
-		h.queue.put(s.tx, h.job.ID, old, &next)
-		return nil
+		return &next, nil
 	}}, state)
 	if err == nil {
 		h.renew(began, timeout)
@@ -207,27 +206,24 @@ func (h *Held) AfterLost(ctx context.Context, fn func(error)) {
 // Finish ends the job with its last state. also and the errors are as for Update, except that an also that was
 // committed does not run again.
 func (h *Held) Finish(ctx context.Context, state json.RawMessage, also func(kv.Transaction) error) error {
-	return h.end(ctx, &write{also: also, apply: func(s *sharing, old *row) error {
+	return h.end(ctx, &write{also: also, next: func(_ *sharing, old *row) (*row, error) {
 		next := *old
 		next.status, next.tag, next.sequence, next.expires = Finished, h.Tag, nil, nil
 		if !h.Expires.IsZero() {
 			expires := h.Expires.Unix()
 			next.expires = &expires
 		}
-		h.setState(s.tx, state)
-		h.queue.put(s.tx, h.job.ID, old, &next)
-		return nil
+		return &next, nil
 	}}, state)
 }
 
 // Resubmit queues the job again, to run at a time. A time in the past means now. also and the errors are as for Finish.
 func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage, also func(kv.Transaction) error) error {
 	scheduled := at.Unix()
-	return h.end(ctx, &write{also: also, resubmits: &scheduled, apply: func(s *sharing, old *row) error {
+	return h.end(ctx, &write{also: also, resubmits: &scheduled, next: func(s *sharing, old *row) (*row, error) {
 		next := queued(*old, scheduled, h.queue.layer.now().Unix(), s.order)
 		next.tag = h.Tag
-		h.setState(s.tx, state)
-		return s.batch.put(h.job.ID, old, next)
+		return next, nil
 	}}, state)
 }
 
@@ -263,23 +259,25 @@ func (h *Held) end(ctx context.Context, w *write, state json.RawMessage) error {
 	return err
 }
 
-// write runs a write of the job, in a transaction with others.
+// write runs a write of the job, in a transaction with others. state is nil to keep the state.
 func (h *Held) write(ctx context.Context, w *write, state json.RawMessage) error {
 	if err := checkState(state); err != nil {
 		return err
 	}
 	w.ctx, w.held = ctx, h
+	if state != nil {
+		w.state = &writtenState{text: state, derivation: h.queue.derivation}
+		if _, _, err := w.state.of(h.job.Version); err != nil {
+			return err
+		}
+	}
 	w.size = rowsSize + 12*(len(h.job.ID)+len(h.job.Owner)) + len(state)
 	err := h.queue.writer.do(w)
 	if errors.Is(err, ErrHalt) {
 		h.release(ErrHalt)
 	}
-	return err
-}
-
-// setState writes the state, unless it is nil.
-func (h *Held) setState(tx kv.Transaction, state json.RawMessage) {
-	if state != nil {
-		h.queue.setState(tx, h.job.ID, state)
+	if err == nil && w.exact {
+		h.hasAmounts(w.omitted)
 	}
+	return err
 }

@@ -140,6 +140,10 @@ type Job struct {
 	Generation int64
 	// Lock is the lock of a running job's holder, which no other holding has. It is empty unless the job is Running.
 	Lock string
+	// Version and Facts are those of the job's row, if its queue has a [Derivation]. Facts of a part have the form of the
+	// version. Its Amounts may be older than State while the job runs.
+	Version int64
+	Facts   Facts `json:"-"`
 	// Instead is the id of the job that makes room for a job that was accepted: see [AcceptOptions].Yielding.
 	Instead string
 }

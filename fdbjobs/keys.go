@@ -2,6 +2,7 @@ package fdbjobs
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/fnv"
 	"reflect"
 	"time"
@@ -40,6 +41,8 @@ const (
 	_
 	tagCounts
 	tagLayout
+	tagEntries
+	tagTallies
 )
 
 // keyspace packs the keys of one queue. The comments of the package and of [Fair] list them.
@@ -47,6 +50,7 @@ type keyspace struct {
 	data, state, args, listed      tuple.Subspace
 	delayed, ready, active, expiry tuple.Subspace
 	owned, counts, claimers        tuple.Subspace
+	entries, tallies               tuple.Subspace
 	waiting, standings, ranks      tuple.Subspace
 	charges, weights               tuple.Subspace
 	rollup, timeout, watchReady    []byte
@@ -58,6 +62,7 @@ func newKeyspace(root tuple.Subspace, queue string) *keyspace {
 		data: of(tagData), state: of(tagState), args: of(tagArgs), listed: of(tagListed),
 		delayed: of(tagDelayed), ready: of(tagReady), active: of(tagActive), expiry: of(tagExpiry),
 		owned: of(tagOwned), counts: of(tagCounts), claimers: of(tagClaimers),
+		entries: of(tagEntries), tallies: of(tagTallies),
 		waiting: of(tagWaiting), standings: of(tagOwners), ranks: of(tagRanks),
 		charges: of(tagCharges), weights: of(tagWeights),
 		rollup: root.Pack(tagRollup, queue), timeout: root.Pack(tagTimeout, queue), watchReady: root.Pack(tagWatchReady, queue),
@@ -79,7 +84,13 @@ type row struct {
 	label, tag string // see Part
 	listed     bool   // whether it has a key in listed
 	entered    entered
+	// version is the version of the derivation that has made the job's entries. 0 means that it has none, and no facts.
+	version int64
+	facts   facts
 
+	// checked says that the call that writes the row can return an error, if what follows from it is over a limit. It is not
+	// stored.
+	checked bool
 	// timeout is the time without an update after which the job is queued again: see [Held.protect]. It is stored in
 	// active, not in the row.
 	timeout time.Duration
@@ -114,6 +125,9 @@ func (r *row) job(id string, state []byte) *Job {
 	if r.status == Running {
 		job.Lock = r.lock
 	}
+	if r.version != 0 {
+		job.Version, job.Facts = r.version, r.of(id)
+	}
 	return job
 }
 
@@ -138,12 +152,37 @@ func (r *row) tuple() tuple.Tuple {
 			t[i] = v.Interface()
 		}
 	}
+	if r.version != 0 {
+		t = append(append(t, r.version), r.facts.elements()...)
+	}
 	return t
 }
 
 func parseRow(value []byte) (*row, error) {
 	var r row
-	return &r, rows.Scan("a job's row", value, r.fields()...)
+	fields := r.fields()
+	t, err := tuple.Unpack(value)
+	if err == nil {
+		own := min(len(t), len(fields))
+		if !rows.Store(t[:own], fields...) || !r.setFacts(t[own:]) {
+			err = fmt.Errorf("%w: unknown form of %d elements", tuple.ErrMalformed, len(t))
+		}
+	}
+	if err != nil {
+		return &r, fmt.Errorf("reading a job's row: %w", err)
+	}
+	return &r, nil
+}
+
+// setFacts sets the version and the facts from the elements behind the others, which a row without a version lacks.
+func (r *row) setFacts(elements tuple.Tuple) (ok bool) {
+	if len(elements) == 0 {
+		return true
+	}
+	if r.facts, ok = parseFacts(elements[1:]); !ok || !rows.As(elements[0], &r.version) {
+		return false
+	}
+	return r.version > 0
 }
 
 // ifAny returns parse for the value of a key that may not exist. It returns none then.

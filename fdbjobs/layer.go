@@ -27,6 +27,7 @@ type Layer struct {
 	sealer kv.Sealer
 	// claimers is Options.Claimers.
 	claimers func() int
+	derive   map[string]Derivation
 	now      func() time.Time
 
 	ctx     context.Context // for waiting calls; Close ends it at once
@@ -53,6 +54,9 @@ type Options struct {
 	// Claimers returns the number of processes that accept jobs of a queue, as far as the caller knows: the more
 	// there are, the less often each idle one looks for jobs. Default: 16.
 	Claimers func() int
+	// Derive says what follows from the jobs of a queue, by the queue's name. All processes must give the same, and so must
+	// those that only check the store. Default: nothing follows from any job.
+	Derive map[string]Derivation
 	// Now is the clock: see "Clocks" in the package's doc comment. Timers are from package time. Default: time.Now.
 	Now func() time.Time
 }
@@ -73,7 +77,7 @@ func Open(db kv.Database, prefix []byte, opts Options) *Layer {
 		opts.Claimers = func() int { return 16 }
 	}
 	l := &Layer{
-		db: db, space: tuple.SubspaceFromBytes(prefix), sealer: opts.Sealer, now: opts.Now, claimers: opts.Claimers,
+		db: db, space: tuple.SubspaceFromBytes(prefix), sealer: opts.Sealer, now: opts.Now, claimers: opts.Claimers, derive: opts.Derive,
 		random: rand.New(rand.NewChaCha8(opts.Seed)), queues: map[string]*Queue{},
 	}
 	l.ctx, l.close = context.WithCancel(context.Background())
@@ -146,6 +150,8 @@ type Queue struct {
 	name  string
 	keys  *keyspace
 	share *Fair
+	// derivation is nil if nothing follows from the queue's jobs.
+	derivation *Derivation
 
 	bounds  bounds
 	claimer *claimer
@@ -156,5 +162,8 @@ type Queue struct {
 func newQueue(l *Layer, name string) *Queue {
 	q := &Queue{layer: l, name: name, keys: newKeyspace(l.space, name)}
 	q.share = &Fair{keyspace: q.keys, queue: q}
+	if d, has := l.derive[name]; has {
+		q.derivation = &d
+	}
 	return q
 }

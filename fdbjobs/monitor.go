@@ -259,7 +259,8 @@ func (q *Queue) requeueSome(
 		after = append(after, next)
 	}
 	now := q.layer.now().Unix()
-	put, err := q.batch(tx).putAll(ids, func(i int, old *row) *row {
+	batch := q.batch(tx)
+	put, err := batch.putAll(ids, func(i int, old *row) *row {
 		if old.status != Running || *old.sequence != stamps[i] {
 			return nil
 		}
@@ -268,6 +269,11 @@ func (q *Queue) requeueSome(
 	for i := range put {
 		if put[i] {
 			moved = append(moved, ids[i])
+		}
+	}
+	if batch.full() { // the same ranges have the rest
+		for i, o := range ranges {
+			after[i] = *o
 		}
 	}
 	return after, moved, err

@@ -7,35 +7,40 @@ import (
 	"settee/pkg/tuple"
 )
 
-// put replaces a job's row, and updates everything that depends on it: its place, index and counter. All writes of rows go
-// through it. old is the row that the transaction read, or nil if there is no job. next is the row to write, or nil to
-// remove the job. A sequence that next does not share with old is an incomplete versionstamp whose order is unique within
-// the transaction. Pending jobs are put by [batch.put].
+// put replaces a job's row, and updates everything that depends on it: its place, index and counter, and what follows from it
+// by the queue's [Derivation]. All writes of rows go through it. old is the row that the transaction read, or nil if there is
+// no job. next is the row to write, or nil to remove the job. A sequence that next does not share with old is an incomplete
+// versionstamp whose order is unique within the transaction.
 //
 // What stays the same is not written. If the whole row does, only its key conflicts with other transactions, because the
 // caller writes the state or the args: who reads one of them with the row relies on that.
 //
 // Counts change only with a status that this transaction read, so a repeated transaction does not count its own work
-// twice. A count does not become 0 by an addition, so only a subtraction looks for that.
-func (q *Queue) put(tx kv.Transaction, id string, old, next *row) {
-	if old != nil && next != nil && *old == *next {
+// twice. A count does not become 0 by an addition, so only a subtraction looks for that. The same is true of tallies.
+//
+// The errors are those of [batch.enlist] and [batch.delay], and of a checked row ErrTooLarge and ErrInvalid, before anything is
+// written. If the row is not checked, entries over a limit are left out.
+func (b *batch) put(id string, old, next *row) error {
+	q, tx := b.queue, b.tx
+	if next.equals(old) {
 		tx.AddWriteConflictKey(q.keys.data.Pack(id))
-		return
+		return nil
 	}
-	var before, after derived
-	if old != nil {
-		before = q.derive(id, old)
+	if next != nil && old != nil {
+		next.entered = old.entered
 	}
-	if next != nil {
-		if old != nil {
-			next.entered = old.entered
-		}
-		if old == nil || old.status != next.status {
-			*next.entered.of(next.status)++
-		}
-		after = q.derive(id, next)
+	if next != nil && (old == nil || old.status != next.status) {
+		*next.entered.of(next.status)++
 	}
+	had, has, err := q.bothEntries(id, old, next)
+	if err != nil {
+		return err
+	}
+	before, after := q.derive(id, old), q.derive(id, next)
 	if !before.samePlace(after) {
+		if err := b.queues(next); err != nil {
+			return err
+		}
 		before.clear(tx)
 		after.set(tx)
 		if after.ready {
@@ -43,17 +48,30 @@ func (q *Queue) put(tx kv.Transaction, id string, old, next *row) {
 		}
 	}
 	q.setRow(tx, id, next)
-	if bytes.Equal(before.index, after.index) {
-		return
+	before.replaceIndex(tx, after)
+	b.written += q.putEntries(tx, had, has)
+	return nil
+}
+
+// queues wakes the claimers for a pending job that gets a place, and puts its owner into line if the job is ready.
+func (b *batch) queues(next *row) error {
+	switch {
+	case next == nil || next.status != Pending:
+		return nil
+	case next.waits():
+		return b.delay(next.scheduled)
 	}
-	if old != nil {
-		tx.Clear(before.index)
-		tx.AddOrClear(before.counter, -1)
+	return b.enlist(next.owner)
+}
+
+// equals reports whether a row is the same as the one that was read.
+func (r *row) equals(old *row) bool {
+	if r == nil || old == nil {
+		return false
 	}
-	if next != nil {
-		tx.Set(after.index, nil)
-		tx.Add(after.counter, 1)
-	}
+	stored := *r
+	stored.checked = old.checked
+	return stored == *old
 }
 
 // derived are the keys that follow from a job's row.
@@ -68,8 +86,11 @@ type derived struct {
 	ready   bool   // claimers wait for it
 }
 
-// derive returns the keys of a job.
+// derive returns the keys of a job, none of nil.
 func (q *Queue) derive(id string, r *row) derived {
+	if r == nil {
+		return derived{}
+	}
 	d := derived{
 		index:   q.keys.ownedBy(r.owner, r.part()).Pack(id),
 		counter: q.keys.counterOf(r.owner, r.part()),
@@ -133,6 +154,21 @@ func (d derived) set(tx kv.Transaction) {
 		panic(err) // as in setRow
 	}
 	tx.SetVersionstampedKey(key, d.value)
+}
+
+// replaceIndex replaces the key in owned, and counts the job, unless the key stays. Either may be that of no job.
+func (d derived) replaceIndex(tx kv.Transaction, next derived) {
+	if bytes.Equal(d.index, next.index) {
+		return
+	}
+	if d.index != nil {
+		tx.Clear(d.index)
+		tx.AddOrClear(d.counter, -1)
+	}
+	if next.index != nil {
+		tx.Set(next.index, nil)
+		tx.Add(next.counter, 1)
+	}
 }
 
 // setRow writes a row, or clears it if it is nil.

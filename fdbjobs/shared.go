@@ -53,19 +53,26 @@ var (
 type write struct {
 	ctx  context.Context
 	held *Held
-	// apply makes the call's own writes. old is the job's row, under the lock of held.
-	apply func(s *sharing, old *row) error
-	// also, if not nil, makes the caller's writes, before apply.
+	// next returns the row after the call, except for its facts. old is the job's row, under the lock of held.
+	next func(s *sharing, old *row) (*row, error)
+	// also, if not nil, makes the caller's writes, before next.
 	also      func(kv.Transaction) error
-	renews    bool   // it renews the hold, and apply needs the queue's timeout
-	ends      bool   // it ends the hold
-	resubmits *int64 // the time for which apply queues the job; nil if it does not
-	size      int    // of rows and state in bytes, roughly
+	state     *writtenState // nil if it keeps the state
+	renews    bool          // it renews the hold, and next needs the queue's timeout
+	ends      bool          // it ends the hold
+	resubmits *int64        // the time for which next queues the job; nil if it does not
+	size      int           // of rows and state in bytes, roughly
 
 	since     time.Time // when the call began
 	attempted bool      // a run has found the job held
 	halted    bool      // the latest run has not
 	unknown   bool      // an earlier transaction may have been committed
+
+	// Of the latest run: the state that the job keeps, if the row may lack its amounts; [Held].omitted before the run; and
+	// whether the row has the amounts of the state after it.
+	kept    kv.Future[[]byte]
+	omitted int
+	exact   bool
 
 	// Set before done is closed.
 	ended  bool
@@ -268,6 +275,7 @@ func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) error {
 	rows := make([]kv.Future[*row], len(writes))
 	for i, w := range writes {
 		rows[i] = s.queue.readRow(tx, w.held.job.ID)
+		w.readKept(tx)
 		if w.resubmits != nil {
 			sharing.batch.want(w.held.job.Owner, *w.resubmits)
 		}
@@ -283,6 +291,9 @@ func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) error {
 		sharing.order = uint16(i)
 		if err := w.run(sharing, rows[i]); err != nil {
 			return err
+		}
+		if sharing.batch.full() && len(writes) > 1 {
+			return errApart
 		}
 		stale = stale || w.also != nil
 	}
@@ -316,7 +327,11 @@ func (w *write) run(s *sharing, reading kv.Future[*row]) error {
 			return err
 		}
 	}
-	return w.apply(s, old)
+	next, err := w.next(s, old)
+	if err != nil {
+		return err
+	}
+	return w.put(s, old, next)
 }
 
 // callAlso calls the function of the caller, and keeps a panic for the caller's goroutine.

@@ -14,6 +14,7 @@ import (
 	"settee/fdbjobs"
 	"settee/fdbjobs/internal/turnstile"
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 )
 
 // populate starts about n goroutines that use the layer.
@@ -96,7 +97,10 @@ func (s *simulation) creator(p *simProcess, queue *fdbjobs.Queue) {
 			for i, id := range by.ids {
 				spec := fdbjobs.Spec{
 					ID: id, Owner: fmt.Sprint("owner ", s.intN(s.plan.owners)), Order: uint16(i),
-					Args: text(fmt.Sprintf(`{"n":%d}`, by.n)), Token: fmt.Sprint("token ", by.n),
+					Args: text(fmt.Sprintf(`{"n":%d}`, by.n)), Token: fmt.Sprint("token ", by.n), State: text(fmt.Sprintf(`{"s":%d}`, by.n%50)),
+				}
+				if by.n%3 > 0 {
+					spec.Listed = text(fmt.Sprintf(`{"l":"%d"}`, by.n%2))
 				}
 				if s.intN(2) == 0 {
 					spec.Scheduled = p.now().Add(time.Duration(s.intN(10+s.plan.later)-10) * time.Second)
@@ -260,6 +264,33 @@ func (s *simulation) tidier(p *simProcess, queue *fdbjobs.Queue) {
 	})
 }
 
+// deriver changes the version of the derivation of new rows, and gives it to the others.
+func (s *simulation) deriver(p *simProcess, queue *fdbjobs.Queue) {
+	s.actor(p, "deriver", func(ctx context.Context) {
+		s.repeat(ctx, 6, func() {
+			version := int64(s.intN(3))
+			s.must(p.db.Transact(ctx, func(tx kv.Transaction) error {
+				tx.Set(versionKey, rows.Int(version))
+				return nil
+			}), "set the version")
+			s.gate.Sleep(ctx, s.upTo(s.plan.creating/12))
+			for next := []byte{}; next != nil; {
+				by := &intent{does: rederives, committed: map[string]bool{}}
+				from, err := next, error(nil)
+				next, err = kv.TransactValue(by.in(ctx), p.db, func(tx kv.Transaction) ([]byte, error) {
+					if len(from) == 0 {
+						return queue.Admin().Rederive(tx, nil)
+					}
+					return queue.Admin().Rederive(tx, from)
+				})
+				if !s.must(err, "rederive") {
+					return
+				}
+			}
+		})
+	})
+}
+
 // governor sets timeouts and weights, and rolls up usage.
 func (s *simulation) governor(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "governor", func(ctx context.Context) {
@@ -418,10 +449,7 @@ func (s *simulation) hold(ctx context.Context, p *simProcess, queue *fdbjobs.Que
 		if !s.rest(ctx, h) {
 			return
 		}
-		err := s.write(ctx, h, args.N, false, func(ctx context.Context, _ json.RawMessage, also func(kv.Transaction) error) error {
-			return h.Update(ctx, text(`{"s":1}`), also)
-		})
-		if err != nil {
+		if s.write(ctx, h, args.N, false, h.Update) != nil {
 			return
 		}
 	}
@@ -508,7 +536,11 @@ func (s *simulation) write(
 	}
 	by.fails = s.intN(20) == 0
 	s.ledger.writing[by.lock] = by
-	err := do(by.in(ctx), text(by.state), func(tx kv.Transaction) error {
+	state := text(by.state)
+	if by.keeps = !ends && s.names%4 == 0; by.keeps {
+		state = nil
+	}
+	err := do(by.in(ctx), state, func(tx kv.Transaction) error {
 		tx.Set(append(slices.Clone(fencePrefix), by.lock...), nil)
 		if by.fails {
 			return errAdded
@@ -527,7 +559,7 @@ func (s *simulation) write(
 		}
 	case by.fails && errors.Is(err, errAdded):
 		s.counts["failed alone"]++
-	case s.must(err, "write") && !by.committed[h.Job().ID]:
+	case s.must(err, "write") && !by.committed[h.Job().ID] && (!by.keeps || by.written == 0):
 		s.fail("%q was written, and nothing was committed", h.Job().ID)
 	case ends && by.written > 0:
 		s.counts["last words"]++

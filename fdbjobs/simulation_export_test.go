@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"settee/pkg/kv"
@@ -53,6 +54,12 @@ func (q *Queue) ReadRow(tx kv.ReadTransaction, id string) (JobRow, error) {
 		out.keys = append(out.keys, place)
 	}
 	return out, nil
+}
+
+// Same reports whether the rows agree in everything but what follows from them.
+func (r JobRow) Same(other JobRow) bool {
+	r.keys, other.keys = nil, nil
+	return reflect.DeepEqual(r, other)
 }
 
 // Paused reports whether an owner is paused.

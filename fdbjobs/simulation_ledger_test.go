@@ -79,7 +79,7 @@ func (w *waiting) String() string { return fmt.Sprintf("%s, which waits for %v",
 
 func newLedger(s *simulation) *ledger {
 	l := &ledger{s: s, holdings: map[string]*holding{}, writing: map[string]*intent{}}
-	layer := fdbjobs.Open(s.store, prefix, fdbjobs.Options{Seed: [32]byte{1}})
+	layer := fdbjobs.Open(s.store, prefix, fdbjobs.Options{Seed: [32]byte{1}, Derive: derived(derivedQueue).Derive})
 	l.layer = layer
 	for _, name := range s.plan.queues {
 		l.books = append(l.books, &book{queue: layer.Queue(name), entries: map[string]*entry{}})
@@ -102,8 +102,11 @@ func (b *book) entry(id string) *entry {
 
 var fencePrefix = []byte("fence/")
 
-// checkEvery is the number of commits between two full checks.
-const checkEvery = 97
+// checkEvery is the number of commits between two full checks, and followEvery between two checks of what follows from jobs.
+const (
+	checkEvery  = 97
+	followEvery = 7
+)
 
 // committed is called after a commit, before anything else happens.
 func (l *ledger) committed(ctx context.Context, keys, added [][]byte) {
@@ -143,6 +146,9 @@ func (l *ledger) committed(ctx context.Context, keys, added [][]byte) {
 	}
 	if l.commits%checkEvery == 0 {
 		l.checkAll()
+	}
+	if l.commits%followEvery == 0 {
+		l.checkFollows()
 	}
 }
 
@@ -291,6 +297,9 @@ func (l *ledger) allowed(e *entry, now fdbjobs.JobRow, actor string, by *intent)
 		return l.written(e, now, by)
 	case does == monitors && from == fdbjobs.Running && to == fdbjobs.Pending:
 		return l.requeued(e, now)
+	case does == rederives && from != fdbjobs.Removed && e.row.Same(now):
+		l.s.counts["rederived"]++
+		return nil
 	case does == expires && from == fdbjobs.Finished && to == fdbjobs.Removed:
 		l.s.counts["expired"]++
 		return nil
@@ -508,6 +517,14 @@ func (b *book) ids() []string {
 // checkAll checks all keys.
 func (l *ledger) checkAll() {
 	if err := check.Sound(context.Background(), l.s.store, l.layer.Check); err != nil {
+		l.s.fail("after %d commits: %v", l.commits, err)
+	}
+	l.checkFollows()
+}
+
+// checkFollows derives from scratch what follows from the jobs.
+func (l *ledger) checkFollows() {
+	if err := l.read(func(tx kv.ReadTransaction) error { return followsFromScratch(tx, l.book(derivedQueue).queue) }); err != nil {
 		l.s.fail("after %d commits: %v", l.commits, err)
 	}
 }

@@ -71,6 +71,7 @@ type intent struct {
 	written int    // number of commits that wrote what the holder adds
 	done    bool   // a commit ended it
 	fails   bool   // what the holder adds fails
+	keeps   bool   // it keeps the state, so perhaps the row as well
 
 	committed map[string]bool // ids that were written, or found in the right state
 }
@@ -82,6 +83,8 @@ const (
 	holds    = "holds"
 	monitors = "monitors"
 	expires  = "expires"
+
+	rederives = "rederives"
 )
 
 type intentKey struct{}

@@ -48,6 +48,9 @@ type simulation struct {
 	looked    time.Time // when lookForLate was last called
 }
 
+// derivedQueue is the name of the queue with a derivation.
+const derivedQueue = "work"
+
 // plan is the kind of a simulation.
 type plan struct {
 	processes, actors int
@@ -73,7 +76,7 @@ func newPlan(r *rand.Rand) plan {
 		processes: 1 + r.IntN(8),
 		actors:    20 + int(280*math.Pow(r.Float64(), 6)),
 		creating:  time.Duration(10+r.IntN(30)) * time.Second,
-		queues:    []string{"work", "play"},
+		queues:    []string{derivedQueue, "play"},
 		ids:       4 + r.IntN(60),
 		owners:    1 + r.IntN(6),
 		timeouts:  []time.Duration{time.Duration(6+r.IntN(10)) * time.Second},
@@ -147,7 +150,7 @@ func (s *simulation) spawn() *simProcess {
 	}))
 	var seed [32]byte
 	binary.BigEndian.PutUint64(seed[:], s.chaos.Uint64())
-	layer := fdbjobs.Open(p.db, prefix, fdbjobs.Options{Seed: seed, Now: p.now})
+	layer := fdbjobs.Open(p.db, prefix, fdbjobs.Options{Seed: seed, Now: p.now, Derive: derived(derivedQueue).Derive})
 	layer.SetTurnstile(&names{process: p.Process, given: map[string]int{}})
 	p.Cleanup(layer.Close)
 	for _, name := range s.plan.queues {
@@ -206,6 +209,9 @@ func (s *simulation) program(ctx context.Context) {
 		n := left / (s.plan.processes - s.spawned + 1)
 		left -= n
 		s.populate(p, n)
+		if s.spawned <= 2 {
+			s.deriver(p, p.queues[0])
+		}
 	}
 	s.gate.Sleep(ctx, s.plan.creating)
 	s.draining = true

@@ -104,6 +104,9 @@ func (a *attempt) takeReady(readPartition kv.Future[partition]) error {
 		return err
 	}
 	for _, choice := range chosen {
+		if a.batch.full() {
+			break
+		}
 		if err := a.take(a.jobs[string(choice.key)], choice.instead); err != nil {
 			return err
 		}
@@ -344,7 +347,9 @@ func (a *attempt) take(s *seen, instead string) error {
 			return err
 		}
 	}
-	a.queue.put(a.tx, s.id, s.row, &next)
+	if err := a.batch.put(s.id, s.row, &next); err != nil {
+		return err
+	}
 	a.heartbeat()
 	held := next.job(s.id, s.job.State)
 	held.Args, held.ArgsErr, held.Instead = s.job.Args, s.job.ArgsErr, instead

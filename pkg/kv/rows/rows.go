@@ -118,6 +118,9 @@ func AwaitInt(f kv.Future[[]byte]) (int64, error) {
 // ChunkSize is the number of bytes in one chunk, a little less than [kv.MaxValueSize].
 const ChunkSize = 90_000
 
+// Chunks returns the number of chunks of data that has a size.
+func Chunks(size int) int64 { return max(1, int64(size+ChunkSize-1)/ChunkSize) }
+
 // SetChunks writes data as the values of the keys (0), (1), ... of s, and returns the number of chunks. Empty data is
 // one empty chunk. It does not change other keys.
 func SetChunks(tx kv.Transaction, s tuple.Subspace, data []byte) int64 {

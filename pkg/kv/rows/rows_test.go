@@ -33,6 +33,7 @@ func TestChunks(t *testing.T) {
 			assert.Nil(t, none)
 			require.NoError(t, err)
 			assert.Equal(t, want, rows.SetChunks(tx, s, data))
+			assert.Equal(t, want, rows.Chunks(size))
 			got, err := rows.JoinChunks(tx.GetRange(rows.Range(s), kv.RangeOptions{}))
 			assert.NotNil(t, got)
 			assert.True(t, bytes.Equal(data, got))

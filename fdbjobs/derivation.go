@@ -1,0 +1,244 @@
+package fdbjobs
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+)
+
+// The limits of what follows from a job.
+const (
+	// MaxFactsSize is the limit of the facts of Listed, and of the facts of the state, in bytes.
+	MaxFactsSize = 4_000
+	// MaxAmounts is the maximum number of amounts of a state.
+	MaxAmounts = 8
+	// MaxEntries is the maximum number of entries of a job.
+	MaxEntries = 16
+)
+
+// The limits of an entry.
+const (
+	maxIndexSize      = 30    // bytes of the name of an index, and of the name of a tally
+	maxEntryKeySize   = 4_000 // bytes of a packed key
+	maxEntryValueSize = 200   // bytes
+	maxAdds           = 8
+)
+
+// Derivation says what follows from the jobs of a queue: entries in indexes, and tallies of them. The layer writes them
+// in the transaction that changes a job, and removes them with it.
+//
+// Its functions are pure: they use no clock, no settings and no store, and return the same for the same arguments in each
+// process. Who writes a job decides what depends on the time, and writes the decision into the state. The functions do not
+// fail: what they cannot read has no facts and no entries. A function that is nil returns nothing.
+//
+// To change what they return, give the new result another version, and keep the old one for as long as rows have it: a
+// row says which version its entries are of.
+type Derivation struct {
+	// OfListed and OfState return what Entries needs of [Spec].Listed and of the state. They are called once for each call
+	// that writes the part, not for each run of its transaction, except that Add is called in each run. A nil Listed has no
+	// facts.
+	//
+	// The amounts are numbers that change often. If nothing else of a job changes, they are not stored until the next
+	// renewal of the job's hold, or its end.
+	OfListed func(version int64, listed json.RawMessage) []byte
+	OfState  func(version int64, state json.RawMessage) (facts []byte, amounts []int64)
+	// Entries returns what follows from a job, the most important first. It depends on nothing but its arguments.
+	Entries func(version int64, f Facts) []Entry
+	// Version returns the version of rows that are added, more than 0, or 0 if nothing must follow from them yet. Rows that
+	// are changed keep theirs until [Admin.Rederive]. nil means version 1.
+	Version func(tx kv.Transaction) (int64, error)
+}
+
+// Facts are what [Derivation].Entries sees of a job: its row, without the lock and the place in the queue.
+type Facts struct {
+	ID, Owner  string
+	Status     Status
+	Label, Tag string
+	Scheduled  int64 // seconds since the Unix epoch
+	// Listed, State and Amounts are what OfListed and OfState have returned. Those that are not there are nil.
+	Listed, State []byte
+	Amounts       []int64
+}
+
+// Entry is a row of an index that follows from a job. The layer adds the job's id to the key, so jobs never share a key. A
+// job may have several entries in an index, with different keys.
+type Entry struct {
+	Index string      // the name of the index, 1 to 30 bytes
+	Key   tuple.Tuple // elements are string, []byte and int64; at most 4,000 bytes when packed
+	Value []byte      // at most 200 bytes
+	Adds  []Add       // at most 8
+}
+
+// Add adds N to a tally of the entry's index: the one with a name that belongs to all entries with the same first Prefix
+// elements of the key. N is not negative. A tally is the sum of what the entries add that are there.
+type Add struct {
+	Prefix int
+	Name   string // at most 30 bytes
+	N      int64
+}
+
+// amounts are the amounts of a state. It is comparable.
+type amounts struct {
+	n      int
+	values [MaxAmounts]int64
+}
+
+func amountsOf(values []int64) (a amounts) {
+	a.n = copy(a.values[:], values)
+	return a
+}
+
+func (a amounts) slice() []int64 {
+	if a.n == 0 {
+		return nil
+	}
+	return a.values[:a.n:a.n]
+}
+
+// facts are what a row keeps for Entries of the parts that have keys of their own. It is comparable.
+type facts struct {
+	listed, state string
+	amounts       amounts
+}
+
+// elements returns the facts as elements of a row.
+func (f facts) elements() []any {
+	all := make(tuple.Tuple, f.amounts.n)
+	for i, n := range f.amounts.slice() {
+		all[i] = n
+	}
+	return []any{[]byte(f.listed), []byte(f.state), all}
+}
+
+// parseFacts reads what elements has returned.
+func parseFacts(elements tuple.Tuple) (f facts, ok bool) {
+	var listed, state []byte
+	var all tuple.Tuple
+	if !rows.Store(elements, &listed, &state, &all) || len(all) > MaxAmounts {
+		return f, false
+	}
+	f = facts{listed: string(listed), state: string(state), amounts: amounts{n: len(all)}}
+	for i, element := range all {
+		if !rows.As(element, &f.amounts.values[i]) {
+			return f, false
+		}
+	}
+	return f, true
+}
+
+// factsOfListed returns the facts of Listed. With an error, which is an ErrTooLarge, there are none.
+func (d *Derivation) factsOfListed(version int64, listed json.RawMessage) (string, error) {
+	if d == nil || d.OfListed == nil || version == 0 || listed == nil {
+		return "", nil
+	}
+	f := d.OfListed(version, listed)
+	if err := checkSize("facts of its listed part", len(f), MaxFactsSize); err != nil {
+		return "", err
+	}
+	return string(f), nil
+}
+
+// factsOfState returns the facts and the amounts of a state. With an error, which is an ErrTooLarge, there are none.
+func (d *Derivation) factsOfState(version int64, state json.RawMessage) (string, amounts, error) {
+	if d == nil || d.OfState == nil || version == 0 {
+		return "", amounts{}, nil
+	}
+	f, values := d.OfState(version, state)
+	if err := checkSize("facts of its state", len(f), MaxFactsSize); err != nil {
+		return "", amounts{}, err
+	}
+	if len(values) > MaxAmounts {
+		return "", amounts{}, fmt.Errorf("%w: the job's state has %d amounts, at most %d", ErrTooLarge, len(values), MaxAmounts)
+	}
+	return string(f), amountsOf(values), nil
+}
+
+// newVersion returns the version of a row that is added.
+func (d *Derivation) newVersion(tx kv.Transaction) (int64, error) {
+	switch {
+	case d == nil:
+		return 0, nil
+	case d.Version == nil:
+		return 1, nil
+	}
+	version, err := d.Version(tx)
+	if err == nil && version < 0 {
+		err = fmt.Errorf("%w: the version of a derivation is %d", ErrInvalid, version)
+	}
+	return version, err
+}
+
+// of returns what Entries sees of a row.
+func (r *row) of(id string) Facts {
+	f := Facts{
+		ID: id, Owner: r.owner, Status: r.status, Label: r.label, Tag: r.tag, Scheduled: r.scheduled, Amounts: r.facts.amounts.slice(),
+	}
+	if r.facts.listed != "" {
+		f.Listed = []byte(r.facts.listed)
+	}
+	if r.facts.state != "" {
+		f.State = []byte(r.facts.state)
+	}
+	return f
+}
+
+// sources are everything from which the entries of a job follow, except its id.
+type sources struct {
+	owner      string
+	status     Status
+	label, tag string
+	scheduled  int64
+	version    int64
+	facts      facts
+}
+
+func (r *row) sources() sources {
+	if r == nil || r.version == 0 {
+		return sources{}
+	}
+	return sources{r.owner, r.status, r.label, r.tag, r.scheduled, r.version, r.facts}
+}
+
+// lags reports whether the amounts of a row may be older than those of the state: its holder has not stored the latest ones
+// yet, or has lost the job before it did.
+func (r *row) lags() bool {
+	return r.status == Running || r.status == Pending && r.lock == "" && r.entered.running > 0
+}
+
+// check returns what is wrong with an entry whose packed key has a size. The error is ErrTooLarge or ErrInvalid.
+func (e Entry) check(packed int) error {
+	switch {
+	case e.Index == "":
+		return fmt.Errorf("%w: an entry without the name of an index", ErrInvalid)
+	case len(e.Index) > maxIndexSize:
+		return fmt.Errorf("%w: the index %q: %d bytes, at most %d", ErrTooLarge, e.Index, len(e.Index), maxIndexSize)
+	case packed > maxEntryKeySize:
+		return fmt.Errorf("%w: a key of the index %q: %d bytes, at most %d", ErrTooLarge, e.Index, packed, maxEntryKeySize)
+	case len(e.Value) > maxEntryValueSize:
+		return fmt.Errorf("%w: a value of the index %q: %d bytes, at most %d", ErrTooLarge, e.Index, len(e.Value), maxEntryValueSize)
+	case len(e.Adds) > maxAdds:
+		return fmt.Errorf("%w: an entry of the index %q adds to %d tallies, at most %d", ErrTooLarge, e.Index, len(e.Adds), maxAdds)
+	}
+	for _, a := range e.Adds {
+		switch {
+		case len(a.Name) > maxIndexSize:
+			return fmt.Errorf("%w: the tally %q: %d bytes, at most %d", ErrTooLarge, a.Name, len(a.Name), maxIndexSize)
+		case a.Prefix < 0 || a.Prefix > len(e.Key) || a.N < 0:
+			return fmt.Errorf("%w: an entry of the index %q adds %d to a tally of %d of its %d elements",
+				ErrInvalid, e.Index, a.N, a.Prefix, len(e.Key))
+		}
+	}
+	return nil
+}
+
+// hasType reports whether an element of a key has one of the types that an entry may have.
+func hasType(element any) bool {
+	switch element.(type) {
+	case string, []byte, int64:
+		return true
+	}
+	return false
+}

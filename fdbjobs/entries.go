@@ -1,0 +1,275 @@
+package fdbjobs
+
+import (
+	"bytes"
+	"fmt"
+	"iter"
+	"slices"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+)
+
+// What follows from a job has two families of keys, which put alone writes:
+//
+//	(entries, queue, index, key…, id)             -> value   an entry of the job id
+//	(tallies, queue, index, length, prefix…, name) -> int64  the sum of what the entries whose keys begin with prefix add
+//	                                                         to name; length is the number of elements of prefix
+//
+// put writes the difference between what follows from the row that its transaction has read, and what follows from the next
+// one. So a repeated transaction, which reads what an earlier run has committed, adds nothing twice, and a tally agrees with
+// the entries whatever happens to commits. There is no other way to add to a tally. Neither family is read by put, so that
+// transactions of different jobs do not conflict.
+
+// storedEntry is an entry as it is stored.
+type storedEntry struct {
+	Entry
+	key []byte
+}
+
+// entriesOf returns what follows from a row, nothing from nil. Entries that are over a limit are left out: those that cannot be
+// stored, those after the first MaxEntries, and those with the key of an earlier one. over says what is wrong with the first.
+func (q *Queue) entriesOf(id string, r *row) (all []storedEntry, over error) {
+	if r == nil || r.version == 0 || q.derivation == nil || q.derivation.Entries == nil {
+		return nil, nil
+	}
+	for _, e := range q.derivation.Entries(r.version, r.of(id)) {
+		f, err := q.stored(id, e)
+		switch {
+		case err != nil:
+		case len(all) == MaxEntries:
+			err = fmt.Errorf("%w: more than %d entries", ErrTooLarge, MaxEntries)
+		case slices.ContainsFunc(all, func(other storedEntry) bool { return bytes.Equal(other.key, f.key) }):
+			err = fmt.Errorf("%w: two entries of the index %q have one key", ErrInvalid, e.Index)
+		default:
+			all = append(all, f)
+		}
+		if over == nil && err != nil {
+			over = fmt.Errorf("what follows from the job %q: %w", id, err)
+		}
+	}
+	return all, over
+}
+
+// bothEntries returns what followed from a row that was read, and what follows from the next one: nothing if both are the
+// same. Either row may be nil. The error is that of a checked row.
+func (q *Queue) bothEntries(id string, old, next *row) (before, after []storedEntry, err error) {
+	if old.sources() == next.sources() {
+		return nil, nil, nil
+	}
+	if err := q.needsDerivation(); err != nil {
+		return nil, nil, err
+	}
+	after, over := q.entriesOf(id, next)
+	if over != nil && next.checked {
+		return nil, nil, over
+	}
+	if over != nil && leftOut != nil {
+		leftOut(over)
+	}
+	before, _ = q.entriesOf(id, old)
+	return before, after, nil
+}
+
+// leftOut is called with the reason when entries are left out. Tests set it: a derivation with such entries is wrong.
+var leftOut func(error)
+
+// stored returns an entry as it is stored.
+func (q *Queue) stored(id string, e Entry) (storedEntry, error) {
+	if i := slices.IndexFunc(e.Key, func(element any) bool { return !hasType(element) }); i >= 0 {
+		return storedEntry{}, fmt.Errorf("%w: a key of the index %q has an element of the type %T", ErrInvalid, e.Index, e.Key[i])
+	}
+	key := q.keys.entries.Append(make([]byte, 0, 128), e.Index)
+	before := len(key)
+	key = tuple.Append(key, e.Key...)
+	err := e.check(len(key) - before)
+	return storedEntry{e, tuple.Append(key, id)}, err
+}
+
+// tallyOf returns the key of a tally of an index.
+func (k *keyspace) tallyOf(index string, prefix tuple.Tuple, name string) []byte {
+	key := k.tallies.Append(make([]byte, 0, 64), index, int64(len(prefix)))
+	return tuple.Append(tuple.Append(key, prefix...), name)
+}
+
+// talliesOf returns the tallies of a prefix.
+func (k *keyspace) talliesOf(index string, prefix tuple.Tuple) tuple.Subspace {
+	return k.tallies.Sub(index, int64(len(prefix))).Sub(prefix...)
+}
+
+// tallying are changes of tallies, in the order in which they are first changed.
+type tallying struct {
+	keys [][]byte
+	sums []int64
+}
+
+func (t *tallying) add(k *keyspace, e Entry, sign int64) {
+	for _, a := range e.Adds {
+		if a.N == 0 {
+			continue
+		}
+		key := k.tallyOf(e.Index, e.Key[:a.Prefix], a.Name)
+		i := slices.IndexFunc(t.keys, func(other []byte) bool { return bytes.Equal(other, key) })
+		if i < 0 {
+			i, t.keys, t.sums = len(t.keys), append(t.keys, key), append(t.sums, 0)
+		}
+		t.sums[i] += sign * a.N
+	}
+}
+
+// putEntries writes the difference between what followed from a job and what follows now. It returns the size of the keys
+// and values that it has written, in bytes.
+func (q *Queue) putEntries(tx kv.Transaction, before, after []storedEntry) (written int) {
+	var changes tallying
+	has := func(all []storedEntry, e storedEntry) int {
+		return slices.IndexFunc(all, func(other storedEntry) bool { return bytes.Equal(other.key, e.key) })
+	}
+	for _, old := range before {
+		i := has(after, old)
+		if i >= 0 && slices.Equal(old.Adds, after[i].Adds) {
+			continue
+		}
+		if changes.add(q.keys, old.Entry, -1); i < 0 {
+			tx.Clear(old.key)
+			written += len(old.key)
+		}
+	}
+	for _, next := range after {
+		i := has(before, next)
+		if i < 0 || !bytes.Equal(before[i].Value, next.Value) {
+			tx.Set(next.key, next.Value)
+			written += len(next.key) + len(next.Value)
+		}
+		if i < 0 || !slices.Equal(before[i].Adds, next.Adds) {
+			changes.add(q.keys, next.Entry, 1)
+		}
+	}
+	for i, key := range changes.keys {
+		switch n := changes.sums[i]; {
+		case n > 0:
+			tx.Add(key, n)
+		case n < 0:
+			tx.AddOrClear(key, n)
+		default:
+			continue
+		}
+		written += len(key)
+	}
+	return written
+}
+
+// EntryRange says which entries of an index [Queue.Entries] reads.
+type EntryRange struct {
+	// Prefix is how their keys begin. The next element after it is a string that begins with Text, unless Text is empty.
+	Prefix tuple.Tuple
+	Text   string
+	// They come after After and before Until, unless these are empty. Both have the elements of the key behind Prefix, and
+	// the id, or only the first of these.
+	After, Until tuple.Tuple
+	// Reverse reads from the end. Limit is the maximum number of entries; 0 is no limit.
+	Reverse bool
+	Limit   int
+}
+
+// EntryRow is an entry of a job in an index.
+type EntryRow struct {
+	Key   tuple.Tuple // [Entry].Key
+	ID    string      // of the job
+	Value []byte
+}
+
+// Entries starts reading an index in the order of its keys, or in the opposite one. Without a snapshot it conflicts with
+// each change of what it reads.
+func (q *Queue) Entries(tx kv.ReadTransaction, index string, r EntryRange) kv.Future[[]EntryRow] {
+	keys := q.keys.entries.Sub(index)
+	read := tx.GetRange(r.within(keys.Sub(r.Prefix...)), kv.RangeOptions{Limit: r.Limit, Reverse: r.Reverse})
+	return kv.Map(kv.Func[[]kv.KeyValue](read.Slice), func(pairs []kv.KeyValue) ([]EntryRow, error) {
+		found := make([]EntryRow, len(pairs))
+		for i, pair := range pairs {
+			elements, err := keys.Unpack(pair.Key)
+			last := len(elements) - 1
+			if err != nil || last < 0 || !rows.As(elements[last], &found[i].ID) {
+				return nil, fmt.Errorf("reading the index %q: %w: a key of %d elements", index, tuple.ErrMalformed, len(elements))
+			}
+			found[i].Key, found[i].Value = elements[:last:last], pair.Value
+		}
+		return found, nil
+	})
+}
+
+// within returns the range of keys in s, which has the entries with the prefix.
+func (r EntryRange) within(s tuple.Subspace) kv.KeyRange {
+	keys := rows.Range(s)
+	if r.Text != "" {
+		text := s.Pack(r.Text)
+		keys = kv.PrefixRange(text[:len(text)-1]) // without the end of the string
+	}
+	if len(r.After) > 0 {
+		keys.Begin = slices.MaxFunc([][]byte{keys.Begin, kv.KeyAfter(s.Pack(r.After...))}, bytes.Compare)
+	}
+	if len(r.Until) > 0 {
+		keys.End = slices.MinFunc([][]byte{keys.End, s.Pack(r.Until...)}, bytes.Compare)
+	}
+	return keys
+}
+
+// Tallies starts reading the tallies of a prefix of an index, by name. A tally that is 0 is missing.
+func (q *Queue) Tallies(tx kv.ReadTransaction, index string, prefix tuple.Tuple) kv.Future[map[string]int64] {
+	s := q.keys.talliesOf(index, prefix)
+	read := tx.GetRange(rows.Range(s), kv.RangeOptions{})
+	return kv.Map(kv.Func[[]kv.KeyValue](read.Slice), func(pairs []kv.KeyValue) (map[string]int64, error) {
+		tallies := make(map[string]int64, len(pairs))
+		for _, pair := range pairs {
+			var name string
+			n, err := rows.ParseInt(pair.Value)
+			if err == nil {
+				err = rows.ScanKey("a tally", s, pair.Key, &name)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("reading the tallies of the index %q: %w", index, err)
+			}
+			tallies[name] = n
+		}
+		return tallies, nil
+	})
+}
+
+// talliesAtOnce is the number of tallies in one read of AllTallies.
+const talliesAtOnce = 1_000
+
+// AllTallies yields the prefixes of some number of elements that have tallies in an index, in their order. It yields an error
+// with nil and then stops.
+func (q *Queue) AllTallies(tx kv.ReadTransaction, index string, length int) iter.Seq2[tuple.Tuple, error] {
+	s := q.keys.tallies.Sub(index, int64(length))
+	return func(yield func(tuple.Tuple, error) bool) {
+		var last []byte // the prefix before, packed
+		for p := (pages{tx: tx, rest: rows.Range(s)}); !p.ended; {
+			p.start(talliesAtOnce)
+			if err := p.await(); err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, pair := range p.rows {
+				elements, err := s.Unpack(pair.Key)
+				if err != nil || len(elements) != length+1 {
+					yield(nil, fmt.Errorf("reading the tallies of the index %q: %w: a key of %d elements", index, tuple.ErrMalformed, len(elements)))
+					return
+				}
+				prefix := elements[:length:length]
+				packed := s.Pack(prefix...)
+				if bytes.Equal(packed, last) {
+					continue
+				}
+				if last = packed; !yield(prefix, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// WatchTally watches one tally of a prefix. Like each watch, it may miss what was changed back.
+func (q *Queue) WatchTally(tx kv.Transaction, index string, prefix tuple.Tuple, name string) kv.Watch {
+	return tx.Watch(q.keys.tallyOf(index, prefix, name))
+}

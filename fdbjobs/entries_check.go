@@ -1,0 +1,294 @@
+package fdbjobs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"settee/pkg/kv"
+	"settee/pkg/kv/check"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+)
+
+// follows checks the facts of a job's row, its entries, and that the tallies of these exist. The function that it returns
+// gets the state and Listed of the job, nil if they are missing.
+func (c *checker) follows(k keyed, id string, r *row) (func(state, listed []byte) error, error) {
+	q := k.queue
+	if r.version == 0 {
+		return func(_, _ []byte) error { return nil }, nil
+	}
+	if err := q.needsDerivation(); err != nil {
+		return nil, err
+	}
+	entries, over := q.entriesOf(id, r)
+	var tallies [][]byte
+	var reads []kv.Future[[]byte]
+	for _, e := range entries {
+		reads = append(reads, k.Get(e.key))
+		for _, a := range e.Adds {
+			if a.N > 0 {
+				tallies = append(tallies, q.keys.tallyOf(e.Index, e.Key[:a.Prefix], a.Name))
+			}
+		}
+	}
+	for _, key := range tallies {
+		reads = append(reads, k.Get(key))
+	}
+	return func(state, listed []byte) error {
+		if over != nil {
+			k.Fault(k.Key, nil, "%v", over)
+		}
+		if again, err := c.facts(k, id, r, state, listed); again || err != nil {
+			return err
+		}
+		values, err := kv.All(reads)
+		if err != nil {
+			return err
+		}
+		for i, e := range entries {
+			if values[i] == nil || !bytes.Equal(values[i], e.Value) {
+				k.Wrong(e.key, e.Value, "an entry of the job %q in the index %q is missing or has another value", id, e.Index)
+			}
+		}
+		for i, key := range tallies {
+			if values[len(entries)+i] == nil {
+				k.Wrong(key, rows.Int(0), "a tally of entries of the job %q is missing", id) // it is right when the tallies are checked
+			}
+		}
+		return nil
+	}, nil
+}
+
+// facts checks the facts of a job's row, and reports whether it has to be checked again with other ones.
+func (c *checker) facts(k keyed, id string, r *row, state, listed []byte) (again bool, err error) {
+	if state == nil || r.listed && listed == nil {
+		return false, nil // a fault of its own
+	}
+	next, over := k.queue.derivedAgain(r, r.version, state, listed)
+	if over != nil {
+		k.Fault(k.Key, nil, "%v", over)
+	}
+	if r.lags() {
+		next.facts.amounts = r.facts.amounts
+	}
+	if next.facts == r.facts {
+		return false, nil
+	}
+	k.Fault(k.Key, func() error { return k.queue.batch(k).put(id, r, next) },
+		"the facts of the job are not those of its state and its listed part")
+	return true, nil
+}
+
+// derivedAgain returns a row with a version, and with the facts of its state and Listed. The error says which facts are left
+// out.
+func (q *Queue) derivedAgain(r *row, version int64, state, listed []byte) (next *row, over error) {
+	derived := *r
+	derived.version, derived.facts = version, facts{}
+	derived.facts.state, derived.facts.amounts, over = q.derivation.factsOfState(version, state)
+	if r.listed {
+		var err error
+		if derived.facts.listed, err = q.derivation.factsOfListed(version, listed); err != nil {
+			over = err
+		}
+	}
+	return &derived, over
+}
+
+// entry checks an entry: a job has it. Its value is checked with the job.
+func (c *checker) entry(k keyed) (func() error, error) {
+	var index, id string
+	last := len(k.key) - 1
+	if last < 1 || !rows.As(k.key[0], &index) || !rows.As(k.key[last], &id) {
+		return nil, k.unknown()
+	}
+	if err := k.queue.needsDerivation(); err != nil {
+		return nil, err
+	}
+	return k.belongs(id, func(r *row) bool { return k.queue.entryOf(id, r, k.Key) != nil }, func() {
+		k.Stray(k.Key, "the index %q has an entry that does not follow from the job %q", index, id)
+	}), nil
+}
+
+// entryOf returns the entry of a row that has a key, or nil.
+func (q *Queue) entryOf(id string, r *row, key []byte) *storedEntry {
+	entries, _ := q.entriesOf(id, r)
+	if i := slices.IndexFunc(entries, func(e storedEntry) bool { return bytes.Equal(e.key, key) }); i >= 0 {
+		return &entries[i]
+	}
+	return nil
+}
+
+// tallied is the prefix of an index that has tallies.
+type tallied struct {
+	queue  *Queue
+	index  string
+	prefix tuple.Tuple
+}
+
+// tally checks a tally.
+func (c *checker) tally(k keyed) (func() error, error) {
+	var length int64
+	var name string
+	of := tallied{queue: k.queue}
+	last := len(k.key) - 1
+	if last < 2 || !rows.As(k.key[0], &of.index) || !rows.As(k.key[1], &length) || length != int64(last-2) ||
+		!rows.As(k.key[last], &name) {
+		return nil, k.unknown()
+	}
+	if err := k.queue.needsDerivation(); err != nil {
+		return nil, err
+	}
+	of.prefix = k.key[2:last]
+	n, err := rows.ParseInt(k.Value)
+	if err != nil {
+		n = -1
+	}
+	return func() error {
+		s, err := c.sums(k.Page, of)
+		switch {
+		case err != nil:
+			return err
+		case s.complete():
+			of.compare(k.Page, k.Key, n, s.sums[name])
+		case s.unreadable || c.tallyLater == nil:
+			k.Unsettled()
+		default:
+			k.After(func() error { return c.tallyLater(of, k.Key, name, n) })
+		}
+		return nil
+	}, nil
+}
+
+// compare compares a tally with the sum that it should be.
+func (t tallied) compare(p *check.Page, key []byte, n, sum int64) {
+	switch {
+	case n == sum && n > 0:
+	case sum > 0:
+		p.Wrong(key, rows.Int(sum), "a tally of the index %q is %d, and its entries add %d", t.index, n, sum)
+	default:
+		p.Stray(key, "a tally of the index %q is %d, and no entry adds to it", t.index, n)
+	}
+}
+
+// summed are the tallies that a prefix should have, by name.
+type summed struct {
+	of   []byte // the keys of the entries of the prefix begin with this
+	page *check.Page
+	sums map[string]int64
+	rest kv.KeyRange // of the entries that are not in sums; it begins with nil if there is none
+	// unreadable says that a job cannot be read, which is a fault of its own. It is not known what its entries add.
+	unreadable bool
+}
+
+func newSummed(of tallied) *summed {
+	entries := of.queue.keys.entries.Sub(of.index).Sub(of.prefix...)
+	return &summed{of: entries.Bytes(), sums: map[string]int64{}, rest: rows.Range(entries)}
+}
+
+func (s *summed) complete() bool { return s.rest.Begin == nil && !s.unreadable }
+
+// sums returns the tallies that a prefix should have, as far as a page has time for that. The tallies of a prefix come one
+// after the other, so it keeps the latest ones.
+func (c *checker) sums(p *check.Page, of tallied) (*summed, error) {
+	s := newSummed(of)
+	if last := c.summed; last != nil && last.page == p && bytes.Equal(last.of, s.of) {
+		return last, nil
+	}
+	for s.rest.Begin != nil && !p.Late() {
+		if err := s.add(p, of); err != nil {
+			return nil, err
+		}
+	}
+	s.page, c.summed = p, s
+	return s, nil
+}
+
+// summedAtOnce is the number of entries that are read at a time to sum up what they add.
+const summedAtOnce = 1_000
+
+// add adds what the next entries add to the tallies of a prefix.
+func (s *summed) add(tx kv.ReadTransaction, of tallied) error {
+	pairs, err := tx.GetRange(s.rest, kv.RangeOptions{Limit: summedAtOnce}).Slice()
+	if err != nil {
+		return err
+	}
+	ids, jobs := make([]string, len(pairs)), make([]kv.Future[*row], len(pairs))
+	for i, pair := range pairs {
+		if ids[i], err = rows.LastString(of.queue.keys.entries, pair.Key); err == nil { // otherwise the key is unknown
+			jobs[i] = of.queue.readRow(tx, ids[i])
+		}
+	}
+	for i, pair := range pairs {
+		if jobs[i] == nil {
+			continue
+		}
+		r, err := jobs[i].Await()
+		switch {
+		case errors.Is(err, tuple.ErrMalformed):
+			s.unreadable = true
+		case err != nil:
+			return err
+		default:
+			s.addEntry(of, of.queue.entryOf(ids[i], r, pair.Key))
+		}
+	}
+	if s.rest.Begin = nil; len(pairs) == summedAtOnce {
+		s.rest.Begin = kv.KeyAfter(pairs[len(pairs)-1].Key)
+	}
+	return nil
+}
+
+// addEntry adds what an entry adds. nil adds nothing.
+func (s *summed) addEntry(of tallied, e *storedEntry) {
+	if e == nil {
+		return
+	}
+	for _, a := range e.Adds {
+		if a.Prefix == len(of.prefix) {
+			s.sums[a.Name] += a.N
+		}
+	}
+}
+
+// sumLater compares a tally that takes several transactions to sum up.
+func (c *checker) sumLater(ctx context.Context, to *check.Checker, of tallied, key []byte, name string, n int64) error {
+	if s := newSummed(of); c.later == nil || !bytes.Equal(c.later.of, s.of) {
+		for s.rest.Begin != nil {
+			next := s
+			if err := to.DB.Transact(ctx, func(tx kv.Transaction) error {
+				next = s.clone()
+				return next.add(tx, of)
+			}); err != nil {
+				return err
+			}
+			s = next
+		}
+		c.later = s
+	}
+	if c.later.unreadable {
+		return nil // the job is a fault of its own
+	}
+	return to.Do(ctx, func(p *check.Page) error {
+		of.compare(p, key, n, c.later.sums[name])
+		return nil
+	})
+}
+
+// clone returns a copy for a transaction, whose function may run again.
+func (s *summed) clone() *summed {
+	next := *s
+	next.sums = maps.Clone(s.sums)
+	return &next
+}
+
+// needsDerivation returns an error if the layer was opened without the derivation of the queue.
+func (q *Queue) needsDerivation() error {
+	if q.derivation != nil {
+		return nil
+	}
+	return fmt.Errorf("%w: it is not known what follows from the jobs of the queue %q: open the layer with its derivation", ErrInvalid, q.name)
+}
