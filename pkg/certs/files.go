@@ -2,6 +2,7 @@ package certs
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -10,11 +11,12 @@ import (
 // checkInterval is the shortest time between two checks of the same files.
 const checkInterval = time.Second
 
-// Files notices when files change, by their sizes and modification times. It is safe for concurrent use.
+// Files notices when files change, by their sizes and modification times. A directory changes together with the files
+// in it, but not with those below its subdirectories. It is safe for concurrent use.
 type Files struct {
 	paths   []string
 	checked atomic.Int64            // when the files were last checked, in nanoseconds since the Unix epoch
-	seen    atomic.Pointer[[]stamp] // of paths, as of then
+	seen    atomic.Pointer[[]stamp] // as of then
 }
 
 // stamp identifies a version of a file. A file that cannot be read has the zero stamp.
@@ -47,12 +49,31 @@ func (f *Files) Changed(now time.Time) bool {
 	return true
 }
 
+// equal reports whether two Files have seen the same versions of the same paths.
+func (f *Files) equal(other *Files) bool {
+	return slices.Equal(f.paths, other.paths) && slices.Equal(*f.seen.Load(), *other.seen.Load())
+}
+
+// stamps returns the stamp of each path, and after that of a directory those of its entries.
 func (f *Files) stamps() []stamp {
-	all := make([]stamp, len(f.paths))
-	for i, path := range f.paths {
-		if info, err := os.Stat(path); err == nil {
-			all[i] = stamp{info.Size(), info.ModTime()}
+	all := make([]stamp, 0, len(f.paths))
+	for _, path := range f.paths {
+		info, err := os.Stat(path)
+		all = append(all, stampOf(info, err))
+		if err != nil || !info.IsDir() {
+			continue
+		}
+		entries, _ := os.ReadDir(path)
+		for _, entry := range entries {
+			all = append(all, stampOf(os.Stat(filepath.Join(path, entry.Name()))))
 		}
 	}
 	return all
+}
+
+func stampOf(info os.FileInfo, err error) stamp {
+	if err != nil {
+		return stamp{}
+	}
+	return stamp{info.Size(), info.ModTime()}
 }

@@ -27,3 +27,27 @@ func TestFilesChange(t *testing.T) {
 	require.True(t, files.Changed(now.Add(2*checkInterval)))
 	require.False(t, Watch("").Changed(now))
 }
+
+func TestDirectoriesChangeWithTheirFiles(t *testing.T) {
+	t.Parallel()
+	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere.pem")
+	files := Watch(dir)
+	now := time.Now()
+	changes := func(change error) {
+		t.Helper()
+		require.NoError(t, change)
+		now = now.Add(checkInterval)
+		require.True(t, files.Changed(now))
+		now = now.Add(checkInterval)
+		require.False(t, files.Changed(now))
+	}
+	path, link := filepath.Join(dir, "a.pem"), filepath.Join(dir, "b.pem")
+	changes(os.WriteFile(path, []byte("first"), 0o600))
+	changes(os.WriteFile(path, []byte("second"), 0o600))
+	require.NoError(t, os.WriteFile(elsewhere, []byte("first"), 0o600))
+	changes(os.Symlink(elsewhere, link))
+	changes(os.WriteFile(elsewhere, []byte("second"), 0o600))
+	changes(os.Remove(elsewhere))
+	changes(os.Remove(path))
+	changes(os.RemoveAll(dir))
+}

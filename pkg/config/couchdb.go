@@ -26,7 +26,7 @@ var ineffective = map[name]string{
 	{"replicator", "valid_ibrowse_options"}: "it is for another HTTP client",
 
 	// TLS.
-	{"replicator", "cacert_reload_interval_hours"}: "the operating system's trusted certificates are read once; ssl_trusted_certificates_file is read again when it changes",
+	{"replicator", "cacert_reload_interval_hours"}: "trusted certificates are read again when their files change: ssl_trusted_certificates_file, and on Linux the operating system's",
 
 	{"ssl", "secure_renegotiate"}:        "renegotiation is not supported",
 	{"ssl", "signature_algs"}:            "Go's defaults are used",

@@ -25,7 +25,8 @@ var ErrCertificates = errors.New("this node's certificates cannot be used")
 
 // TLSConfig says which certificates of servers are trusted, and has this client's own. The files are in PEM format.
 // They are read again when they change, within about a second of the next request, and the next connections use
-// them. If a changed file cannot be used, what was read before stays in use.
+// them. If a changed file cannot be used, what was read before stays in use. On Linux, this also holds for the
+// operating system's files.
 type TLSConfig struct {
 	// Insecure accepts any certificate, even one for another name. An attacker between this node and a server
 	// can then read and change the data, and learns the credentials.
@@ -65,7 +66,8 @@ func (c TLSConfig) maxDepth() int {
 // trust is a TLSConfig with its files read.
 type trust struct {
 	config *tls.Config
-	roots  *x509.CertPool   // nil: the system's
+	roots  *x509.CertPool   // nil: crypto/x509 asks the system
+	none   error            // why roots is empty; nil if it is not
 	own    *tls.Certificate // the client's; nil: none
 	cfg    TLSConfig
 	files  *certs.Files
@@ -76,9 +78,11 @@ type trust struct {
 
 // loadTrust reads the files of a configuration.
 func loadTrust(cfg TLSConfig) (*trust, error) {
-	t := &trust{
-		cfg: cfg, files: certs.Watch(cfg.CAFile, cfg.CertFile, cfg.KeyFile), reported: make(map[string]struct{}),
+	files := []string{cfg.CAFile, cfg.CertFile, cfg.KeyFile}
+	if cfg.CAFile == "" {
+		files = append(files, certs.SystemFiles()...)
 	}
+	t := &trust{cfg: cfg, files: certs.Watch(files...), reported: make(map[string]struct{})}
 	t.config = &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		InsecureSkipVerify: cfg.Insecure, //nolint:gosec // the setting says what it means
@@ -86,13 +90,10 @@ func loadTrust(cfg TLSConfig) (*trust, error) {
 	if !cfg.Insecure {
 		t.config.VerifyConnection = t.verify
 	}
-	if cfg.CAFile != "" {
-		roots, err := certs.LoadPool(cfg.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("%w: trusted certificates: %w", ErrCertificates, err)
-		}
-		t.roots, t.config.RootCAs = roots, roots
+	if err := t.loadRoots(); err != nil {
+		return nil, fmt.Errorf("%w: trusted certificates: %w", ErrCertificates, err)
 	}
+	t.config.RootCAs = t.roots
 	if cfg.CertFile != "" {
 		own, err := certs.Load(cfg.CertFile, cfg.KeyFile, cfg.KeyPassword)
 		if err != nil {
@@ -105,6 +106,19 @@ func loadTrust(cfg TLSConfig) (*trust, error) {
 	return t, nil
 }
 
+// loadRoots reads the trusted certificates. A system without any is no error, because connections without TLS work.
+func (t *trust) loadRoots() (err error) {
+	if t.cfg.CAFile != "" {
+		t.roots, err = certs.LoadPool(t.cfg.CAFile)
+		return err
+	}
+	t.roots, err = certs.LoadSystemPool()
+	if errors.Is(err, certs.ErrNoSystemCertificates) {
+		t.roots, t.none, err = x509.NewCertPool(), err, nil
+	}
+	return err
+}
+
 // reload returns t unless its files have changed, and otherwise what was read from them. If the changed files
 // cannot be used, it returns t with an error, once for each version of the files.
 func (t *trust) reload(now time.Time) (*trust, error) {
@@ -112,6 +126,9 @@ func (t *trust) reload(now time.Time) (*trust, error) {
 		return t, nil
 	}
 	next, err := loadTrust(t.cfg)
+	if err == nil && t.none == nil {
+		err = next.none
+	}
 	if err != nil {
 		return t, fmt.Errorf("files of certificates have changed, but those read before stay in use: %w", err)
 	}
