@@ -13,8 +13,8 @@ import (
 type answerReader struct{ *jsontext.Reader }
 
 const (
-	// maxKey is the maximum size in bytes of a skipped member name. Document ids are the longest.
-	maxKey = 64 << 10
+	// maxName is the maximum size in bytes of the name of a member that is not a document id.
+	maxName = 64 << 10
 	// maxSkipped is the maximum size in bytes of the value of an unknown member.
 	maxSkipped = 1 << 20
 )
@@ -34,7 +34,7 @@ func (j answerReader) member() (string, bool, error) {
 	if err != nil || !ok {
 		return "", false, err
 	}
-	name, err := j.name(knownName)
+	name, err := j.name(maxName, knownName)
 	return name, err == nil, err
 }
 
@@ -49,9 +49,9 @@ func knownName(raw []byte) string {
 	return string(raw)
 }
 
-// name reads a member's name and the colon after it. text converts a name without escapes.
-func (j answerReader) name(text func([]byte) string) (string, error) {
-	raw, err := j.Name(maxKey)
+// name reads a member's name of at most limit bytes, and the colon after it. text converts a name without escapes.
+func (j answerReader) name(limit int, text func([]byte) string) (string, error) {
+	raw, err := j.Name(limit)
 	if err != nil {
 		return "", err
 	}

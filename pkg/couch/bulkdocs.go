@@ -53,7 +53,7 @@ func readRefused(r io.Reader) ([]DocError, error) {
 			return refused, nil
 		}
 		if err == nil {
-			raw, err = j.Value(maxInfo)
+			raw, err = j.Value(maxRow)
 		}
 		if err == nil && !isObject(raw) {
 			err = fmt.Errorf("%w: a row that is not an object", ErrMalformed)

@@ -304,7 +304,7 @@ func (b *BulkResults) member() error {
 		b.at = inResults
 		return nil
 	case name == "id":
-		b.id, err = b.j.text(maxKey, b.places.text)
+		b.id, err = b.j.text(maxRow, b.places.text)
 		return err
 	case name == "docs":
 		b.at = inDocs
@@ -334,7 +334,7 @@ func (b *BulkResults) doc() (Fetched, bool, error) {
 func (b *BulkResults) accept(f Fetched) (Fetched, error) {
 	at, asked := b.places.find([]byte(f.ID))
 	if !asked {
-		return Fetched{}, fmt.Errorf("%w: document %q was not asked for", ErrMalformed, f.ID)
+		return Fetched{}, fmt.Errorf("%w: document %q was not asked for", ErrMalformed, shortened(f.ID))
 	}
 	if b.left--; b.left < 0 {
 		return Fetched{}, fmt.Errorf("%w: more than %d answers for a revision", ErrLimit, maxAnswers)
@@ -363,7 +363,7 @@ func (b *BulkResults) fetched() (Fetched, error) {
 	}
 	raw, err := b.j.Value(b.maxDocument)
 	if err != nil {
-		return Fetched{}, fmt.Errorf("document %q: %w", b.id, limited(err, b.maxDocument))
+		return Fetched{}, fmt.Errorf("document %q: %w", shortened(b.id), limited(err, b.maxDocument))
 	}
 	f, _, err = parseFetched(want, raw)
 	return f, err
@@ -400,7 +400,7 @@ func (b *BulkResults) leftOver() (Fetched, error) {
 func parseFetched(want DocRef, b []byte) (Fetched, int, error) {
 	f := Fetched{ID: want.ID}
 	if !isObject(b) {
-		return f, 0, fmt.Errorf("%w: document %q: an answer that is not an object", ErrMalformed, want.ID)
+		return f, 0, fmt.Errorf("%w: document %q: an answer that is not an object", ErrMalformed, shortened(want.ID))
 	}
 	if raw, ok := bytes.CutPrefix(b, []byte(`{"ok":`)); ok {
 		// the usual spelling
@@ -448,7 +448,7 @@ func parseFetched(want DocRef, b []byte) (Fetched, int, error) {
 	}
 	end := scan.Over()
 	if end < 0 {
-		return f, end, fmt.Errorf("%w: document %q: an answer that is not JSON", ErrMalformed, want.ID)
+		return f, end, fmt.Errorf("%w: document %q: an answer that is not JSON", ErrMalformed, shortened(want.ID))
 	}
 	if !found {
 		e := failure

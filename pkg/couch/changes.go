@@ -465,7 +465,7 @@ func parseRow(b []byte) (Row, int, error) {
 			last.reason = words(value)
 		}
 		if err != nil && failure == nil {
-			failure = fmt.Errorf("row of %q, member %s: %w", row.ID, m.Key, err)
+			failure = fmt.Errorf("row of %q, member %s: %w", shortened(row.ID), m.Key, err)
 		}
 	}
 	end := scan.Over()
@@ -480,7 +480,7 @@ func parseRow(b []byte) (Row, int, error) {
 	case !named:
 		return row, 0, unclear{fmt.Errorf("%w: a row without an id: %w", ErrMalformed, quoted(string(b[:end])))}
 	case len(row.Revs) == 0:
-		return row, 0, unclear{fmt.Errorf("%w: the row of %q has no revision", ErrMalformed, row.ID)}
+		return row, 0, unclear{fmt.Errorf("%w: the row of %q has no revision", ErrMalformed, shortened(row.ID))}
 	}
 	return row, end, nil
 }

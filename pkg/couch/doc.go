@@ -15,7 +15,7 @@
 //	PutLocal             PUT /db/_local/id                             yes (a)    what is written
 //	Changes              GET or POST /db/_changes                      yes (b)    one row, 16 MiB
 //	RevsDiff             POST /db/_revs_diff                           yes        the result, 64 MiB of JSON
-//	Winners              POST /db/_all_docs with keys                  yes        the result, and one row, 1 MiB
+//	Winners              POST /db/_all_docs with keys                  yes        the result, and one row, 16 MiB
 //	BulkGet              POST /db/_bulk_get                            yes (b)    one document
 //	BulkGetInline        POST /db/_bulk_get?attachments=true           yes (b)    one document, with its attachments
 //	OpenRevs             GET /db/doc?open_revs=["rev"]                 yes (b)    one document

@@ -63,7 +63,7 @@ func documentAt(b []byte, want DocRef) (Document, int, error) {
 			err = fmt.Errorf("%w: there twice", ErrMalformed)
 		}
 		if err != nil {
-			return d, 0, fmt.Errorf("document %q, member %s: %w", d.ID, m.Key, err)
+			return d, 0, fmt.Errorf("document %q, member %s: %w", shortened(d.ID), m.Key, err)
 		}
 		seen |= bit
 	}
@@ -181,7 +181,7 @@ func (d Document) eachAttachment(visit func(a Attachment, name, object []byte) e
 			err = visit(a, raw[m.Start:m.KeyEnd], raw[m.Value:m.End])
 		}
 		if err != nil {
-			return fmt.Errorf("attachments of document %q: %w", d.ID, err)
+			return fmt.Errorf("attachments of document %q: %w", shortened(d.ID), err)
 		}
 	}
 	return nil

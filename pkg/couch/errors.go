@@ -95,8 +95,15 @@ type Error struct {
 	session    bool   // it is ErrSession
 }
 
-// Error names the request and the cause: "GET http://host/db: 404 not_found: missing".
-func (e *Error) Error() string { return e.Method + " " + e.URL + ": " + e.Cause() }
+// Error names the request and the cause: "GET http://host/db: 404 not_found: missing". It cuts a long URL.
+func (e *Error) Error() string { return e.Method + " " + shortened(e.URL) + ": " + e.Cause() }
+
+// LongURL reports whether the server, or a proxy, may have refused the request for the length of its URL. Some of them close the
+// connection.
+func (e *Error) LongURL() bool {
+	refused := e.Status >= 400 && e.Status < 500 && !e.Temporary()
+	return len(e.URL) > maxPath && (refused || e.Status == 0 && e.Temporary())
+}
 
 // Cause returns the cause without the request: "404 not_found: missing".
 func (e *Error) Cause() string {
@@ -110,6 +117,9 @@ func (e *Error) Cause() string {
 	}
 	if e.as != "" {
 		what += " (" + e.as + ")"
+	}
+	if e.LongURL() {
+		what += " (the URL may be too long)"
 	}
 	return what
 }
@@ -198,7 +208,7 @@ type DocError struct {
 
 // Error names the document, the code and the reason.
 func (e *DocError) Error() string {
-	name := strconv.Quote(e.ID)
+	name := strconv.Quote(shortened(e.ID))
 	if e.Rev != "" {
 		name += " " + e.Rev
 	}

@@ -1,6 +1,7 @@
 package couch
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -22,6 +23,19 @@ func excerpt(s string) string {
 		cut--
 	}
 	return s[:cut] + "..."
+}
+
+// shortened returns a text of this client's own, such as an id, so that what follows it in an error is seen.
+func shortened(s string) string {
+	const most = 300
+	if len(s) <= most {
+		return s
+	}
+	cut := most
+	for cut > most-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return fmt.Sprintf("%s... (%d bytes)", s[:cut], len(s))
 }
 
 // quote is what a server sent, as a part of an error, so that its secrets can be masked before the secrets of the rest.

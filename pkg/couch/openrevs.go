@@ -16,9 +16,8 @@ import (
 	"settee/pkg/outbound"
 )
 
-// maxAttsSince is the maximum size in bytes of the parameter atts_since. Servers and proxies refuse long request lines.
-// CouchDB's replicator stays below 7,000 characters.
-const maxAttsSince = 6500 / 3
+// maxAttsSince is the maximum size in bytes of the parameter atts_since before it is escaped.
+const maxAttsSince = maxPath / 3
 
 // Leaves iterates over revisions of a document. It is not safe for concurrent use. The context ends a waiting Next.
 type Leaves struct {
@@ -141,7 +140,7 @@ func (l *Leaves) Next() (*Leaf, error) {
 	}
 	l.current = nil
 	if l.err = err; err != io.EOF {
-		l.err = l.p.fail(fmt.Errorf("reading document %q: %w", l.id, err))
+		l.err = l.p.fail(fmt.Errorf("reading document %q: %w", shortened(l.id), err))
 		l.p.Close()
 	}
 	return nil, l.err
@@ -164,7 +163,7 @@ func (l *Leaves) next() (*Leaf, error) {
 // accept checks that a leaf was requested.
 func (l *Leaves) accept(leaf *Leaf) error {
 	if leaf.ID != l.id {
-		return fmt.Errorf("%w: document %q was not asked for", ErrMalformed, leaf.ID)
+		return fmt.Errorf("%w: document %q was not asked for", ErrMalformed, shortened(leaf.ID))
 	}
 	if l.left == 0 {
 		return fmt.Errorf("%w: more than %d answers for a revision", ErrLimit, maxAnswers)
@@ -219,7 +218,7 @@ func (l *Leaf) NextAttachment() (*AttachmentReader, error) {
 
 // explain adds the attachment's name to an error.
 func (l *Leaf) explain(err error) error {
-	return l.fail(fmt.Errorf("attachments of document %q: %w", l.ID, err))
+	return l.fail(fmt.Errorf("attachments of document %q: %w", shortened(l.ID), err))
 }
 
 // Close abandons the current attachment. Leaves closes its leaves itself.

@@ -11,6 +11,14 @@ const (
 	localPrefix  = "_local/"
 )
 
+// maxPath is the size in bytes up to which servers take the path of a request. CouchDB refuses request lines of more than 8 KiB,
+// and its replicator makes none of more than 7,000 bytes. The query has the rest.
+const maxPath = 6_500
+
+// LongID reports whether servers refuse requests for a document because of the length of its id. Only requests with the id in
+// their bodies can read and write it.
+func LongID(id string) bool { return len(docPath(id)) > maxPath }
+
 // docPath returns the path of a document below its database. The slash of _design/ and _local/ is kept. Other slashes
 // belong to the id and are escaped.
 func docPath(id string) string {

@@ -158,7 +158,7 @@ func readMissing(j answerReader, asked []DocRevs, ids *places, missing []Missing
 		missing[at] = Missing{Revs: asked[at].Revs}
 		return nil
 	}
-	id, err := j.name(ids.text)
+	id, err := j.name(maxRow, ids.text)
 	if err != nil {
 		return err
 	}

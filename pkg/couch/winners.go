@@ -50,7 +50,7 @@ func readWinners(r io.Reader, ids []string) ([]Winner, error) {
 	winners := make([]Winner, len(ids))
 	for i, id := range ids {
 		if found[id] == nil {
-			return nil, fmt.Errorf("reading the winning revisions: %w: document %q was left out", ErrMalformed, id)
+			return nil, fmt.Errorf("reading the winning revisions: %w: document %q was left out", ErrMalformed, shortened(id))
 		}
 		winners[i] = *found[id]
 	}
@@ -69,7 +69,7 @@ func eachWinner(j answerReader, visit func(id string, w Winner)) error {
 		if !ok {
 			return j.skipRest()
 		}
-		raw, err := j.Value(maxSkipped)
+		raw, err := j.Value(maxRow)
 		if err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func parseWinner(raw []byte) (id string, w Winner, err error) {
 			failure.Reason = words(value)
 		}
 		if err != nil {
-			return "", w, fmt.Errorf("row of %q, member %s: %w", id, m.Key, err)
+			return "", w, fmt.Errorf("row of %q, member %s: %w", shortened(id), m.Key, err)
 		}
 	}
 	switch {
@@ -113,7 +113,7 @@ func parseWinner(raw []byte) (id string, w Winner, err error) {
 		failure.ID = id
 		return id, w, &failure
 	case w.Rev == "":
-		return id, w, fmt.Errorf("%w: the row of %q has no revision", ErrMalformed, id)
+		return id, w, fmt.Errorf("%w: the row of %q has no revision", ErrMalformed, shortened(id))
 	}
 	return id, w, nil
 }

@@ -90,6 +90,10 @@
 //   - a source gives another document, and
 //   - a target has accepted another document since the batch began, in a request of its own.
 //
+// If the server may have refused a URL for its length, it is enough that the database answers: an id may have any length in
+// CouchDB, and a request line 8 KiB. Documents with longer ids are copied in bulk, unless they are design documents or have large
+// attachments.
+//
 // Otherwise, and after a hundred failures in a row, the run fails. So a document that the target fails to write may end runs
 // while it is alone in its batch. A revision that the source announces and does not have is waited for twice, the second time
 // for half a minute. A document whose multipart form is malformed is read again as JSON, with each attachment in a request of

@@ -17,8 +17,9 @@ import (
 const (
 	// maxOwnFailures is the number of failures in a row that may be those of single documents.
 	maxOwnFailures = 100
-	// maxSamples is the number of documents that are tried to find out whether the source gives any.
-	maxSamples = 3
+	// maxSamples is the number of documents that are tried to find out whether the source gives any. They are among the first
+	// sampleRows rows of its feed.
+	maxSamples, sampleRows = 3, 20
 	// maxAgain is the number of times that a revision is copied again, until two answers to its write in a row are the same.
 	maxAgain = 2
 	// missingPatience is how many times as long a missing revision is waited for when it is read for the second time.
@@ -98,7 +99,7 @@ func (r *run) setAside(ctx context.Context, err error, refs ...ref) error {
 		return err
 	}
 	before, inDoubt := doubted(err)
-	if !inDoubt && (r.failing.add() > maxOwnFailures || !r.isOwn(ctx, err, refs)) {
+	if !inDoubt && (!isLongURL(err) && r.failing.add() > maxOwnFailures || !r.isOwn(ctx, err, refs)) {
 		return err
 	}
 	batch.mu.Lock()
@@ -118,8 +119,15 @@ func doubted(err error) (*reply, bool) {
 	return &answer, true
 }
 
+// isLongURL reports whether the length of a document's id explains an error, so that it says nothing of other documents.
+func isLongURL(err error) bool {
+	e, ok := errors.AsType[*couch.Error](err)
+	return ok && e.LongURL()
+}
+
 // isOwn reports whether err, from copying revisions, may concern them alone: their database answers, the source gives another
-// document, and the target answers an empty write, if they were written together.
+// document, and the target answers an empty write, if they were written together. If the length of an id explains err, it is
+// enough that the database answers.
 func (r *run) isOwn(ctx context.Context, err error, refs []ref) bool {
 	if ctx.Err() != nil || concernsDatabase(err) {
 		return false
@@ -129,6 +137,8 @@ func (r *run) isOwn(ctx context.Context, err error, refs []ref) bool {
 		return false
 	}
 	switch {
+	case isLongURL(err):
+		return true
 	case side == r.source:
 		return r.givesOther(ctx, refs[0])
 	case len(refs) > 1:
@@ -156,9 +166,9 @@ func (r *run) givesOther(ctx context.Context, f ref) bool {
 	return slices.ContainsFunc(r.samples(ctx, f), func(other ref) bool { return r.gives(ctx, other) })
 }
 
-// samples returns revisions of the first documents of the source, except f.
+// samples returns revisions of the first documents of the source that can be read in requests of their own, except f.
 func (r *run) samples(ctx context.Context, f ref) (some []ref) {
-	feed, err := r.source.db.Changes(ctx, couch.ChangesOptions{Limit: maxSamples + 1, Patience: r.patience()})
+	feed, err := r.source.db.Changes(ctx, couch.ChangesOptions{Limit: sampleRows, Patience: r.patience()})
 	if err != nil {
 		return nil
 	}
@@ -168,7 +178,7 @@ func (r *run) samples(ctx context.Context, f ref) (some []ref) {
 		if err != nil {
 			break
 		}
-		if row.Err == nil && row.ID != "" && row.ID != f.id {
+		if row.Err == nil && row.ID != "" && row.ID != f.id && !couch.LongID(row.ID) {
 			some = append(some, ref{id: row.ID, rev: row.Revs[0]})
 		}
 	}
@@ -220,7 +230,8 @@ func (r *run) copySetAside(ctx context.Context, batch *setAside) (err error) {
 		if f.before != nil {
 			f.err = r.target.failed(codePlain, f.err)
 		}
-		if r.blame(f.err) == r.target && !r.acceptedSince(batch.written) || !r.isOwn(ctx, f.err, []ref{f.ref}) {
+		unproven := r.blame(f.err) == r.target && !isLongURL(f.err) && !r.acceptedSince(batch.written)
+		if unproven || !r.isOwn(ctx, f.err, []ref{f.ref}) {
 			return f.err
 		}
 		r.fail(failureOf(f.ref, f.err))

@@ -143,7 +143,7 @@ func (r *run) missed(ctx context.Context, f ref, missing error) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil || revision:
-		return newError(codeMissingDoc, missing, "document %q, revision %s: %s", f.id, f.rev, missing)
+		return newError(codeMissingDoc, missing, "document %.300q, revision %s: %s", f.id, f.rev, missing)
 	case !document:
 		r.fail(Refusal{
 			ID: f.id, Rev: f.rev, Status: http.StatusNotFound, Code: "not_found", Time: time.Now(),
