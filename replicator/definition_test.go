@@ -8,7 +8,7 @@ import (
 	"settee/replicator"
 )
 
-// A definition is parsed as the same replication, but for its secrets.
+// A definition is parsed as the same replication, except for its secrets.
 func TestDefinition(t *testing.T) {
 	t.Parallel()
 	parse := func(text string) *replicator.Replication {

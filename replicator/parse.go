@@ -73,7 +73,7 @@ type Request struct {
 
 // ParseRequest parses the body of POST /_replicate. Its errors are of type *ParseError.
 //
-// Unknown fields are ignored, and so are `owner` and `user_ctx`: the user is whoever sent
+// Unknown fields are ignored, and so are `owner` and `user_ctx`: the user is the one who sent
 // the request. A body that cancels by id needs no other fields.
 func ParseRequest(body []byte, options ParseOptions) (*Request, error) {
 	f, err := readFields(body, "Request body must be a JSON object")

@@ -20,7 +20,7 @@ const (
 	// mostReserve is for what is in no share: listeners, logs, files that are written, bodies in files, and certificates. It
 	// is a part of the limit if that is low.
 	mostReserve, reservePart = 64, 8
-	// leastClients is what clients get in any case: a node that nobody can ask is of no use.
+	// leastClients is the number of files for clients even if the limit is too low: a node needs some to answer requests.
 	leastClients = 8
 )
 

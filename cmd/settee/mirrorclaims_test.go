@@ -224,7 +224,7 @@ func TestMirrorFindsWhatTheTargetHasLost(t *testing.T) {
 	}
 	whole()
 	require.Eventually(t, looked, limit, 10*time.Millisecond)
-	require.Eventually(t, func() bool { // it is then that nobody else looks at the target
+	require.Eventually(t, func() bool { // then nothing else looks at the target
 		list := node.ask(http.StatusOK, http.MethodGet, "_scheduler/jobs?mirror="+url.QueryEscape(node.mirror("m").JobID), "")
 		return strings.Count(list, `"parked":`) == 3
 	}, limit, 10*time.Millisecond)

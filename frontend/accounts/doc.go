@@ -20,7 +20,7 @@
 // # One-time passwords
 //
 // A one-time password is accepted for one login, and rules out passwords of earlier time steps (RFC
-// 6238, section 5.2). The transaction that records the login checks that, so it holds across
+// 6238, section 5.2). The transaction that records the login checks both, so they hold across
 // frontends. Each such login removes the rows that are older than an hour, including rows of
 // deleted users, so they need no upkeep. A used one-time password counts as a wrong one before
 // the password is checked. A login without a second factor writes nothing.
@@ -33,7 +33,7 @@
 // waiting logins gets [ErrTooMany], and so does one with several new passwords under way in
 // documents that no administrator writes. A successful login is remembered until it is not repeated for
 // a minute, as long as its account does not change, so that clients that send their password with
-// each request need not wait. The remembered form does not reveal the password.
+// each request do not wait. The remembered form does not reveal the password.
 //
 // An unknown name is hashed, counted and locked like a known one.
 //
@@ -54,11 +54,11 @@
 //
 // # What a revision tells
 //
-// The revision of a user's document is the hash that CouchDB computes, over its members. It gives
-// nobody a faster way to guess a password: who tries one has to know the salt, which only those
-// see who see the hashed password, and has to compute the hashed password for each guess. The key
-// of one-time passwords is covered by the hash together with the salt and the hashed password. In
-// a document without a password there is nothing to log in with.
+// The revision of a user's document is the hash that CouchDB computes over its members. The
+// revision is no faster way to guess a password. A guess needs the salt, which is only shown
+// together with the hashed password, and the hashed password has to be computed for each guess. The
+// key of one-time passwords is hashed together with the salt and the hashed password. A document
+// without a password cannot be used to log in.
 //
 // # Repeated failures
 //

@@ -170,8 +170,8 @@ func repeated(body []byte) (twice string) {
 	return twice
 }
 
-// check applies the rules of CouchDB's validation of users' documents, in its order, and refuses a hash with which nobody
-// could log in.
+// check applies the rules of CouchDB's validation of users' documents, in its order, and refuses a hash that no password can
+// match.
 func (w *Write) check(members map[string]json.RawMessage) error {
 	if err := w.checkMembers(members); err != nil {
 		return err
@@ -279,7 +279,7 @@ func checkHash(members map[string]json.RawMessage) error {
 	return nil
 }
 
-// checkLogin refuses a hashed password with which nobody could log in.
+// checkLogin refuses a hashed password that no password can match.
 func checkLogin(members map[string]json.RawMessage) error {
 	if !isTrue(members["password_scheme"]) && !isTrue(members["password_sha"]) {
 		return nil // a user without a password

@@ -84,7 +84,7 @@ func (a *Accounts) renew(ctx context.Context, r renewal) (renewed bool, err erro
 }
 
 // renewed returns the new hash. Documents of users are replicated, so they keep even a weak salt: a random one would make
-// a conflict with the renewal of another server, and nobody can log in with a document that has conflicts.
+// a conflict with the renewal of another server, and a user whose document has conflicts cannot log in.
 func (r *renewal) renewed(prf string, iterations int) auth.Hash {
 	if r.ofAdmin && !r.hash.HasStrongSalt() {
 		return auth.NewHash(r.password, prf, iterations)

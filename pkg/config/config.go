@@ -78,13 +78,13 @@ func (c *Config) find(d *definition) resolved {
 	return c.own(d)
 }
 
-// fromOlder reports whether the value of a setting is that of an older name.
+// fromOlder reports whether a setting has its value from an older name of it.
 func (c *Config) fromOlder(d *definition) bool {
 	_, ok := c.older[d]
 	return ok && c.own(d).layer == d.byDefault.layer
 }
 
-// own returns what the present name of a setting has, whatever an older one has.
+// own returns the value that a setting has by its present name. It ignores older names.
 func (c *Config) own(d *definition) resolved {
 	if r, ok := c.values[d]; ok {
 		return r

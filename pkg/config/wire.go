@@ -112,8 +112,8 @@ func opensslName(name string) string {
 	return strings.NewReplacer("TLS_", "", "_WITH", "", "AES_", "AES", "_CBC", "", "_", "-").Replace(name)
 }
 
-// webOrigins accepts a list of origins of pages, * for all of them, or nothing. file:// is that of the pages of some
-// applications.
+// webOrigins accepts a list of origins of pages, * for all origins, or nothing. Pages of some applications have the origin
+// file://.
 func webOrigins() kind[[]string] {
 	return list("a list of origins, separated by commas, such as https://app.example.com, http://localhost:8080; or *",
 		entries, func(item string) (string, bool) {

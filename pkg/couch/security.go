@@ -42,7 +42,7 @@ func (s *Server) IsCouchDB() bool { return s.d.couchDB.Load() }
 
 // Parameters returns the query with which [Database.Create] makes a database like the one that info describes: q, n and
 // partitioned. It is empty unless the server has turned out to be a CouchDB: other servers do not have shards. It has no n
-// if the database has a single copy: whoever moves from one node to a cluster wants the copies of the cluster.
+// if the database has a single copy: one that moves from one node to a cluster gets the number of copies of the cluster.
 func (d *Database) Parameters(info Info) url.Values {
 	query := url.Values{}
 	if !d.couchDB.Load() {

@@ -16,7 +16,7 @@ const (
 	// lookInterval is the time from a look that has found updates to the next one. So what following costs does not depend
 	// on the number of writes.
 	lookInterval = 50 * time.Millisecond
-	// followerLinger is how long a follower keeps its state while nobody waits. It does not read the store in that time.
+	// followerLinger is how long a follower keeps its state without a waiting reader. It does not read the store in that time.
 	followerLinger = time.Minute
 )
 

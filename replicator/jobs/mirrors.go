@@ -19,7 +19,7 @@ import (
 //	("mirror_pokes", mirror)             -> int64: changes with news, and when there is room for another first run
 //	("mirror_ended", mirror)             -> "": its databases are to be dropped, see Upkeep.dropMirrors
 //
-// A row in mirrors may be left of a mirror that is gone or has another source now: whoever reads it checks that.
+// A row in mirrors may be left of a mirror that is gone or has another source now. Each reader checks that.
 
 // The types of news.
 const (

@@ -29,7 +29,7 @@ const (
 	gatherNames = 100
 
 	// keepNames is the number of names after which the place in the feed is written at once, and not with the next
-	// heartbeat: whoever takes over the watch of a dead node wakes all jobs again that were named after that place.
+	// heartbeat: the node that takes over the watch of a dead node wakes again all jobs that were named after that place.
 	keepNames = 100
 )
 

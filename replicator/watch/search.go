@@ -211,7 +211,7 @@ func (s *search) hasFound() bool {
 	return s.found != nil
 }
 
-// over reports whether no more is to be tried now.
+// over reports whether the search tries no further login now.
 func (s *search) over(ctx context.Context) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

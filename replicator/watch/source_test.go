@@ -292,7 +292,8 @@ func (s *source) follow(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// flood sends updates of one database that nobody needs until the client has enough. It reports whether it did.
+// flood sends updates of one database, which no job has as its source, until the client closes the connection or the test ends
+// the flood. It reports whether the client closed the connection.
 func (s *source) flood(w io.Writer, instance string) bool {
 	s.mu.Lock()
 	floods := s.floods

@@ -39,7 +39,7 @@ func SecurityDigest(object json.RawMessage) string {
 }
 
 // copySecurity copies the `_security` object of the source to the target if the two differ. It is called at the start of a
-// run, before any document is copied: nobody shall read the target who must not read the source.
+// run, before any document is copied: a user who may not read the source must not read its documents at the target.
 //
 // A run that goes on from where its job was parked need not ask. Its job knows the object that both had, and followSecurity
 // finds a change at the latest before the job is parked again.
