@@ -190,6 +190,8 @@ type Parked struct {
 	// UpdateSeq is the JSON text of the source's update_seq before the last look for changes. It is empty if it is not
 	// known, and in a job's state, because it may be large.
 	UpdateSeq string `json:"update_seq,omitempty"`
+	// Target is the target with everything that the source had. It is zero in a job's state.
+	Target ParkedTarget `json:"target,omitzero"`
 }
 
 // MarshalJSON writes the time in UTC and whole seconds.

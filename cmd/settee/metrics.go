@@ -255,10 +255,11 @@ func (m *metrics) watching(w *watch.Watcher) {
 		"feed":        func(c watch.Counts) int64 { return c.WakesFeed },
 		"question":    func(c watch.Counts) int64 { return c.WakesQuestion },
 		"safety_look": func(c watch.Counts) int64 { return c.WakesSafety },
+		"target":      func(c watch.Counts) int64 { return c.WakesTarget },
 	} {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "settee_watch_wakes_total", ConstLabels: prometheus.Labels{"cause": cause},
-			Help: "parked jobs that watches of this node made due, by what found the change of their source",
+			Help: "parked jobs that watches of this node made due, by what found the change of their source, or that their target has lost what it had",
 		}, func() float64 { return float64(jobs(w.Counts())) }))
 	}
 	for name, of := range map[string]struct {

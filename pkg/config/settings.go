@@ -346,11 +346,11 @@ var (
 		"How long a continuous job stays connected that has nothing to copy. Then it is parked until its\n"+
 			"source changes. When due jobs need room, idle ones are parked at once. With 0 only then.")
 	MaxIdle = define("replicator", "max_idle_sec", "3600", seconds(time.Second, longSeconds),
-		"How often the databases of parked jobs are compared with what they were, in case the source's\n"+
-			"_db_updates has missed a change. Jobs of mirrors notice a change of _security in this time.")
+		"How often the databases of parked jobs are compared with what they were, in case the source's _db_updates has missed a change. Jobs of mirrors\n"+
+			"notice a change of _security in this time. Targets of parked jobs are looked at within this time, or each five minutes if that is shorter.")
 	MaxQuestions = define("replicator", "max_questions_per_sec", "10", whole(1, 1_000),
 		"The most requests a second that ask the servers of one host, for one user or replicator database, whether sources of parked jobs have changed,\n"+
-			"if it has no _db_updates or nobody may read it.")
+			"if it has no _db_updates or nobody may read it, or whether targets of parked jobs are still there.")
 	MaxWatches = define("replicator", "max_watches", "500", whole(0, many),
 		"The most servers that one node watches for changes in the sources of parked jobs. 0 watches none.")
 	MaxMirrors = define("replicator", "max_mirrors", "100", whole(0, many),
@@ -442,8 +442,8 @@ var Shares = defineFamily("replicator.shares", strconv.Itoa(DefaultShares), whol
 // Watches are the user names and passwords for the _db_updates of sources' servers, by the servers' URLs. Use
 // [Config.WatchLogin] to find the one for a server.
 var Watches = defineNamed("replicator.watches", "none", wantLogin, watchLogin,
-	"The logins with which servers are watched for changes in the sources of parked jobs. The keys are\n"+
-		"the servers' URLs. A server that is not listed is watched with the login of a job, if that is enough.")
+	"The logins with which servers are watched for changes in the sources of parked jobs, and asked whether\n"+
+		"their targets are still there. The keys are the servers' URLs. A server that is not listed is watched with the login of a job, if that is enough.")
 
 // [replicator]: connections, shared by all jobs of a node. A change applies from the next request
 // on.

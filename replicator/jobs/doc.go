@@ -49,6 +49,9 @@
 // if there are no rows. A watch that asks reads the rows that are due with [Watches.Asks], sets their
 // next times with [Watches.Ask], and hears of new rows from [Watches.AwaitParked].
 //
+// The row also has what the target was when everything was there. The watch compares that, and calls [Watches.WakeLost] for
+// the jobs whose targets have lost it.
+//
 // The due time of a parked job is the last resort. Nothing should need it.
 //
 // # Mirrors
@@ -129,7 +132,7 @@
 //	("behind", since, job id)            -> "": a continuous job whose target has lacked changes for long
 //	("refused", time, job id)            -> "": a job whose target refused revisions
 //	("named", kind, name, job id)        -> "": a job with the name of a host or a database, see named.go
-//	("parked", server, database, job id) -> (ask, woken, update_seq): a job that waits for a change, see parked.go
+//	("parked", server, database, job id) -> (ask, woken, update_seq, ...): a job that waits for a change, see parked.go
 //	("mirrored", mirror, database)       -> a database that a mirror knows, see mirrored.go
 //	("mirror_waiting", mirror, turn, database)   -> "": its job is to be added
 //	("mirror_behind", mirror, since, database)   -> "": the target may lack changes

@@ -307,8 +307,5 @@ func (r *Run) followed(tx kv.Transaction, state *replicator.JobState) error {
 
 // keepsInstances reports whether all nodes can read a row with an instance.
 func (s *mirrorRows) keepsInstances(tx kv.Transaction) (bool, error) {
-	if s.levels == nil {
-		return true, nil
-	}
-	return s.levels.Reached(tx, NamesLevel)
+	return hasNamesLevel(s.levels, tx)
 }

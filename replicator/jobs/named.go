@@ -124,11 +124,14 @@ func parseNamed(e tuple.Tuple) (n name, jobID string, ok bool) {
 }
 
 // keepsNames reports whether a transaction that writes jobs writes their names.
-func (s *nameIndex) keepsNames(tx kv.Transaction) (bool, error) {
-	if s.levels == nil {
+func (s *nameIndex) keepsNames(tx kv.Transaction) (bool, error) { return hasNamesLevel(s.levels, tx) }
+
+// hasNamesLevel reports whether the store has NamesLevel, which a store without a guard has.
+func hasNamesLevel(guard *levels.Guard, tx kv.Transaction) (bool, error) {
+	if guard == nil {
 		return true, nil
 	}
-	return s.levels.Reached(tx, NamesLevel)
+	return guard.Reached(tx, NamesLevel)
 }
 
 // hasNames reports whether all jobs are in the index.

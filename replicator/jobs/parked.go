@@ -9,6 +9,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/levels"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 	"settee/replicator"
@@ -16,8 +17,11 @@ import (
 
 // The rows of parked jobs, see "Parked jobs" in the package's doc comment:
 //
-//	("parked", server, database, job id) -> (ask, woken, update_seq)
+//	("parked", server, database, job id) -> (ask, woken, update_seq[, target server, target database, identity, instance, lost])
 //	("asks", server, ask, job id)        -> database
+//
+// The members behind update_seq are ParkedRow.Target and ParkedRow.Lost, in seconds since the Unix epoch. A row whose target is
+// not compared lacks them, and so do the rows of a store below NamesLevel, because nodes of an earlier release cannot read them.
 //
 // server is the key of who answers for the job's source, see replicator.Endpoint.Route. A change that this server tells to a
 // login of another job wakes the job, too: its own login has read the database when it was parked, which is a day ago at
@@ -36,6 +40,8 @@ const (
 	maxServerSize    = fdbjobs.MaxNameSize
 	maxDatabaseSize  = 1_000
 	maxUpdateSeqSize = 20_000
+	// maxTargetSize is the maximum size of what a row has of a target, in bytes. Larger ones are not compared.
+	maxTargetSize = 4_000
 )
 
 // ErrCannotPark is returned for a source whose names or sequences are too large for the rows of a parked job.
@@ -61,12 +67,20 @@ type ParkedRow struct {
 	UpdateSeq string
 	// Ask is when to ask the source for changes, in whole seconds. It is zero if it need not be asked.
 	Ask time.Time
-	// Woken reports whether the source has changed since. The row stays until the job's next run begins.
+	// Woken reports whether the source has changed since, or the target has lost what it had. The row stays until the job's next
+	// run begins.
 	Woken bool
+	// Target is the target as the run has left it; zero if it is not compared. Lost is zero, or the time when the target was
+	// last known to have everything, in whole seconds: it has lost that since ([Watches.WakeLost]).
+	Target replicator.ParkedTarget
+	Lost   time.Time
 }
 
 // parkedRows are the rows of parked jobs, and the rows of the servers of their sources (watched.go).
-type parkedRows struct{ *core }
+type parkedRows struct {
+	*core
+	levels *levels.Guard // nil: the store has NamesLevel
+}
 
 func (s *parkedRows) parkedKey(of source, jobID string) []byte {
 	return s.space.Pack("parked", of.server, of.database, jobID)
@@ -79,11 +93,55 @@ func (s *parkedRows) askKey(server string, ask int64, jobID string) []byte {
 func (r ParkedRow) source() source { return source{r.Server, r.Database} }
 
 // ask returns Ask as it is stored.
-func (r ParkedRow) ask() int64 {
-	if r.Ask.IsZero() {
+func (r ParkedRow) ask() int64 { return storedTime(r.Ask) }
+
+// storedTime returns a time as a row has it: in seconds since the Unix epoch, 0 for none.
+func storedTime(t time.Time) int64 {
+	if t.IsZero() {
 		return 0
 	}
-	return r.Ask.Unix()
+	return t.Unix()
+}
+
+// readTime is the reverse of storedTime.
+func readTime(seconds int64) time.Time {
+	if seconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0)
+}
+
+// value returns the value of the row.
+func (r ParkedRow) value() []byte {
+	value := tuple.Tuple{r.ask(), r.Woken, r.UpdateSeq}
+	if t := r.Target; t != (replicator.ParkedTarget{}) {
+		value = append(value, t.Server, t.Database, t.Identity, t.Instance, storedTime(r.Lost))
+	}
+	return value.Pack()
+}
+
+// parseValue reads the value of the row.
+func (r *ParkedRow) parseValue(raw []byte) error {
+	const short, whole = 3, 8
+	value, err := tuple.Unpack(raw)
+	var ask, lost int64
+	ok := err == nil && (len(value) == short || len(value) == whole) &&
+		rows.As(value[0], &ask) && rows.As(value[1], &r.Woken) && rows.As(value[2], &r.UpdateSeq)
+	if ok && len(value) == whole {
+		t := &r.Target
+		ok = rows.As(value[3], &t.Server) && rows.As(value[4], &t.Database) && rows.As(value[5], &t.Identity) &&
+			rows.As(value[6], &t.Instance) && rows.As(value[7], &lost)
+	}
+	if !ok {
+		return fmt.Errorf("reading a parked job: %w", errors.Join(err, tuple.ErrMalformed))
+	}
+	r.Ask, r.Lost = readTime(ask), readTime(lost)
+	return nil
+}
+
+// keepsTargets reports whether all nodes can read a row that has its target.
+func (s *parkedRows) keepsTargets(tx kv.Transaction) (bool, error) {
+	return hasNamesLevel(s.levels, tx)
 }
 
 // parseParked parses a row.
@@ -92,15 +150,8 @@ func (s *parkedRows) parseParked(pair kv.KeyValue) (r ParkedRow, err error) {
 	if err != nil || len(e) != 4 || !rows.As(e[1], &r.Server) || !rows.As(e[2], &r.Database) || !rows.As(e[3], &r.JobID) {
 		return r, fmt.Errorf("reading a parked job: %w", errors.Join(err, tuple.ErrMalformed))
 	}
-	var ask int64
-	value, err := tuple.Unpack(pair.Value)
-	if err != nil || len(value) != 3 || !rows.As(value[0], &ask) || !rows.As(value[1], &r.Woken) || !rows.As(value[2], &r.UpdateSeq) {
-		return r, fmt.Errorf("reading a parked job: %w", errors.Join(err, tuple.ErrMalformed))
-	}
-	if ask != 0 {
-		r.Ask = time.Unix(ask, 0)
-	}
-	return r, nil
+	err = r.parseValue(pair.Value)
+	return r, err
 }
 
 // readParked reads the row of a job. The result is nil if there is none.
@@ -123,7 +174,7 @@ func (s *parkedRows) setParked(tx kv.Transaction, old *ParkedRow, next ParkedRow
 	if next.ask() != 0 {
 		tx.Set(s.askKey(next.Server, next.ask(), next.JobID), []byte(next.Database))
 	}
-	tx.Set(s.parkedKey(next.source(), next.JobID), tuple.Tuple{next.ask(), next.Woken, next.UpdateSeq}.Pack())
+	tx.Set(s.parkedKey(next.source(), next.JobID), next.value())
 }
 
 // unparking starts reading the row of a job. The function that it returns clears it, if it is there.
@@ -161,6 +212,10 @@ func (r *Run) Parking(ctx context.Context, at replicator.Parked) error {
 	next := ParkedRow{
 		Server: at.Server, Database: at.Database, JobID: r.job.ID, UpdateSeq: at.UpdateSeq, Ask: time.Now().Add(FirstAsk),
 	}
+	target := at.Target
+	if len(target.Server)+len(target.Database)+len(target.Identity)+len(target.Instance) > maxTargetSize {
+		target = replicator.ParkedTarget{}
+	}
 	return r.update(ctx, func(state *replicator.JobState) {
 		state.Parked = &replicator.Parked{Server: at.Server, Database: at.Database}
 	}, func(tx kv.Transaction, _ *replicator.JobState) error {
@@ -168,6 +223,12 @@ func (r *Run) Parking(ctx context.Context, at replicator.Parked) error {
 		old, err := r.store.parking.readParked(tx, next.source(), r.job.ID).Await()
 		if err != nil {
 			return err
+		}
+		next.Target = replicator.ParkedTarget{}
+		if keeps, err := r.store.parking.keepsTargets(tx); err != nil {
+			return err
+		} else if keeps {
+			next.Target = target
 		}
 		r.store.parking.setParked(tx, old, next)
 		return watched()

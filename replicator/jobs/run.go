@@ -36,7 +36,10 @@ type Run struct {
 	// written.
 	secrets redact.Set
 	tenure  tenure
-	told    told // by the latest write of a mirror's job whose result is known
+	// lost is since when the target has lost what it had, as the row of the parked job has said it. It is zero if it has not, and
+	// after the write that has put it into the state.
+	lost time.Time
+	told told // by the latest write of a mirror's job whose result is known
 }
 
 // check returns fdbjobs.ErrHalt if the job's database was deleted. It is part of each transaction
@@ -421,11 +424,14 @@ func (r *Run) write(
 			return fmt.Errorf("writing the state of the replication job %q: %w", r.job.ID, err)
 		}
 	}
-	c := r.charge()
+	c, lost := r.charge(), r.lost
 	err := store(&next, text, c)
 	r.stored = err == nil
 	switch {
 	case err == nil:
+		if r.lost.Equal(lost) {
+			r.lost = time.Time{} // the state has it, or the target has everything again
+		}
 		r.charged, r.job.stored, r.unsure, r.told = c.at, recordOf(&next), nil, toldOf(&next)
 	case mayHaveCommitted(err):
 		r.charged, r.unsure = c.at, append(r.unsure, recordOf(&next))
@@ -447,6 +453,15 @@ func (r *Run) account(tx kv.Transaction, c charge, state *replicator.JobState) e
 	was, now := r.job.stored, recordOf(state)
 	if now.crashing.Equal(was.crashing) && now.stuck.Equal(was.stuck) && now.behind.Equal(was.behind) && now.parked == was.parked && len(r.unsure) == 0 {
 		return nil
+	}
+	if was.parked != now.parked {
+		since, err := r.store.parking.lostSince(tx, was.parked, r.job.ID)
+		if err != nil {
+			return err
+		}
+		if !since.IsZero() {
+			r.lost = since // a repeated function may find the row cleared
+		}
 	}
 	return r.store.records.reindex(tx, r.job.ID, now, append(slices.Clip(r.unsure), was)...)
 }

@@ -113,7 +113,7 @@ type tables struct {
 }
 
 func newTables(c *core, guard *levels.Guard) *tables {
-	parking := &parkedRows{c}
+	parking := &parkedRows{core: c, levels: guard}
 	return &tables{
 		core: c, reservations: &reservations{c}, names: &nameIndex{core: c, levels: guard}, parking: parking,
 		records: &jobRecords{c, parking}, mirrors: &mirrorRows{core: c, levels: guard}, usage: &usageRows{c},

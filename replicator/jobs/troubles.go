@@ -36,8 +36,11 @@ func (r *Run) behind(state *replicator.JobState) (*replicator.Behind, time.Time)
 	if r.job.IsMirror() || !r.job.Args.Replication.Continuous {
 		return nil, time.Time{}
 	}
-	now := time.Now()
-	behind := state.Behind.After(state, now)
+	now, was := time.Now(), state.Behind
+	if was == nil && !r.lost.IsZero() {
+		was = &replicator.Behind{Since: r.lost}
+	}
+	behind := was.After(state, now)
 	if behind == nil || state.State == replicator.StateRunning && now.Sub(behind.Since) < r.store.settings().StuckAfter {
 		return behind, time.Time{}
 	}

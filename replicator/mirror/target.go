@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"settee/pkg/couch"
 	"settee/replicator"
 	"settee/replicator/jobs"
+	"settee/replicator/worker"
 )
 
 const (
@@ -178,8 +178,8 @@ func (l *targetLook) replaced(ctx context.Context, known []jobs.MirroredDatabase
 			return nil, &targetError{err}
 		}
 		for _, info := range infos {
-			d, instance := of[info.Name], ""
-			if !info.Missing && json.Unmarshal(info.InstanceStartTime, &instance) == nil && instance != "" && instance != d.Instance {
+			d, instance := of[info.Name], worker.Created(info.InstanceStartTime)
+			if !info.Missing && instance != "" && instance != d.Instance {
 				replaced = append(replaced, d.Database)
 			}
 		}

@@ -55,6 +55,6 @@ func TestCostsOfManyWatches(t *testing.T) {
 		t.Logf("transactions in an hour: %d without watches, %d with one, %d with 51", none, one, many)
 		const beats = 180
 		require.LessOrEqual(t, one-none, int64(beats+20))
-		require.LessOrEqual(t, many-one, int64(5*beats+50*8), "a page for each, and five transactions for each heartbeat of all")
+		require.LessOrEqual(t, many-one, int64(5*beats+50*(8+13)), "a page and twelve looks at targets for each, and five transactions for each heartbeat of all")
 	})
 }

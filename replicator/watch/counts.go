@@ -16,8 +16,9 @@ type Counts struct {
 	Lag time.Duration
 
 	// WakesFeed counts the jobs that were woken because a feed named their source, WakesQuestion because the source
-	// answered a question so, or refused it, and WakesSafety because a comparison found a change that no feed had named.
-	WakesFeed, WakesQuestion, WakesSafety int64
+	// answered a question so, or refused it, WakesSafety because a comparison found a change that no feed had named, and
+	// WakesTarget because their target has lost what it had.
+	WakesFeed, WakesQuestion, WakesSafety, WakesTarget int64
 	// Questions counts the requests for the changes of one database.
 	Questions int64
 	// FeedFailures counts feeds that could not be opened or have broken off. A feed that this user may not read does not
@@ -37,6 +38,7 @@ const (
 	byFeed cause = iota
 	byQuestion
 	bySafety
+	byTarget
 	causes
 )
 
@@ -53,8 +55,8 @@ const (
 func (w *Watcher) Counts() Counts {
 	c := Counts{
 		WakesFeed: w.counter.wakes[byFeed].Load(), WakesQuestion: w.counter.wakes[byQuestion].Load(),
-		WakesSafety: w.counter.wakes[bySafety].Load(),
-		Questions:   w.counter.questions.Load(), FeedFailures: w.counter.feedFailures.Load(),
+		WakesSafety: w.counter.wakes[bySafety].Load(), WakesTarget: w.counter.wakes[byTarget].Load(),
+		Questions: w.counter.questions.Load(), FeedFailures: w.counter.feedFailures.Load(),
 	}
 	c.Lag = w.waited()
 	for _, one := range w.oldest(0) {

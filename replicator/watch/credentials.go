@@ -32,10 +32,13 @@ func sameEndpoint(a, b replicator.Endpoint) bool {
 	return a.Username == b.Username && a.Password == b.Password && a.Proxy == b.Proxy && slices.Equal(a.Headers, b.Headers)
 }
 
-// configured returns the credentials that the settings have for the server. They are not sent where a job's proxy or headers
-// decide which machine answers.
-func (w *watch) configured() (credentials, bool) {
-	server, plain := route.Server(w.server)
+// configured returns the credentials that the settings have for the watch's server.
+func (w *watch) configured() (credentials, bool) { return w.configuredFor(w.server) }
+
+// configuredFor returns the credentials that the settings have for a server, by the key of who answers. They are not sent where a
+// job's proxy or headers decide which machine answers.
+func (w *watch) configuredFor(key string) (credentials, bool) {
+	server, plain := route.Server(key)
 	if !plain {
 		return credentials{}, false
 	}
@@ -151,11 +154,11 @@ func noFeedOf(why error, silence time.Duration) jobs.NoFeed {
 	return jobs.FeedFails
 }
 
-// openServer returns the server of the watch, for requests with an endpoint's credentials, headers and proxy.
-func (w *watch) openServer(e replicator.Endpoint) (*couch.Server, error) {
+// openServer returns a server, by the key of who answers, for requests with an endpoint's credentials, headers and proxy.
+func (w *watch) openServer(key string, e replicator.Endpoint) (*couch.Server, error) {
 	cfg := w.watcher.opts.Worker()
 	cfg.RetriesPerRequest = min(cfg.RetriesPerRequest, maxRetries)
-	e.URL, _ = route.Server(w.server)
+	e.URL, _ = route.Server(key)
 	server, err := worker.OpenServer(e, e.URL, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("opening the server: %w", err)

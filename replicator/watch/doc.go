@@ -41,9 +41,13 @@
 // The job of a mirror's database copies the `_security` object of its source, too. security.go says how a parked one learns
 // that this has changed.
 //
+// # Targets
+//
+// The watch also looks whether the targets of its parked jobs still have what they had, see targets.go.
+//
 // # Costs
 //
-// A watch with a feed has one connection and two goroutines. While the server is idle it wakes up for heartbeats, which
-// come every few seconds, and for the pages of the comparison. All watches of a node send the heartbeats of their jobs
+// A watch with a feed has one connection and three goroutines. While the server is idle it wakes up for heartbeats, which
+// come every few seconds, and for the pages of the comparison and of the looks at targets. All watches of a node send the heartbeats of their jobs
 // at the same time, so that they share transactions.
 package watch

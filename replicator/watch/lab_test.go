@@ -39,6 +39,7 @@ const server = "http://a.example/"
 type lab struct {
 	*testing.T
 	source    *source
+	target    *source // the server b.example
 	db        kv.Database
 	jobs      *jobs.Store
 	transport http.RoundTripper
@@ -49,12 +50,13 @@ type lab struct {
 	user      *string // whose jobs are added
 }
 
-// inLab runs a test in a bubble. Its server a.example is in memory.
+// inLab runs a test in a bubble. Its servers a.example and b.example are in memory.
 func inLab(t *testing.T, test func(l *lab)) {
 	t.Helper()
 	testkit.Bubble(t, func(t *testing.T) {
-		source := newSource(t)
-		l := newLab(t, source, couchtest.Pipe(t, map[string]http.Handler{"a.example": source}))
+		source, target := newSource(t), newSource(t)
+		l := newLab(t, source, couchtest.Pipe(t, map[string]http.Handler{"a.example": source, "b.example": target}))
+		l.target = target
 		test(l)
 	})
 }

@@ -61,7 +61,7 @@ func (a *attempt) close() {
 // search finds a login for a watch. One goroutine at a time calls its methods.
 type search struct {
 	watch *watch
-	seed  maphash.Seed
+	seed  seed
 
 	mu      sync.Mutex // guards the fields below: tries are concurrent
 	found   *attempt   // nil until there is one
@@ -81,13 +81,18 @@ type search struct {
 }
 
 func newSearch(w *watch) *search {
-	return &search{watch: w, seed: maphash.MakeSeed(), tried: map[uint64]time.Time{}}
+	return &search{watch: w, seed: newSeed(), tried: map[uint64]time.Time{}}
 }
 
+// seed is the seed of hashes of credentials.
+type seed struct{ maphash.Seed }
+
+func newSeed() seed { return seed{maphash.MakeSeed()} }
+
 // hash returns a hash of what of credentials says who asks.
-func (s *search) hash(c credentials) uint64 {
+func (s seed) hash(c credentials) uint64 {
 	var h maphash.Hash
-	h.SetSeed(s.seed)
+	h.SetSeed(s.Seed)
 	write := func(text string) {
 		_, _ = h.WriteString(text)
 		_ = h.WriteByte(0)
@@ -104,7 +109,7 @@ func (s *search) hash(c credentials) uint64 {
 
 // fresh reports whether credentials were not tried lately, and notes that they are tried now.
 func (s *search) fresh(c credentials) bool {
-	key, now := s.hash(c), time.Now()
+	key, now := s.seed.hash(c), time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at, ok := s.tried[key]; ok && now.Sub(at) < triedFor {
@@ -126,7 +131,7 @@ func (s *search) try(ctx context.Context, c credentials) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ctx.Err() != nil && err != nil {
-		delete(s.tried, s.hash(c)) // it was not tried
+		delete(s.tried, s.seed.hash(c)) // it was not tried
 		return
 	}
 	s.tries++
@@ -147,7 +152,7 @@ func (s *search) try(ctx context.Context, c credentials) {
 		s.lacking++
 	default:
 		s.failed = err
-		key := s.hash(c)
+		key := s.seed.hash(c)
 		if request, ok := errors.AsType[*couch.Error](err); ok && request.Status != 0 {
 			s.tried[key] = time.Now().Add(failedFor - triedFor)
 			s.silent = 0
@@ -429,7 +434,7 @@ func (s *search) tryFresh(ctx context.Context, now time.Time) {
 // probe asks whether credentials may read a feed. It returns an error that matches couch.ErrNoUpdates, or the server's
 // failure.
 func (w *watch) probe(ctx context.Context, c credentials) (*attempt, error) {
-	server, err := w.openServer(c.endpoint)
+	server, err := w.openServer(w.server, c.endpoint)
 	if err != nil {
 		return nil, err
 	}

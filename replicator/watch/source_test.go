@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -40,6 +41,10 @@ type source struct {
 	other     bool              // it is not a CouchDB
 	floods    bool              // feeds repeat one name as fast as they are read
 	flooded   int               // how many times
+	created   map[string]string // instance_start_time by database
+	uuid      string            // what GET / says
+	uuids     []string          // if not empty, GET / says these in turn
+	lacks     bool              // it has no _dbs_info
 }
 
 func newSource(t testing.TB) *source {
@@ -156,12 +161,18 @@ func (s *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case status != 0:
 		answer(w, status, `{"error":"x","reason":"y"}`)
+	case r.URL.Path == "/":
+		s.greet(w)
 	case password == "" || password != admin && password != reader:
 		answer(w, 401, `{"error":"unauthorized","reason":"Name or password is incorrect."}`)
 	case strings.HasPrefix(r.URL.Path, "/_") && password != admin:
 		answer(w, 401, `{"error":"unauthorized","reason":"You are not a server admin."}`)
+	case r.URL.Path == "/_dbs_info" && s.lacks:
+		answer(w, 404, `{"error":"not_found","reason":"missing"}`)
 	case r.URL.Path == "/_dbs_info":
 		s.infos(w, body)
+	case r.URL.Path == "/_all_dbs":
+		s.list(w)
 	case r.URL.Path == "/_db_updates" && r.URL.Query().Get("feed") == "continuous":
 		s.follow(w, r)
 	case r.URL.Path == "/_db_updates":
@@ -217,7 +228,7 @@ func (s *source) infos(w http.ResponseWriter, body []byte) {
 	for _, name := range request.Keys {
 		row := fmt.Sprintf(`{"key":%q,"error":"not_found"}`, name)
 		if _, ok := s.databases[name]; ok && !s.crowded {
-			row = fmt.Sprintf(`{"key":%q,"info":{"update_seq":%q}}`, name, s.sequence(name))
+			row = fmt.Sprintf(`{"key":%q,"info":{"update_seq":%q,"instance_start_time":%q}}`, name, s.sequence(name), s.created[name])
 		}
 		rows = append(rows, row)
 	}
@@ -309,14 +320,53 @@ func (s *source) flood(w io.Writer, instance string) bool {
 	return false
 }
 
-// changes answers GET /db/_changes?since=...&limit=1.
+// greet answers GET /.
+func (s *source) greet(w http.ResponseWriter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	uuid := s.uuid
+	if len(s.uuids) > 0 {
+		uuid = s.uuids[0]
+		s.uuids = append(s.uuids[1:], uuid)
+	}
+	answer(w, 200, fmt.Sprintf(`{"couchdb":"Welcome","uuid":%q,"vendor":{"name":"v"}}`, uuid))
+}
+
+// list answers GET /_all_dbs.
+func (s *source) list(w http.ResponseWriter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text, err := json.Marshal(slices.Sorted(maps.Keys(s.databases)))
+	if err != nil {
+		s.t.Error(err)
+	}
+	answer(w, 200, string(text))
+}
+
+// create makes databases, which say that they were created at a time.
+func (s *source) create(created string, names ...string) {
+	s.set(func() {
+		if s.created == nil {
+			s.created = map[string]string{}
+		}
+		for _, name := range names {
+			s.databases[name], s.created[name] = 0, created
+		}
+	})
+}
+
+// changes answers GET /db and GET /db/_changes?since=...&limit=1.
 func (s *source) changes(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/"), "/_changes")
+	name, isFeed := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/"), "/_changes")
 	last, ok := s.databases[name]
-	if !ok {
+	switch {
+	case !ok:
 		answer(w, 404, `{"error":"not_found","reason":"Database does not exist."}`)
+		return
+	case !isFeed:
+		answer(w, 200, fmt.Sprintf(`{"db_name":%q,"instance_start_time":%q}`, name, s.created[name]))
 		return
 	}
 	since, _, _ := strings.Cut(r.URL.Query().Get("since"), "-")

@@ -52,8 +52,9 @@ type state struct {
 	// are zero while the watch has a feed.
 	Walked time.Time `json:"walked,omitzero"`
 	Tried  time.Time `json:"tried,omitzero"`
-	// Round is the current round of comparisons.
-	Round round `json:"round"`
+	// Round is the current round of comparisons, and Targets the current one of looks at targets.
+	Round   round `json:"round"`
+	Targets round `json:"targets,omitzero"`
 }
 
 // watch is a watch of one server. One goroutine calls run.
@@ -116,7 +117,11 @@ func (w *watch) run(ctx, accepting context.Context) {
 	defer cancelHeld()
 	working, cancel := jobserver.Merge(held, w.stopping)
 	defer cancel()
+	var looking sync.WaitGroup
+	looking.Go(func() { w.keepTargets(working) })
 	err := w.work(working)
+	cancel()
+	looking.Wait()
 	if ctx.Err() != nil || errors.Is(err, errEnded) {
 		return
 	}

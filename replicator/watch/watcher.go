@@ -54,7 +54,8 @@ type Watcher struct {
 	change  chan struct{}     // holds a token when a watch has begun or ended
 	begun   chan struct{}     // holds a token when a watch has begun
 	paces   map[paceKey]*paces
-	waiting time.Time // since when the due watch has waited that waits longest; zero if there is room
+	targets map[string]*targetServer // by route.Key
+	waiting time.Time                // since when the due watch has waited that waits longest; zero if there is room
 }
 
 // New returns a watcher. Run starts it.
@@ -62,7 +63,7 @@ func New(opts Options) *Watcher {
 	w := &Watcher{
 		opts: opts, queue: opts.Jobs.Watches.Queue(), stages: jobserver.NewStages(),
 		watches: map[string]*watch{}, change: make(chan struct{}, 1),
-		begun: make(chan struct{}, 1), paces: map[paceKey]*paces{},
+		begun: make(chan struct{}, 1), paces: map[paceKey]*paces{}, targets: map[string]*targetServer{},
 	}
 	return w
 }

@@ -23,16 +23,21 @@ func Changed(ctx context.Context, r *replicator.Replication, since json.RawMessa
 
 // ask calls do with the source of a replication. Requests are not repeated.
 func ask(r *replicator.Replication, cfg Config, do func(source *peer) error) error {
+	return askAt(r, "source", r.Source, cfg, do)
+}
+
+// askAt is ask for either side of a replication.
+func askAt(r *replicator.Replication, side string, e replicator.Endpoint, cfg Config, do func(*peer) error) error {
 	s := newSettings(cfg, r)
 	s.retries = 0
-	c := s.requests(r.Source, r.SocketOptions, cfg)
+	c := s.requests(e, r.SocketOptions, cfg)
 	c.Secrets = r.Secrets()
 	db, err := couch.Open(c)
 	if err != nil {
-		return newError(codePlain, err, "source: %s", err)
+		return newError(codePlain, err, "%s: %s", side, err)
 	}
 	defer db.Close()
-	return do(&peer{db: db, side: "source", uri: r.Source.String(), user: r.Source.Username})
+	return do(&peer{db: db, side: side, uri: e.String(), user: e.Username})
 }
 
 // changedSince reports whether a database has a change after since.

@@ -25,6 +25,8 @@ type changing struct {
 	ids      []string      // of the changes
 	changed  chan struct{} // closed by the next change
 	requests []string      // method and path, with the kind of feed
+	uuid     string        // of the server
+	greeted  int           // how often the server was asked for its uuid, which is no request for the database
 	cut      chan struct{} // closed to cut the live feeds
 	began    func(request string)
 	answered func(request string)
@@ -86,6 +88,13 @@ func (c *changing) asked() []string {
 func (c *changing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/db")
 	query := r.URL.Query()
+	if path == "/" {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.greeted++
+		fmt.Fprintf(w, `{"couchdb":"Welcome","uuid":%q,"vendor":{"name":"a vendor"}}`, c.uuid)
+		return
+	}
 	name := r.Method + " " + path
 	if strings.HasPrefix(path, "/_local/") {
 		name = r.Method + " /_local"

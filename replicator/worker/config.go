@@ -117,11 +117,12 @@ type Config struct {
 	ListRefused func(ctx context.Context, latest []Refusal, count int64) error
 }
 
-// Shared holds what the runs of one node share: the request rates that servers accept, and sessions. The zero value is
-// ready to use. It must not be copied.
+// Shared holds what the runs of one node share: the request rates that servers accept, sessions, and what servers have said of
+// themselves. The zero value is ready to use. It must not be copied.
 type Shared struct {
-	limiter  couch.Limiter
-	sessions couch.Sessions
+	limiter    couch.Limiter
+	sessions   couch.Sessions
+	identities identities
 }
 
 // Refusal is a revision that the target refused. The run continues without it.

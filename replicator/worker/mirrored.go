@@ -136,7 +136,7 @@ func (r *run) openMirrored(ctx context.Context, given, ofSource url.Values) erro
 func (r *run) claimed(claim replicator.TargetClaim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if next := (replicator.MirrorTarget{Claim: claim, Instance: text(created(r.target.instance))}); next != r.mirrorTarget {
+	if next := (replicator.MirrorTarget{Claim: claim, Instance: Created(r.target.instance)}); next != r.mirrorTarget {
 		r.mirrorTarget = next
 		r.tellSoon()
 	}
@@ -182,7 +182,7 @@ func (r *run) meet(ctx context.Context) (*meeting, error) {
 		return nil, err
 	}
 	m.empty = r.target.info.DocCount == 0 && r.target.info.DocDelCount == 0
-	m.same = m.exists && m.known.Instance != "" && m.known.Instance == text(created(r.target.instance))
+	m.same = m.exists && m.known.Instance != "" && m.known.Instance == Created(r.target.instance)
 	err = r.onBoth(ctx, func(ctx context.Context, p *peer) (err error) {
 		if p == r.source {
 			if m.source, err = p.place(ctx, r.rep.Source); err == nil {

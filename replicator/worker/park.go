@@ -213,6 +213,7 @@ func (f *reader) look(ctx context.Context) (changed bool, err error) {
 	}
 	if err := r.announce(ctx, replicator.Parked{
 		Since: time.Now(), Server: r.parking.server, Database: r.parking.database, UpdateSeq: string(updateSeq),
+		Target: r.parkedTarget(ctx),
 	}); err != nil {
 		return false, err
 	}

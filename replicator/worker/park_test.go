@@ -20,6 +20,7 @@ import (
 func TestAnIdleRunParks(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
 		l := newLot(t)
+		l.target.uuid = "abc"
 		l.source.change("a")
 		r := l.begin(false)
 		require.Equal(t, []bool{true}, l.told())
@@ -34,11 +35,36 @@ func TestAnIdleRunParks(t *testing.T) {
 		}, l.source.asked())
 		require.Equal(t, []replicator.Parked{{
 			Since: time.Now(), Server: "http://a.example/", Database: "db", UpdateSeq: `"2-x"`,
+			Target: replicator.ParkedTarget{Server: "http://b.example/", Database: "db", Identity: "abc a vendor", Instance: "1700000000"},
 		}}, l.parking)
 		require.Equal(t, `"2-x"`, string(l.state.CheckpointedSourceSeq))
 		require.EqualValues(t, 0, *l.state.ChangesPending)
 		require.Empty(t, l.told())
 		l.parker.Ask() // too late
+	})
+}
+
+// The runs of a node ask a target's server for its uuid at most once a minute. What it does not tell is not known.
+func TestParkingRunsShareIdentities(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
+		l := newLot(t)
+		l.cfg.Shared = new(worker.Shared)
+		l.target.uuid = "abc"
+		parks := func(identity string, greeted int) {
+			t.Helper()
+			l.patiently(l.begin(len(l.parking) > 0))
+			require.Equal(t, identity, l.parking[len(l.parking)-1].Target.Identity)
+			require.Equal(t, greeted, l.target.greeted)
+		}
+		parks("abc a vendor", 1)
+		l.target.uuid = "def"
+		parks("abc a vendor", 1)
+		time.Sleep(time.Minute)
+		parks("def a vendor", 2)
+		l.target.uuid = ""
+		time.Sleep(time.Minute)
+		parks("", 3)
+		require.Zero(t, l.source.greeted)
 	})
 }
 

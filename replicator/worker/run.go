@@ -28,6 +28,7 @@ type run struct {
 	parking    *parking // nil if the run cannot park
 	parked     bool     // the run ends because it was asked to park
 	security   security // what is known of `_security`
+	identities *identities
 	// mirrorTarget is what is known of the target of a mirrored replication; progress.mu guards it.
 	mirrorTarget replicator.MirrorTarget
 	stop         context.Context                             // ends when the run is asked to stop
@@ -181,6 +182,7 @@ func newRun(job *Job, given *Config) (*run, error) {
 	if cfg.Shared == nil {
 		cfg.Shared = &Shared{}
 	}
+	r.identities = &cfg.Shared.identities
 	var err error
 	if r.source, err = r.openPeer("source", r.rep.Source, cfg); err != nil {
 		return nil, err

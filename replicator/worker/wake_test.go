@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -285,6 +286,10 @@ func TestWokenJobsShareConnections(t *testing.T) {
 	databases := map[string]*changing{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, rest, _ := strings.Cut(r.URL.Path[1:], "/")
+		if name == "" { // which server it is
+			_, _ = io.WriteString(w, `{"uuid":"abc"}`)
+			return
+		}
 		r.URL.Path = strings.TrimSuffix("/db/"+rest, "/")
 		databases[name].ServeHTTP(w, r)
 	}))
@@ -297,6 +302,7 @@ func TestWokenJobsShareConnections(t *testing.T) {
 		reps[i] = replication(t, server.URL+"/"+names[i], server.URL+"/"+target, `"continuous":true`)
 	}
 	c, cfg := counting(t)
+	cfg.Shared = new(worker.Shared)
 	states := make([]replicator.JobState, jobs)
 	wake := func(i int, id string) {
 		databases[names[i]].change(id)

@@ -1,0 +1,74 @@
+package jobs
+
+import (
+	"context"
+	"time"
+
+	"settee/pkg/kv"
+)
+
+// WakeLost makes parked jobs due whose targets have lost what they had, and notes in their rows since when: each row has Lost.
+// Jobs whose rows have another Target by now, or are woken, are left alone. It also marks the rows of jobs whose runs are about
+// to park, as Wake does. n is the number of jobs that became due, also if WakeLost fails. It may be repeated.
+func (s *Watches) WakeLost(ctx context.Context, lost []ParkedRow) (n int, err error) {
+	for limit := wakeAtOnce; len(lost) > 0; {
+		some := lost[:min(len(lost), limit)]
+		woken, err := s.wakeLost(ctx, some)
+		n += woken
+		if kv.TooMuch(err) && limit > 1 {
+			limit /= 2
+			continue
+		}
+		if err != nil {
+			return n, err
+		}
+		lost = lost[len(some):]
+	}
+	return n, nil
+}
+
+// wakeLost wakes the jobs of some rows in one transaction.
+func (s *Watches) wakeLost(ctx context.Context, lost []ParkedRow) (int, error) {
+	made := map[string]bool{} // the jobs that became due, also by a run of the transaction whose result was unknown
+	err := s.db.Transact(ctx, func(tx kv.Transaction) error {
+		reads := make([]kv.Future[*ParkedRow], len(lost))
+		for i, row := range lost {
+			reads[i] = s.parking.readParked(tx, row.source(), row.JobID)
+		}
+		found, err := kv.All(reads)
+		if err != nil {
+			return err
+		}
+		var ids []string
+		for i, old := range found {
+			if old == nil || old.Woken || old.Target != lost[i].Target {
+				continue
+			}
+			next := *old
+			next.Woken, next.Ask, next.Lost = true, time.Time{}, lost[i].Lost
+			s.parking.setParked(tx, old, next)
+			ids = append(ids, old.JobID)
+		}
+		due, err := s.jobs.MakeDue(tx, ids, tagParked, "", 0)
+		for i, is := range due {
+			if is {
+				made[ids[i]] = true
+			}
+		}
+		return err
+	})
+	return len(made), err
+}
+
+// lostSince returns since when the target of a parked job has lost what it had, as its row says. The zero time means that it has
+// not, or that there is no row.
+func (s *parkedRows) lostSince(tx kv.ReadTransaction, of source, jobID string) (time.Time, error) {
+	if of == (source{}) {
+		return time.Time{}, nil
+	}
+	row, err := s.readParked(tx, of, jobID).Await()
+	if err != nil || row == nil {
+		return time.Time{}, err
+	}
+	return row.Lost, nil
+}

@@ -1,0 +1,127 @@
+package watch
+
+import (
+	"context"
+	"iter"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+const (
+	// targetLogins is the number of jobs whose logins are tried for one page, besides the login that was answered before.
+	targetLogins = 3
+	// refusedFor is how long a login is not tried again that a server has refused.
+	refusedFor = time.Hour
+	// mixedFor is how long a server is not told by its identity that has had two in turn.
+	mixedFor = 24 * time.Hour
+	// maxTargetServers is the number of servers that a node remembers, and maxRefused the number of logins that it remembers of
+	// each. With more it begins anew.
+	maxTargetServers = 10_000
+	maxRefused       = 10_000
+)
+
+// targetServer is what a node knows of a server that has targets of parked jobs. All watches of the node share it: what has the
+// same route.Key is answered by the same machine.
+type targetServer struct {
+	seed seed
+
+	mu       sync.Mutex
+	good     credentials // the login that was answered last, if known is true
+	known    bool
+	refused  map[uint64]time.Time // logins, by when they were refused
+	identity string               // the latest one
+	former   map[string]bool      // identities before it
+	mixed    time.Time            // when a former one was seen again
+}
+
+// targetServer returns what the node knows of a server.
+func (w *Watcher) targetServer(key string) *targetServer {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	known := w.targets[key]
+	if known == nil {
+		if len(w.targets) >= maxTargetServers {
+			clear(w.targets)
+		}
+		known = &targetServer{seed: newSeed(), refused: map[uint64]time.Time{}, former: map[string]bool{}}
+		w.targets[key] = known
+	}
+	return known
+}
+
+// logins yields the logins to ask a server with: of the settings, the one that was answered last, and of some of the jobs of the
+// question, at random, if it was not refused lately. All of them are in the settings or in their jobs now.
+func (s *targetServer) logins(ctx context.Context, q *targetQuestion) iter.Seq[credentials] {
+	return func(yield func(credentials) bool) {
+		if c, ok := q.configuredFor(q.server); ok && s.fresh(c) && !yield(c) {
+			return
+		}
+		var ids []string
+		s.mu.Lock()
+		if s.known && s.good.jobID != "" {
+			ids = append(ids, s.good.jobID)
+		}
+		s.mu.Unlock()
+		for _, at := range rand.Perm(len(q.rows))[:min(len(q.rows), targetLogins)] {
+			ids = append(ids, q.rows[at].JobID)
+		}
+		for _, id := range ids {
+			c, ok, err := q.ofTarget(ctx, q.server, id)
+			if err != nil {
+				q.storeFailed(ctx, err)
+				return
+			}
+			if ok && s.fresh(c) && !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+// fresh reports whether a login was not refused lately.
+func (s *targetServer) fresh(c credentials) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, ok := s.refused[s.seed.hash(c)]
+	return !ok || time.Since(at) >= refusedFor
+}
+
+// refuses notes that the server has refused a login.
+func (s *targetServer) refuses(c credentials) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known && sameEndpoint(s.good.endpoint, c.endpoint) {
+		s.known = false
+	}
+	if len(s.refused) >= maxRefused {
+		clear(s.refused)
+	}
+	s.refused[s.seed.hash(c)] = time.Now()
+}
+
+// answers notes that the server has answered a login.
+func (s *targetServer) answers(c credentials) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.good, s.known = c, true
+}
+
+// isOne reports whether the server is told by its identity, which it has just answered with. It is not while it comes back to a
+// former one: nodes of a cluster that were given different uuids answer in turn, and none of them has lost anything.
+func (s *targetServer) isOne(identity string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if identity != "" && identity != s.identity {
+		if s.former[identity] {
+			s.mixed = now
+			clear(s.former)
+		}
+		if s.identity != "" {
+			s.former[s.identity] = true
+		}
+		s.identity = identity
+	}
+	return s.mixed.IsZero() || now.Sub(s.mixed) >= mixedFor
+}
