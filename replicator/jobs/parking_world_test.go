@@ -61,6 +61,7 @@ type parkWorld struct {
 	seqs    map[place]int  // the number of changes of each database
 	feed    []change       // of feedServer
 	copied  map[string]int // the target's checkpoint of each job: it has the changes up to this one
+	targets map[string]int // the instance of each job's target, which has lost everything when it changes
 	places  map[string]place
 	names   map[string]*replicator.Replication
 	counts  map[string]int // of observed events
@@ -72,7 +73,7 @@ func newParkWorld(t *testing.T, seed uint64, wrap func(kv.Database) kv.Database)
 	opts := jobs.Options{UUID: serverUUID, Documents: docsPrefix}
 	w := &parkWorld{
 		bundle: setupOn(t, db, opts), jobs: []int{2, 12}[seed%2], drops: seed%3 == 2, random: rand.New(rand.NewPCG(seed, 2)), seqs: map[place]int{},
-		copied: map[string]int{}, places: map[string]place{}, names: map[string]*replicator.Replication{}, counts: map[string]int{},
+		copied: map[string]int{}, targets: map[string]int{}, places: map[string]place{}, names: map[string]*replicator.Replication{}, counts: map[string]int{},
 	}
 	for i := range uint64(3) {
 		faulty := wrap(faultkv.Wrap(db, faultkv.Options{Seed: seed<<8 | i, Rates: faultkv.Rates{
@@ -143,6 +144,9 @@ func (w *parkWorld) meanwhile(at place) {
 	changes := !w.quiet && w.random.IntN(5) == 0
 	if changes {
 		w.changeAt(at)
+	}
+	if !w.quiet && w.random.IntN(10) == 0 {
+		w.loseTarget()
 	}
 	w.mu.Unlock()
 	if changes {
@@ -296,6 +300,11 @@ func (w *parkWorld) changer() {
 	for range parkChanges {
 		w.pause([]time.Duration{time.Millisecond, 100 * time.Millisecond, 5 * time.Second}[w.intN(3)])
 		w.change()
+		if w.intN(10) == 0 {
+			w.mu.Lock()
+			w.loseTarget()
+			w.mu.Unlock()
+		}
 	}
 }
 
@@ -395,16 +404,17 @@ func (w *parkWorld) work(ctx context.Context, run *jobs.Run) error {
 	return nil
 }
 
-// park follows the protocol of a run that parks. Any step may take a while, and the source changes meanwhile.
+// park follows the protocol of a run that parks. Any step may take a while, and the source changes meanwhile, or the target is
+// lost.
 func (w *parkWorld) park(run *jobs.Run) (ended bool, err error) {
 	id, ctx := run.Job().ID, w.Context()
 	at := w.placeOf(id)
-	noted := fmt.Sprint(w.seq(at))
+	noted, target := fmt.Sprint(w.seq(at)), w.targetOf(id)
 	w.meanwhile(at)
 	if err := w.dies("before parking"); err != nil {
 		return false, err
 	}
-	if err := run.Parking(ctx, replicator.Parked{Server: at.server, Database: at.database, UpdateSeq: noted}); err != nil {
+	if err := run.Parking(ctx, replicator.Parked{Server: at.server, Database: at.database, UpdateSeq: noted, Target: target}); err != nil {
 		return false, err
 	}
 	if err := w.dies("after parking"); err != nil {
@@ -498,7 +508,10 @@ func (w *parkWorld) watchFeed(ctx context.Context, store *jobs.Store, held *fdbj
 			return err
 		}
 	}
-	for compared := time.Now(); ctx.Err() == nil; w.pause(200 * time.Millisecond) {
+	for compared, looked := time.Now(), (time.Time{}); ctx.Err() == nil; w.pause(200 * time.Millisecond) {
+		if err := w.lookAtTargets(store, held.Job().ID, &looked); err != nil {
+			return err
+		}
 		databases, next := w.visible(*state.Since)
 		if len(databases) > 0 && w.intN(4) == 0 {
 			databases, next = w.visible(max(*state.Since-w.intN(4), 0)) // it repeats some
@@ -561,8 +574,11 @@ func (w *parkWorld) compare(store *jobs.Store, server string) error {
 
 // watchQuestions is the watch of a server without a feed.
 func (w *parkWorld) watchQuestions(ctx context.Context, store *jobs.Store, held *fdbjobs.Held) error {
-	server := held.Job().ID
+	server, looked := held.Job().ID, time.Time{}
 	for ctx.Err() == nil {
+		if err := w.lookAtTargets(store, server, &looked); err != nil {
+			return err
+		}
 		parks, err := store.Watches.AwaitParked(w.Context(), server)
 		if err != nil {
 			return err
