@@ -195,6 +195,24 @@ func (s *Store) DatabaseIn(tx kv.ReadTransaction, name string) (*Database, error
 	return s.database(name, row.instance), nil
 }
 
+// CreatedIn starts reading when the database with a name was created, as Info.InstanceStartTime. It is empty if there is none.
+func (s *Store) CreatedIn(tx kv.ReadTransaction, name string) func() (string, error) {
+	if len(name) > MaxDatabaseNameSize { // may be too long for a key
+		return func() (string, error) { return "", nil }
+	}
+	reading := tx.Get(s.keys.databases.Pack(name))
+	return func() (string, error) {
+		row, err := awaitDatabaseRow(reading)
+		switch {
+		case errors.Is(err, ErrDatabaseNotFound):
+			return "", nil
+		case err != nil:
+			return "", err
+		}
+		return strconv.FormatInt(row.created, 10), nil
+	}
+}
+
 // Delete deletes the database. When it returns, nothing of the database is visible, each write in progress has either
 // been committed before or is refused, and waiting feeds have been woken. [Store.RemoveDatabases] removes the rows
 // later.

@@ -75,6 +75,14 @@ func TestDatabases(t *testing.T) {
 		info := b.info(t)
 		assert.Regexp(t, `^[1-9][0-9]+$`, info.InstanceStartTime)
 		assert.Equal(t, docstore.Info{Name: "db", InstanceStartTime: info.InstanceStartTime}, info)
+		require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
+			for name, want := range map[string]string{"db": info.InstanceStartTime, "other": "", strings.Repeat("o", kv.MaxKeySize): ""} {
+				created, err := b.store.CreatedIn(tx, name)()
+				require.NoError(t, err)
+				assert.Equal(t, want, created)
+			}
+			return nil
+		}))
 	})
 }
 

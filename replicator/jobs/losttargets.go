@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"settee/pkg/kv"
+	"settee/replicator"
 )
 
 // WakeLost makes parked jobs due whose targets have lost what they had, and notes in their rows since when: each row has Lost.
@@ -58,6 +59,34 @@ func (s *Watches) wakeLost(ctx context.Context, lost []ParkedRow) (int, error) {
 		return err
 	})
 	return len(made), err
+}
+
+// Vendor is the name of the vendor that nodes give of themselves.
+const Vendor = "settee"
+
+// Hosted returns what this store has of databases that are targets on a server, by name. It is empty if the identity of the
+// server (couch.Server.Identity) is not the one of this store's nodes. The store is not asked who answers for the targets: another
+// server may have been restored from a backup of it.
+func (s *Watches) Hosted(ctx context.Context, identity string, names []string) (map[string]replicator.TargetNow, error) {
+	hosted := map[string]replicator.TargetNow{}
+	if identity != s.uuid+" "+Vendor {
+		return hosted, nil
+	}
+	err := s.db.Transact(ctx, func(tx kv.Transaction) error {
+		now, reads := tx.Snapshot(), make([]func() (string, error), len(names))
+		for i, name := range names {
+			reads[i] = s.docs.CreatedIn(now, name)
+		}
+		for i, read := range reads {
+			created, err := read()
+			if err != nil {
+				return err
+			}
+			hosted[names[i]] = replicator.TargetNow{Missing: created == "", Instance: created}
+		}
+		return nil
+	})
+	return hosted, err
 }
 
 // lostSince returns since when the target of a parked job has lost what it had, as its row says. The zero time means that it has

@@ -42,15 +42,16 @@ type source struct {
 	floods    bool              // feeds repeat one name as fast as they are read
 	flooded   int               // how many times
 	created   map[string]string // instance_start_time by database
-	uuid      string            // what GET / says
-	uuids     []string          // if not empty, GET / says these in turn
-	lacks     bool              // it has no _dbs_info
+	uuid      string            // what GET / says, with vendor
+	vendor    string
+	uuids     []string // if not empty, GET / says these in turn
+	lacks     bool     // it has no _dbs_info
 }
 
 func newSource(t testing.TB) *source {
 	return &source{
 		t: t, admins: map[string]string{"root": "s3cret"}, readers: map[string]string{"ann": "pw"}, databases: map[string]int{},
-		instance: "1700000001", status: map[string]int{}, version: make(chan struct{}),
+		instance: "1700000001", status: map[string]int{}, version: make(chan struct{}), vendor: "v",
 	}
 }
 
@@ -329,7 +330,7 @@ func (s *source) greet(w http.ResponseWriter) {
 		uuid = s.uuids[0]
 		s.uuids = append(s.uuids[1:], uuid)
 	}
-	answer(w, 200, fmt.Sprintf(`{"couchdb":"Welcome","uuid":%q,"vendor":{"name":"v"}}`, uuid))
+	answer(w, 200, fmt.Sprintf(`{"couchdb":"Welcome","uuid":%q,"vendor":{"name":%q}}`, uuid, s.vendor))
 }
 
 // list answers GET /_all_dbs.
@@ -366,7 +367,7 @@ func (s *source) changes(w http.ResponseWriter, r *http.Request) {
 		answer(w, 404, `{"error":"not_found","reason":"Database does not exist."}`)
 		return
 	case !isFeed:
-		answer(w, 200, fmt.Sprintf(`{"db_name":%q,"instance_start_time":%q}`, name, s.created[name]))
+		answer(w, 200, fmt.Sprintf(`{"db_name":%q,"update_seq":%q,"instance_start_time":%q}`, name, s.sequence(name), s.created[name]))
 		return
 	}
 	since, _, _ := strings.Cut(r.URL.Query().Get("since"), "-")

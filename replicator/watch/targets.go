@@ -25,7 +25,8 @@ import (
 //
 // The question, _dbs_info or else _all_dbs, needs a login that may ask it: of the settings, or of any job with a target on that
 // server, see targetserver.go. That a database is missing is asked again with the login of its own job, because a server also
-// says so of what it fails to open.
+// says so of what it fails to open. Without such a login it is only known which server answers. If that is this settee, its store
+// says which databases may have lost what they had, and each of them is asked for with the login of its job.
 
 const (
 	// targetsEvery is the time of a round, or targetsPause for each page if that is longer, but at most max_idle_sec. So a server
@@ -143,17 +144,17 @@ func (t *targets) lostAt(ctx context.Context, server string, rows []jobs.ParkedR
 	}
 	asked, there := 0, false // one that was said to be missing
 	for _, row := range rows {
-		now, ok := told[row.Target.Database]
-		if !ok || !row.Target.Lost(now) {
+		now := told[row.Target.Database]
+		if !row.Target.Lost(now) {
 			continue
 		}
 		job, err := t.job(ctx, row.JobID)
 		if err != nil || job == nil {
 			continue // the next round looks again, or upkeep removes the row
 		}
-		if now.Missing && (asked < confirmed || there) {
+		if q.hosted || now.Missing && (asked < confirmed || there) {
 			asked++
-			if is, err := q.confirm(ctx, job); !is || err != nil {
+			if !q.confirm(ctx, row, job, now.Identity) {
 				there = true
 				continue
 			}
@@ -198,63 +199,85 @@ type targetQuestion struct {
 	server string // route.Key
 	rows   []jobs.ParkedRow
 	paces  *paces // of the watch's owner on the server's host
+	hosted bool   // it was not asked about the databases, but this store, which is the server's as far as is known
 }
 
-// ask returns what the server says of the databases, by name. It asks with the first login that may ask.
+// ask returns what the server says of the databases, by name, to the first login that may ask about several. Each login may ask
+// which server it is. If none may ask for more, only that is known, or what this store has if the databases are in it.
 func (q *targetQuestion) ask(ctx context.Context) (map[string]replicator.TargetNow, error) {
-	known := q.watcher.targetServer(q.server)
-	var refused error
+	known, names := q.watcher.targetServer(q.server), q.names()
+	told, identity, greeted := map[string]replicator.TargetNow{}, "", false
 	for c := range known.logins(ctx, q) {
-		told, err := q.askAs(ctx, known, c)
-		if errors.Is(err, couch.ErrUnauthorized) || errors.Is(err, couch.ErrForbidden) {
-			known.refuses(c)
-			refused = err
+		server, err := q.openServer(q.server, c.endpoint)
+		if err != nil {
+			return nil, err
+		}
+		defer server.Close()
+		if !greeted {
+			if identity, err = q.identity(ctx, server); err != nil {
+				return nil, err
+			}
+			greeted = true
+		}
+		if !known.mayAsk(c) {
 			continue
 		}
-		if err == nil {
+		if told, err = q.databases(ctx, server, names); err == nil {
 			known.answers(c)
+			break
 		}
-		return told, err
+		if !errors.Is(err, couch.ErrUnauthorized) && !errors.Is(err, couch.ErrForbidden) {
+			return nil, err
+		}
+		known.refuses(c)
 	}
-	if refused == nil {
-		refused = errNoTargetLogin
+	if !greeted {
+		return nil, errNoTargetLogin
 	}
-	return nil, refused
-}
-
-// errNoTargetLogin is returned if no login is left that may be tried.
-var errNoTargetLogin = errors.New("no login may ask the server about several databases")
-
-// askAs is ask with a login.
-func (q *targetQuestion) askAs(ctx context.Context, known *targetServer, c credentials) (map[string]replicator.TargetNow, error) {
-	server, err := q.openServer(q.server, c.endpoint)
-	if err != nil {
-		return nil, err
-	}
-	defer server.Close()
-	if !q.mayAsk(ctx) {
-		return nil, context.Cause(ctx)
-	}
-	identity, err := server.Identity(ctx)
-	if err != nil {
-		return nil, err
+	if len(told) == 0 {
+		var err error
+		if told, err = q.watcher.opts.Jobs.Watches.Hosted(ctx, identity, names); err != nil {
+			return nil, err
+		}
+		q.hosted = len(told) > 0
 	}
 	if !known.isOne(identity) {
 		identity = ""
 	}
+	for _, name := range names {
+		now := told[name]
+		now.Identity = identity
+		told[name] = now
+	}
+	return told, nil
+}
+
+// errNoTargetLogin is returned if no job has credentials for the server.
+var errNoTargetLogin = errors.New("no job has credentials for the server of its target")
+
+// names returns the names of the databases, in their order.
+func (q *targetQuestion) names() []string {
 	var names []string
 	for _, row := range q.rows {
 		names = append(names, row.Target.Database)
 	}
 	slices.Sort(names)
-	names = slices.Compact(names)
+	return slices.Compact(names)
+}
+
+// identity asks which server it is.
+func (q *targetQuestion) identity(ctx context.Context, server *couch.Server) (string, error) {
+	if !q.mayAsk(ctx) {
+		return "", context.Cause(ctx)
+	}
+	return server.Identity(ctx)
+}
+
+// databases asks about databases, whose names ascend.
+func (q *targetQuestion) databases(ctx context.Context, server *couch.Server, names []string) (map[string]replicator.TargetNow, error) {
 	told, err := q.infos(ctx, server, names)
 	if lacksInfos(err) {
-		told, err = q.listed(ctx, server, names)
-	}
-	for name, now := range told {
-		now.Identity = identity
-		told[name] = now
+		return q.listed(ctx, server, names)
 	}
 	return told, err
 }
@@ -308,12 +331,14 @@ func (q *targetQuestion) listed(ctx context.Context, server *couch.Server, names
 	return told, nil
 }
 
-// confirm reports whether the server says to a job's own login, too, that its target is missing.
-func (q *targetQuestion) confirm(ctx context.Context, job *jobs.Job) (bool, error) {
+// confirm reports whether the server, which has an identity, says to a job's own login, too, that its target has lost what it had.
+func (q *targetQuestion) confirm(ctx context.Context, row jobs.ParkedRow, job *jobs.Job, identity string) bool {
 	if !q.allowed(job.Args.Replication) || !q.mayAsk(ctx) {
-		return false, context.Cause(ctx)
+		return false
 	}
-	return worker.TargetMissing(ctx, job.Args.Replication, q.watcher.opts.Worker())
+	now, err := worker.TargetNow(ctx, job.Args.Replication, q.watcher.opts.Worker())
+	now.Identity = identity
+	return err == nil && row.Target.Lost(now)
 }
 
 // lacksInfos reports whether a server does not have _dbs_info. It has it if it refuses it to a user.

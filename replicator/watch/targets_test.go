@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/pkg/docstore"
 	"settee/replicator"
 )
 
@@ -33,7 +34,7 @@ func (l *lab) parkInto(user, database, targetUser, target string) string {
 	l.target.mu.Lock()
 	at := replicator.ParkedTarget{Server: "http://b.example/", Database: target, Instance: l.target.created[target]}
 	if l.target.uuid != "" {
-		at.Identity = l.target.uuid + " v"
+		at.Identity = l.target.uuid + " " + l.target.vendor
 	}
 	l.target.mu.Unlock()
 	seq := `"` + l.source.seq(database) + `"`
@@ -51,13 +52,15 @@ func TestLostTargetsWake(t *testing.T) {
 		login string // of the source and of the target
 		lose  func(s *source)
 		odd   bool // the server has no _dbs_info, no instance_start_time and no uuid
-		all   bool // the other job, too
+		helps bool // a third job has a login that may ask
+		all   bool // the other jobs, too
 	}{
-		"deleted":                     {"root", func(s *source) { delete(s.databases, "t") }, false, false},
-		"created anew":                {"root", func(s *source) { s.created["t"] = "1700000002" }, false, false},
-		"on another server":           {"root", func(s *source) { s.uuid = "two" }, false, true},
-		"created anew, by a user":     {"ann", func(s *source) { s.created["t"] = "1700000002" }, false, false},
-		"deleted on another software": {"root", func(s *source) { delete(s.databases, "t") }, true, false},
+		"deleted":                     {"root", func(s *source) { delete(s.databases, "t") }, false, false, false},
+		"created anew":                {"root", func(s *source) { s.created["t"] = "1700000002" }, false, false, false},
+		"on another server":           {"root", func(s *source) { s.uuid = "two" }, false, false, true},
+		"created anew, by a user":     {"ann", func(s *source) { s.created["t"] = "1700000002" }, false, true, false},
+		"on another server, by users": {"ann", func(s *source) { s.uuid = "two" }, false, false, true},
+		"deleted on another software": {"root", func(s *source) { delete(s.databases, "t") }, true, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inLab(t, func(l *lab) {
@@ -71,7 +74,7 @@ func TestLostTargetsWake(t *testing.T) {
 				}
 				l.target.create(created, "t", "u")
 				id := l.parkInto(test.login, "db", test.login, "t")
-				if test.login == "ann" { // only another job's login may ask
+				if test.helps {
 					l.source.write("third")
 					l.target.create(created, "third")
 					l.parkInto("root", "third", "root", "third")
@@ -204,4 +207,51 @@ func TestTargetsAreAskedInPages(t *testing.T) {
 		require.LessOrEqual(l, len(asked), 70, "then it is believed: %q", asked)
 		require.Equal(l, http.MethodGet, strings.Fields(asked[0])[1])
 	})
+}
+
+// Targets in this store itself, whose jobs' logins may not ask about several databases, are compared by the store, and by the job's
+// login before it is woken: another server may have the same uuid, which was restored from a backup.
+func TestHostedTargets(t *testing.T) {
+	for name, isOther := range map[string]bool{"this settee": false, "another one": true} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, func(l *lab) {
+				docs := docstore.Open(l.db, []byte("docs"), docstore.Options{})
+				l.Cleanup(docs.Close)
+				var ids []string
+				create := func(name string) {
+					db, err := docs.Create(l.Context(), name)
+					require.NoError(l, err)
+					info, err := db.Info(l.Context())
+					require.NoError(l, err)
+					l.target.create(info.InstanceStartTime, name)
+				}
+				l.target.uuid, l.target.vendor = "0123", "settee"
+				for _, name := range []string{"anew", "deleted", "there"} {
+					l.source.write(name)
+					create(name)
+					ids = append(ids, l.parkInto("ann", name, "ann", name))
+				}
+				l.start()
+				l.sleeps(11*time.Minute, ids...)
+				require.Len(l, l.target.requests("ann POST /_dbs_info"), 1)
+				require.NotEmpty(l, l.target.requests("ann GET /"))
+				for _, name := range []string{"anew", "deleted"} {
+					db, err := docs.Database(l.Context(), name)
+					require.NoError(l, err)
+					require.NoError(l, db.Delete(l.Context()))
+				}
+				if isOther {
+					_, err := docs.Create(l.Context(), "anew")
+					require.NoError(l, err)
+					l.sleeps(time.Hour, ids...)
+					return
+				}
+				create("anew")
+				l.target.set(func() { delete(l.target.databases, "deleted") })
+				woken := []string{l.accept().Job().ID, l.accept().Job().ID}
+				require.ElementsMatch(l, ids[:2], woken)
+				l.sleeps(time.Hour, ids[2])
+			})
+		})
+	}
 }

@@ -27,7 +27,7 @@ type targetServer struct {
 	seed seed
 
 	mu       sync.Mutex
-	good     credentials // the login that was answered last, if known is true
+	good     credentials // the login that was told of databases last, if known is true
 	known    bool
 	refused  map[uint64]time.Time // logins, by when they were refused
 	identity string               // the latest one
@@ -51,10 +51,10 @@ func (w *Watcher) targetServer(key string) *targetServer {
 }
 
 // logins yields the logins to ask a server with: of the settings, the one that was answered last, and of some of the jobs of the
-// question, at random, if it was not refused lately. All of them are in the settings or in their jobs now.
+// question, at random. All of them are in the settings or in their jobs now.
 func (s *targetServer) logins(ctx context.Context, q *targetQuestion) iter.Seq[credentials] {
 	return func(yield func(credentials) bool) {
-		if c, ok := q.configuredFor(q.server); ok && s.fresh(c) && !yield(c) {
+		if c, ok := q.configuredFor(q.server); ok && !yield(c) {
 			return
 		}
 		var ids []string
@@ -72,15 +72,15 @@ func (s *targetServer) logins(ctx context.Context, q *targetQuestion) iter.Seq[c
 				q.storeFailed(ctx, err)
 				return
 			}
-			if ok && s.fresh(c) && !yield(c) {
+			if ok && !yield(c) {
 				return
 			}
 		}
 	}
 }
 
-// fresh reports whether a login was not refused lately.
-func (s *targetServer) fresh(c credentials) bool {
+// mayAsk reports whether a login may ask about several databases, as far as is known: it was not refused lately.
+func (s *targetServer) mayAsk(c credentials) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at, ok := s.refused[s.seed.hash(c)]
@@ -100,7 +100,7 @@ func (s *targetServer) refuses(c credentials) {
 	s.refused[s.seed.hash(c)] = time.Now()
 }
 
-// answers notes that the server has answered a login.
+// answers notes that the server has told a login of databases.
 func (s *targetServer) answers(c credentials) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -86,16 +86,16 @@ func Created(instanceStartTime json.RawMessage) string {
 	return text(created(instance(couch.Info{InstanceStartTime: instanceStartTime})))
 }
 
-// TargetMissing reports whether the target of a replication is missing, as its server says to the credentials of the target. It
-// makes one request, which it does not repeat, like [Changed]. Errors are *Error.
-func TargetMissing(ctx context.Context, r *replicator.Replication, cfg Config) (bool, error) {
-	missing := false
-	err := askAt(r, "target", r.Target, cfg, func(target *peer) error {
-		_, err := target.db.Info(ctx)
-		if missing = errors.Is(err, couch.ErrNoDatabase); missing {
+// TargetNow returns what the target of a replication is now, without the identity of its server, as that says to the credentials
+// of the target. It makes one request, which it does not repeat, like [Changed]. Errors are *Error.
+func TargetNow(ctx context.Context, r *replicator.Replication, cfg Config) (now replicator.TargetNow, err error) {
+	err = askAt(r, "target", r.Target, cfg, func(target *peer) error {
+		info, err := target.db.Info(ctx)
+		if now.Missing = errors.Is(err, couch.ErrNoDatabase); now.Missing {
 			return nil
 		}
+		now.Instance = Created(info.InstanceStartTime)
 		return target.failed(codePlain, err)
 	})
-	return missing, err
+	return now, err
 }

@@ -59,7 +59,7 @@ func (e *Endpoints) Welcome(w http.ResponseWriter, r *http.Request) error {
 		UUID     string   `json:"uuid"`
 		Features []string `json:"features"`
 		Vendor   vendor   `json:"vendor"`
-	}{"Welcome", compatibleWith, e.Jobs.ServerUUID(), []string{"scheduler"}, vendor{"settee", e.Version}})
+	}{"Welcome", compatibleWith, e.Jobs.ServerUUID(), []string{"scheduler"}, vendor{jobs.Vendor, e.Version}})
 }
 
 // upStatus is the answer to /_up. Seeds is always empty: nodes do not seed one another.
