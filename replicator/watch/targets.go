@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -206,20 +207,22 @@ type targetQuestion struct {
 // which server it is. If none may ask for more, only that is known, or what this store has if the databases are in it.
 func (q *targetQuestion) ask(ctx context.Context) (map[string]replicator.TargetNow, error) {
 	known, names := q.watcher.targetServer(q.server), q.names()
-	told, identity, greeted := map[string]replicator.TargetNow{}, "", false
+	told, identity := map[string]replicator.TargetNow{}, ""
 	for c := range known.logins(ctx, q) {
+		who, databases := known.mayAsk(c)
+		if !who || !databases && identity != "" {
+			continue
+		}
 		server, err := q.openServer(q.server, c.endpoint)
 		if err != nil {
 			return nil, err
 		}
 		defer server.Close()
-		if !greeted {
-			if identity, err = q.identity(ctx, server); err != nil {
-				return nil, err
-			}
-			greeted = true
+		is, err := q.identity(ctx, server)
+		if err != nil {
+			return nil, err
 		}
-		if !known.mayAsk(c) {
+		if identity = cmp.Or(is, identity); !databases {
 			continue
 		}
 		if told, err = q.databases(ctx, server, names); err == nil {
@@ -229,9 +232,9 @@ func (q *targetQuestion) ask(ctx context.Context) (map[string]replicator.TargetN
 		if !errors.Is(err, couch.ErrUnauthorized) && !errors.Is(err, couch.ErrForbidden) {
 			return nil, err
 		}
-		known.refuses(c)
+		known.refuses(c, is != "")
 	}
-	if !greeted {
+	if len(told) == 0 && identity == "" {
 		return nil, errNoTargetLogin
 	}
 	if len(told) == 0 {
@@ -252,8 +255,8 @@ func (q *targetQuestion) ask(ctx context.Context) (map[string]replicator.TargetN
 	return told, nil
 }
 
-// errNoTargetLogin is returned if no job has credentials for the server.
-var errNoTargetLogin = errors.New("no job has credentials for the server of its target")
+// errNoTargetLogin is returned if the server lets no login ask anything.
+var errNoTargetLogin = errors.New("no login may ask the server of the targets")
 
 // names returns the names of the databases, in their order.
 func (q *targetQuestion) names() []string {

@@ -112,18 +112,17 @@ func TestLostTargetsWake(t *testing.T) {
 // that has several uuids.
 func TestUnknownTargetsDoNotWake(t *testing.T) {
 	for name, change := range map[string]func(s *source){
-		"down":                        func(s *source) { s.down = true },
-		"slow":                        func(s *source) { s.slow = time.Hour },
-		"ill":                         func(s *source) { s.status["/_dbs_info"], s.status["/"] = 500, 500 },
-		"too busy":                    func(s *source) { s.status["/_dbs_info"] = 429 },
-		"forbidden":                   func(s *source) { s.status["/_dbs_info"] = 403 },
-		"no list either":              func(s *source) { s.lacks, s.status["/_all_dbs"] = true, 404 },
-		"crowded":                     func(s *source) { s.crowded = true },
-		"missing to others":           func(s *source) { s.crowded, s.status["/t"] = true, 403 },
-		"a password that has changed": func(s *source) { s.admins["root"] = "other" },
-		"an older version":            func(s *source) { s.created["t"] = "0" },
-		"a start time":                func(s *source) { s.created["t"] = "1700000001234" },
-		"no uuid":                     func(s *source) { s.uuid = "" },
+		"down":              func(s *source) { s.down = true },
+		"slow":              func(s *source) { s.slow = time.Hour },
+		"ill":               func(s *source) { s.status["/_dbs_info"], s.status["/"] = 500, 500 },
+		"too busy":          func(s *source) { s.status["/_dbs_info"] = 429 },
+		"forbidden":         func(s *source) { s.status["/_dbs_info"] = 403 },
+		"no list either":    func(s *source) { s.lacks, s.status["/_all_dbs"] = true, 404 },
+		"crowded":           func(s *source) { s.crowded = true },
+		"missing to others": func(s *source) { s.crowded, s.status["/t"] = true, 403 },
+		"an older version":  func(s *source) { s.created["t"] = "0" },
+		"a start time":      func(s *source) { s.created["t"] = "1700000001234" },
+		"no uuid":           func(s *source) { s.uuid = "" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inLab(t, func(l *lab) {
@@ -254,4 +253,31 @@ func TestHostedTargets(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A login that a server refuses altogether is tried once an hour: more tries may lock the account.
+func TestRefusedTargetLogins(t *testing.T) {
+	inLab(t, func(l *lab) {
+		l.source.write("db")
+		l.target.uuid = "one"
+		l.target.create("1700000001", "t")
+		id := l.parkInto("root", "db", "root", "t")
+		l.start()
+		l.sleeps(11*time.Minute, id)
+		l.target.set(func() {
+			l.target.admins["root"] = "other"
+			l.target.status["/"] = 401
+		})
+		l.target.requests("")
+		l.sleeps(165*time.Minute, id)
+		asked := l.target.requests("")
+		require.Len(l, asked, 6, "%q", asked)
+		l.target.set(func() {
+			l.target.admins["root"] = "s3cret"
+			l.target.created["t"] = "1700000002"
+			clear(l.target.status)
+		})
+		took, _ := l.woken(id)
+		require.LessOrEqual(t, took, 65*time.Minute)
+	})
 }

@@ -18,7 +18,7 @@ const (
 	// maxTargetServers is the number of servers that a node remembers, and maxRefused the number of logins that it remembers of
 	// each. With more it begins anew.
 	maxTargetServers = 10_000
-	maxRefused       = 10_000
+	maxRefused       = 1_000
 )
 
 // targetServer is what a node knows of a server that has targets of parked jobs. All watches of the node share it: what has the
@@ -29,10 +29,17 @@ type targetServer struct {
 	mu       sync.Mutex
 	good     credentials // the login that was told of databases last, if known is true
 	known    bool
-	refused  map[uint64]time.Time // logins, by when they were refused
-	identity string               // the latest one
-	former   map[string]bool      // identities before it
-	mixed    time.Time            // when a former one was seen again
+	refused  map[uint64]refusal // of logins
+	identity string             // the latest one
+	former   map[string]bool    // identities before it
+	mixed    time.Time          // when a former one was seen again
+}
+
+// refusal says that a server has refused to tell a login of databases.
+type refusal struct {
+	at time.Time
+	// greets reports that the server has said who it is. Otherwise the password may be wrong, and tries may lock the account.
+	greets bool
 }
 
 // targetServer returns what the node knows of a server.
@@ -44,7 +51,7 @@ func (w *Watcher) targetServer(key string) *targetServer {
 		if len(w.targets) >= maxTargetServers {
 			clear(w.targets)
 		}
-		known = &targetServer{seed: newSeed(), refused: map[uint64]time.Time{}, former: map[string]bool{}}
+		known = &targetServer{seed: newSeed(), refused: map[uint64]refusal{}, former: map[string]bool{}}
 		w.targets[key] = known
 	}
 	return known
@@ -79,16 +86,19 @@ func (s *targetServer) logins(ctx context.Context, q *targetQuestion) iter.Seq[c
 	}
 }
 
-// mayAsk reports whether a login may ask about several databases, as far as is known: it was not refused lately.
-func (s *targetServer) mayAsk(c credentials) bool {
+// mayAsk reports what a login may ask, as far as is known: which server it is, and about several databases.
+func (s *targetServer) mayAsk(c credentials) (who, databases bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at, ok := s.refused[s.seed.hash(c)]
-	return !ok || time.Since(at) >= refusedFor
+	no, ok := s.refused[s.seed.hash(c)]
+	if !ok || time.Since(no.at) >= refusedFor {
+		return true, true
+	}
+	return no.greets, false
 }
 
-// refuses notes that the server has refused a login.
-func (s *targetServer) refuses(c credentials) {
+// refuses notes that the server has refused to tell a login of databases, and whether it has said who it is.
+func (s *targetServer) refuses(c credentials, greets bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known && sameEndpoint(s.good.endpoint, c.endpoint) {
@@ -97,7 +107,7 @@ func (s *targetServer) refuses(c credentials) {
 	if len(s.refused) >= maxRefused {
 		clear(s.refused)
 	}
-	s.refused[s.seed.hash(c)] = time.Now()
+	s.refused[s.seed.hash(c)] = refusal{time.Now(), greets}
 }
 
 // answers notes that the server has told a login of databases.
