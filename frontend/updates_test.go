@@ -123,6 +123,9 @@ func TestUpdatesContinue(t *testing.T) {
 		since = page.LastSeq
 	}
 	require.Equal(t, names, found)
+	for _, query := range []string{"?limit=x", "?limit=-1", "?limit=", "?feed=longpoll&timeout=x", "?timeout=-1"} {
+		refused(t, n.get("/_db_updates"+query), http.StatusBadRequest, "bad_request", "invalid_integer") // as CouchDB does
+	}
 	got := n.get("/_db_updates")
 	require.Equal(t, http.StatusNotModified, n.do(http.MethodGet, "/_db_updates", "", "If-None-Match", got.header.Get("ETag")).status)
 	require.Equal(t, http.StatusMethodNotAllowed, n.do(http.MethodPost, "/_db_updates", "{}").status)

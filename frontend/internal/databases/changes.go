@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -119,7 +120,7 @@ func unchanged(w http.ResponseWriter, r *http.Request, db *docstore.Database, la
 func (e *Endpoints) changesRequest(w http.ResponseWriter, r *http.Request, db *docstore.Database) (request *changesRequest, err error) {
 	q := web.NewQuery(r)
 	request = &changesRequest{
-		limit:       readLimit(q),
+		limit:       readCount(q, "limit", noLimit, reasonOfChanges),
 		descending:  q.Switch("descending"),
 		interval:    1,
 		documents:   q.Switch("include_docs"),
@@ -140,7 +141,7 @@ func (e *Endpoints) changesRequest(w http.ResponseWriter, r *http.Request, db *d
 	default:
 		q.Refuse("`style` must be main_only or all_docs")
 	}
-	request.patience = readPatience(q, request.kind, config.ChangesTimeout.Get(e.Settings.Current()))
+	request.patience = readPatience(q, request.kind, config.ChangesTimeout.Get(e.Settings.Current()), reasonOfChanges)
 	if q.Err != nil {
 		return nil, q.Err
 	}
@@ -158,12 +159,30 @@ func (e *Endpoints) changesRequest(w http.ResponseWriter, r *http.Request, db *d
 	return request, err
 }
 
-// readLimit reads the parameter limit. As in CouchDB a negative one is none.
-func readLimit(q *web.Query) int {
-	if n, err := strconv.ParseInt(q.Text("limit"), 10, 64); err == nil && n < 0 {
-		return noLimit
+// countReason returns the reason why a feed refuses a count. isNumber: it is a whole number, below 0.
+type countReason func(name string, isNumber bool) string
+
+// reasonOfChanges is the reason of _changes, in the words of releases of CouchDB after 3.5.2.
+func reasonOfChanges(name string, isNumber bool) string {
+	if isNumber {
+		return "The " + name + " value should be a non-negative integer"
 	}
-	return q.Count("limit", noLimit)
+	return "The " + name + " parameter should be a non-negative integer"
+}
+
+// readCount returns a parameter that is a whole number of at least 0, and missing if there is none. As in CouchDB it may
+// have a sign, and any number of digits.
+func readCount(q *web.Query, name string, missing int, reason countReason) int {
+	if !q.Has(name) {
+		return missing
+	}
+	n, err := strconv.ParseInt(q.Text(name), 10, 64)
+	notNumber := errors.Is(err, strconv.ErrSyntax) // one that int64 cannot hold is its nearest
+	if notNumber || n < 0 {
+		q.Fail(web.BadRequest(reason(name, !notNumber)))
+		return missing
+	}
+	return int(min(n, math.MaxInt))
 }
 
 // readKind reads the parameter feed. live, if not empty, is another name of a continuous feed. supported names all.
@@ -182,15 +201,13 @@ func readKind(q *web.Query, live, supported string) feedKind {
 
 // readPatience reads how long a feed that waits may be silent. standard is the longest time, and the default. A
 // feed with heartbeats does not end because of silence.
-func readPatience(q *web.Query, kind feedKind, standard time.Duration) patience {
-	p := patience{timeout: standard}
-	if q.Has("timeout") {
-		p.timeout = min(standard, milliseconds(q, "timeout"))
-	}
+func readPatience(q *web.Query, kind feedKind, standard time.Duration, reason countReason) patience {
+	const most = 1 << 40 // the product does not overflow
+	timeout := readCount(q, "timeout", most, reason)
+	p := patience{timeout: min(standard, time.Duration(min(timeout, most))*time.Millisecond)}
 	if text := q.Text("heartbeat"); text == "true" {
 		p.heartbeat = standard
 	} else if q.Has("heartbeat") {
-		const most = 1 << 40 // the product does not overflow
 		n, err := strconv.ParseInt(text, 10, 64)
 		switch {
 		case errors.Is(err, strconv.ErrSyntax):
@@ -206,11 +223,6 @@ func readPatience(q *web.Query, kind feedKind, standard time.Duration) patience 
 		p.heartbeat = normalHeartbeat
 	}
 	return p
-}
-
-func milliseconds(q *web.Query, name string) time.Duration {
-	const most = 1 << 40 // the product does not overflow
-	return time.Duration(min(q.Count(name, 0), most)) * time.Millisecond
 }
 
 // readSince reads the sequence where a feed begins; now stands for the latest one. That of a browser that connects again

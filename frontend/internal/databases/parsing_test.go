@@ -135,10 +135,10 @@ func TestPatienceOfFeeds(t *testing.T) {
 		"heartbeat=99999999999999999": {standard, standard},
 	} {
 		q := web.NewQuery(request(text))
-		assert.Equal(t, patience{want[0], want[1]}, readPatience(q, feedLongpoll, standard), text)
+		assert.Equal(t, patience{want[0], want[1]}, readPatience(q, feedLongpoll, standard, reasonOfChanges), text)
 		require.NoError(t, q.Err, text)
 	}
-	assert.Equal(t, normalHeartbeat, readPatience(web.NewQuery(request("")), feedNormal, standard).heartbeat)
+	assert.Equal(t, normalHeartbeat, readPatience(web.NewQuery(request("")), feedNormal, standard, reasonOfChanges).heartbeat)
 	for text, reason := range map[string]string{ // as CouchDB 3.5.0 says
 		"heartbeat=":                             "Invalid heartbeat value. Expecting a positive integer value (in milliseconds).",
 		"heartbeat=1.5":                          "Invalid heartbeat value. Expecting a positive integer value (in milliseconds).",
@@ -147,7 +147,7 @@ func TestPatienceOfFeeds(t *testing.T) {
 		"heartbeat=-1" + strings.Repeat("0", 20): "The heartbeat value should be a positive integer (in milliseconds).",
 	} {
 		q := web.NewQuery(request(text))
-		readPatience(q, feedLongpoll, standard)
+		readPatience(q, feedLongpoll, standard, reasonOfChanges)
 		require.ErrorContains(t, q.Err, reason, text)
 	}
 }

@@ -48,11 +48,14 @@ func (e *Endpoints) DatabaseUpdates(w http.ResponseWriter, r *http.Request) erro
 	return newUpdatesFeed(e, w, r, request).run()
 }
 
+// reasonOfUpdates is the reason of _db_updates, in the words of CouchDB.
+func reasonOfUpdates(string, bool) string { return "invalid_integer" }
+
 func readUpdatesRequest(r *http.Request, standard time.Duration) (request updatesRequest, err error) {
 	q := web.NewQuery(r)
-	request.limit, request.descending = readLimit(q), q.Switch("descending")
+	request.limit, request.descending = readCount(q, "limit", noLimit, reasonOfUpdates), q.Switch("descending")
 	request.kind = readKind(q, "", "normal, continuous, longpoll, eventsource")
-	request.patience = readPatience(q, request.kind, standard)
+	request.patience = readPatience(q, request.kind, standard, reasonOfUpdates)
 	if q.Err != nil {
 		return request, q.Err
 	}
