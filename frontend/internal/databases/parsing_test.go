@@ -180,7 +180,7 @@ func TestListsOfRevisions(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []docstore.RevsQuery{{ID: "a", Revs: revs(t, "1-aa", "2-bb")}, {ID: "b", Revs: []docstore.Rev{}}}, found)
 	for text, reason := range map[string]string{
-		`[]`: "", `{"a":1}`: "`a` must be a list of revisions", `{"a":["1"]}`: "`a` has the revision \"1\"", `{"a":["x-a"]}`: "`a` has the revision \"x-a\"",
+		`[]`: "", `{"a":1}`: "Invalid revisions, must be a list", `{"a":["1"]}`: "Invalid rev format", `{"a":["x-a"]}`: "Invalid rev format",
 	} {
 		_, err := parseRevsQueries([]byte(text))
 		assert.Equal(t, http.StatusBadRequest, failed(t, err).Status, text)

@@ -1,7 +1,6 @@
 package databases
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 
@@ -83,7 +82,7 @@ func parseRevsQueries(text []byte) ([]docstore.RevsQuery, error) {
 	var queries []docstore.RevsQuery
 	for m := range jsontext.Members(text) {
 		id := string(m.Key)
-		revs, err := parseRevs(id, text[m.Value:m.End])
+		revs, err := parseRevs(text[m.Value:m.End])
 		if err != nil {
 			return nil, err
 		}
@@ -92,18 +91,21 @@ func parseRevsQueries(text []byte) ([]docstore.RevsQuery, error) {
 	return queries, nil
 }
 
-// parseRevs parses the revisions of a document. It returns them sorted, and each once.
-func parseRevs(id string, text []byte) ([]docstore.Rev, error) {
+// parseRevs parses the revisions of a document. It returns them sorted, and each once. The errors are in the words of CouchDB
+// after 3.5.3.
+func parseRevs(text []byte) ([]docstore.Rev, error) {
 	texts, ok := jsontext.Strings(text)
-	if !ok {
-		return nil, web.BadRequest(fmt.Sprintf("`%s` must be a list of revisions, which are strings such as 1-967a00dff5e02add", web.Cut(id)))
+	switch {
+	case !jsontext.IsArray(text):
+		return nil, web.BadRequest("Invalid revisions, must be a list")
+	case !ok:
+		return nil, web.BadRequest("Invalid rev format")
 	}
 	revs := make([]docstore.Rev, len(texts))
 	for i, text := range texts {
 		rev, err := docstore.ParseRev(text)
 		if err != nil {
-			return nil, web.BadRequest(fmt.Sprintf("`%s` has the revision %q: a revision is a number from 1, a hyphen and an id",
-				web.Cut(id), web.Cut(text)))
+			return nil, web.BadRequest("Invalid rev format")
 		}
 		revs[i] = rev
 	}
