@@ -54,6 +54,8 @@ func (h *Handler) serverRoutes(r *mux.Router) {
 	})
 	h.handle(r, "/_all_dbs", web.Methods{http.MethodGet: h.views.Watched(s.AllDatabases, server.NameParameters...)})
 	h.handle(r, "/_dbs_info", web.Methods{http.MethodGet: s.AllInfos, http.MethodPost: s.SomeInfos})
+	h.handle(r, "/_all_dbs/{rest:.+}", web.Methods{http.MethodGet: server.Missing})
+	h.handle(r, "/_dbs_info/{rest:.+}", web.Methods{http.MethodGet: server.Missing, http.MethodPost: server.Missing})
 	h.handle(r, "/_db_updates", web.Methods{http.MethodGet: h.databases.DatabaseUpdates})
 	h.handle(r, "/_membership", web.Methods{http.MethodGet: s.Membership})
 	h.handle(r, "/_cluster_setup", web.Methods{http.MethodGet: s.SetupState, http.MethodPost: s.SetUp})

@@ -61,6 +61,8 @@ var rules = []struct {
 	{"GET", "/_db_updates", "", 200, 401, 401, 401, 401},
 	{"GET", "/_dbs_info", "", 200, 401, 401, 401, 401},
 	{"POST", "/_dbs_info", `{"keys":[]}`, 200, 401, 401, 401, 401},
+	{"GET", "/_all_dbs/x", "", 404, 401, 401, 401, 401},
+	{"POST", "/_dbs_info/x", "", 404, 401, 401, 401, 401},
 	{"GET", "/_active_tasks", "", 200, 401, 401, 401, 401},
 	{"POST", "/_replicate", `{}`, 400, 400, 400, 400, 401},
 	{"POST", "/_replicate", `{"cancel":true,"replication_id":"x"}`, 404, 404, 404, 404, 401},

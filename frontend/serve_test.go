@@ -46,10 +46,18 @@ func TestPathsAndMethods(t *testing.T) {
 		"/db": "Database does not exist.", "/db/doc": "Database does not exist.", "/_users": "Database does not exist.",
 		"/db/_changes": "Database does not exist.", "/_nope/_changes": "there is no such path on this server", "/_nope": "there is no such path on this server",
 		"/_scheduler": "there is no such path on this server", "/_scheduler/jobs/a/b": "there is no such path on this server",
+		"/_all_dbs/x": "missing", "/_all_dbs/x/y": "missing", "/_dbs_info/x": "missing", // as CouchDB after 3.5.1
 		"/_scheduler%2Fjobs": "there is no such path on this server", "/./_up": "Database does not exist.",
 	} {
 		refused(t, n.get(path), http.StatusNotFound, "not_found", reason)
 		require.Equal(t, http.StatusNotFound, n.do(http.MethodHead, path, "").status)
+	}
+	refused(t, n.do(http.MethodPost, "/_dbs_info/x", `{"keys":[]}`), http.StatusNotFound, "not_found", "missing")
+	for target, allowed := range map[string]string{"POST /_all_dbs/x": "GET,HEAD", "DELETE /_all_dbs/x/y": "GET,HEAD", "PUT /_dbs_info/x": "GET,HEAD,POST"} {
+		method, path, _ := strings.Cut(target, " ")
+		got := n.do(method, path, "")
+		refused(t, got, http.StatusMethodNotAllowed, "method_not_allowed", "Only "+allowed+" allowed")
+		require.Equal(t, allowed, got.header.Get("Allow"))
 	}
 }
 

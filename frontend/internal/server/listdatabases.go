@@ -71,6 +71,9 @@ func (e *Endpoints) names(ctx context.Context, l nameListing) iter.Seq2[string, 
 	}
 }
 
+// Missing answers GET of what is below /_all_dbs and /_dbs_info: nothing.
+func Missing(http.ResponseWriter, *http.Request) error { return web.NotFound("missing") }
+
 // AllDatabases answers GET /_all_dbs.
 func (e *Endpoints) AllDatabases(w http.ResponseWriter, r *http.Request) error {
 	q := web.NewQuery(r)
