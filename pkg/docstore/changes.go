@@ -303,16 +303,15 @@ func (p *changesPager) readPage(tx kv.ReadTransaction, most int) (page changesPa
 	}
 	docs := documentsRead{large: p.opts.LargeBody}
 	for _, pair := range pairs {
-		var row ChangeRow
-		var size int64
 		if pair.Value != nil {
-			if row, size, err = p.db.parseChange(pair); err != nil {
+			row, err := p.db.parseChange(pair)
+			if err != nil {
 				return page, err
 			}
-			if p.opts.Documents && !docs.add(p.db, tx, row.ID, row.Revs[0], size, p.opts.Conflicts) {
+			if p.opts.Documents && !docs.add(p.db, tx, row.ID, row.Revs[0], row.size, p.opts.Conflicts) {
 				break
 			}
-			page.rows = append(page.rows, row)
+			page.rows = append(page.rows, row.ChangeRow)
 		} else {
 			page.moved = append(page.moved, p.stamps[page.read].id)
 		}
@@ -351,17 +350,25 @@ func (p *changesPager) pairs(tx kv.ReadTransaction, most int) ([]kv.KeyValue, er
 	return pairs, nil
 }
 
-// parseChange returns a row and the size of the winner's body.
-func (db *Database) parseChange(pair kv.KeyValue) (row ChangeRow, size int64, err error) {
+// storedChange is a row of changes.
+type storedChange struct {
+	ChangeRow
+	size int64 // of the winner's body
+	time int64 // of the change, in seconds since the epoch; 0: unknown
+}
+
+func (db *Database) parseChange(pair kv.KeyValue) (row storedChange, err error) {
 	if row.Sequence.stamp, err = db.parseChangeKey(pair.Key); err != nil {
-		return row, 0, err
+		return row, err
 	}
 	t, err := tuple.Unpack(pair.Value)
-	if len(t) > 2 && rows.As(t[2], &row.Sequence.number) {
-		t = slices.Delete(t, 2, 3)
+	for _, number := range []*int64{&row.Sequence.number, &row.time} {
+		if len(t) > 2 && rows.As(t[2], number) {
+			t = slices.Delete(t, 2, 3)
+		}
 	}
-	if err != nil || len(t) < 3 || !rows.As(t[0], &row.ID) || !rows.As(t[1], &size) {
-		return row, 0, corrupt("a change of %d elements (%w)", len(t), err)
+	if err != nil || len(t) < 3 || !rows.As(t[0], &row.ID) || !rows.As(t[1], &row.size) {
+		return row, corrupt("a change of %d elements (%w)", len(t), err)
 	}
 	for i, element := range t[2:] {
 		var l tuple.Tuple
@@ -369,7 +376,7 @@ func (db *Database) parseChange(pair kv.KeyValue) (row ChangeRow, size int64, er
 		var rev Rev
 		var isHex, deleted bool
 		if !rows.As(element, &l) || len(l) != 4 || !rows.As(l[0], &rev.Pos) || !rows.As(l[1], &raw) || !rows.As(l[2], &isHex) || !rows.As(l[3], &deleted) {
-			return row, 0, corrupt("a leaf in a change: %v", element)
+			return row, corrupt("a leaf in a change: %v", element)
 		}
 		rev.ID = revtree.FromRaw(raw, isHex)
 		row.Revs = append(row.Revs, rev)
@@ -377,7 +384,7 @@ func (db *Database) parseChange(pair kv.KeyValue) (row ChangeRow, size int64, er
 			row.Deleted = deleted
 		}
 	}
-	return row, size, nil
+	return row, nil
 }
 
 // lastRead is a pending read of the last change and of its number.
@@ -399,8 +406,16 @@ func (db *Database) lastRows(tx kv.ReadTransaction) kv.RangeResult {
 // awaitLastStamp returns the stamp of the last change, which is not complete if there is none.
 func (db *Database) awaitLastStamp(last kv.RangeResult) (tuple.Versionstamp, error) {
 	pairs, err := last.Slice()
-	if err != nil || len(pairs) == 0 {
+	if err != nil {
 		return tuple.IncompleteVersionstamp(0), err
+	}
+	return db.stampOfLast(pairs)
+}
+
+// stampOfLast returns the stamp of the last change among pairs, which has it or nothing.
+func (db *Database) stampOfLast(pairs []kv.KeyValue) (tuple.Versionstamp, error) {
+	if len(pairs) == 0 {
+		return tuple.IncompleteVersionstamp(0), nil
 	}
 	return db.parseChangeKey(pairs[0].Key)
 }
@@ -419,7 +434,7 @@ func (r lastRead) Await() (Sequence, error) {
 	if err != nil || len(pairs) == 0 {
 		return Sequence{}, err
 	}
-	row, _, err := r.db.parseChange(pairs[0])
+	row, err := r.db.parseChange(pairs[0])
 	if err != nil {
 		return Sequence{}, err
 	}

@@ -158,14 +158,14 @@ func (d *databaseChecker) changeOf(p *check.Page, key []byte, read kv.Future[[]b
 	if err != nil {
 		return err
 	}
-	row, size, bad := d.parseChange(kv.KeyValue{Key: key, Value: value})
+	row, bad := d.parseChange(kv.KeyValue{Key: key, Value: value})
 	winner := tree.Winner()
-	same := bad == nil && row.Sequence == sequence && row.ID == id && row.Deleted == winner.Deleted && size == winner.Value.size && len(row.Revs) == len(tree)
+	same := bad == nil && row.Sequence == sequence && row.ID == id && row.Deleted == winner.Deleted && row.size == winner.Value.size && len(row.Revs) == len(tree)
 	for i := 0; same && i < len(tree); i++ {
 		same = row.Revs[i] == Rev(tree[len(tree)-1-i].Rev())
 	}
 	if !same {
-		p.Wrong(key, packChange(id, sequence.number, tree), "the change of the document %s is missing, or does not have its leaves", quote(id))
+		p.Wrong(key, packChange(id, sequence.number, row.time, tree), "the change of the document %s is missing, or does not have its leaves", quote(id))
 	}
 	return nil
 }
@@ -344,7 +344,7 @@ func (d *databaseChecker) changeRow(p *check.Page, pair kv.KeyValue) (func() err
 	if !ok || !rows.As(e[0], &stamp) {
 		return unknown(p, pair)
 	}
-	row, _, err := d.parseChange(pair)
+	row, err := d.parseChange(pair)
 	if err != nil {
 		p.Stray(pair.Key, "a change: the value is not one that settee writes")
 		return nil, nil

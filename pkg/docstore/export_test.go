@@ -130,3 +130,41 @@ func (s *Store) StoredUpdates(tx kv.ReadTransaction) (n int, err error) {
 	}
 	return n, err
 }
+
+// Retime gives the last change of a document another time, in seconds since the epoch. 0 is none.
+func (db *Database) Retime(tx kv.Transaction, id string, to int64) error {
+	key, row, err := db.changeOf(tx, id)
+	if err != nil {
+		return err
+	}
+	tree, err := db.readTree(tx, id).await()
+	if err != nil {
+		return err
+	}
+	tx.Set(key, packChange(id, row.Sequence.number, to, tree))
+	return nil
+}
+
+// TimeOf returns the time of the last change of a document, in seconds since the epoch.
+func (db *Database) TimeOf(tx kv.Transaction, id string) (int64, error) {
+	_, row, err := db.changeOf(tx, id)
+	return row.time, err
+}
+
+func (db *Database) changeOf(tx kv.Transaction, id string) (key []byte, row storedChange, err error) {
+	header, err := tx.Get(db.keys.docs.Pack(id)).Await()
+	if err != nil {
+		return nil, row, err
+	}
+	sequence, err := parseHeader(header)
+	if err != nil {
+		return nil, row, err
+	}
+	key = db.keys.changes.Pack(sequence.stamp)
+	value, err := tx.Get(key).Await()
+	if err != nil {
+		return nil, row, err
+	}
+	row, err = db.parseChange(kv.KeyValue{Key: key, Value: value})
+	return key, row, err
+}

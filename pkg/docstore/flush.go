@@ -166,7 +166,7 @@ func (w *writer) flushIndexes(d *docWrite) error {
 	if err != nil {
 		return err
 	}
-	w.tx.SetVersionstampedKey(key, packChange(d.id, w.changes, d.tree))
+	w.tx.SetVersionstampedKey(key, packChange(d.id, w.changes, w.time, d.tree))
 	before, after := d.old.Winner(), d.tree.Winner()
 	switch {
 	case !after.Deleted:
@@ -177,12 +177,15 @@ func (w *writer) flushIndexes(d *docWrite) error {
 	return nil
 }
 
-// packChange returns a document's value in changes: its id, the size of the winner's body, the number of the change,
-// unless it is unknown (0), and the leaves, the winner first.
-func packChange(id string, number int64, t leafTree) []byte {
+// packChange returns a document's value in changes: its id, the size of the winner's body, the number and the time of the
+// change, unless they are unknown (0), and the leaves, the winner first.
+func packChange(id string, number, time int64, t leafTree) []byte {
 	value := tuple.Tuple{id, t.Winner().Value.size}
-	if number > 0 {
+	if number > 0 || time > 0 {
 		value = append(value, number)
+	}
+	if time > 0 {
+		value = append(value, time)
 	}
 	for _, l := range slices.Backward(t) {
 		raw, isHex := revtree.Raw(l.IDs[0])

@@ -28,11 +28,16 @@ const (
 // updateTypes has the types at their numbers, which are stored, and so never change.
 var updateTypes = [...]UpdateType{1: Created, 2: Updated, 3: Deleted}
 
-// packed returns the value of a row with this type.
-func (u UpdateType) packed() []byte { return tuple.Tuple{u.number()}.Pack() }
+// packed returns the value of a row with this type and a time, in seconds since the epoch. 0 means that it is unknown.
+func (u UpdateType) packed(time int64) []byte {
+	if time == 0 {
+		return tuple.Tuple{u.number()}.Pack()
+	}
+	return tuple.Tuple{u.number(), time}.Pack()
+}
 
-// packedUpdated is the value of most rows.
-var packedUpdated = Updated.packed()
+// packedUpdated is the beginning of the value of most rows.
+var packedUpdated = Updated.packed(0)
 
 // packedStamp is the length of a versionstamp in a key.
 var packedStamp = len(tuple.Tuple{tuple.Versionstamp{}}.Pack())
@@ -99,13 +104,13 @@ func (k *storeKeys) updateKey(name string, of tuple.Versionstamp) []byte {
 	return k.stripe(name).rows.Pack(of, name)
 }
 
-// setUpdate adds a row of a database at the stamp of the commit.
-func (s *Store) setUpdate(tx kv.Transaction, name string, u UpdateType) error {
+// setUpdate adds a row of a database at the stamp of the commit. time is as in UpdateType.packed.
+func (s *Store) setUpdate(tx kv.Transaction, name string, u UpdateType, time int64) error {
 	key, err := s.keys.stripe(name).rows.PackWithVersionstamp(tuple.IncompleteVersionstamp(nameHash(name)), name)
 	if err != nil {
 		return err
 	}
-	tx.SetVersionstampedKey(key, u.packed())
+	tx.SetVersionstampedKey(key, u.packed(time))
 	return nil
 }
 
@@ -166,23 +171,29 @@ type freshWrites [freshSlots]atomic.Pointer[freshWrite]
 type freshWrite struct {
 	instance uuid.UUID
 	at       time.Time // when its transaction began
+	time     int64     // of its changes, see changeTime
 }
 
 func (f *freshWrites) slot(instance uuid.UUID) *atomic.Pointer[freshWrite] {
 	return &f[binary.BigEndian.Uint16(instance[14:])%freshSlots]
 }
 
-// note notes a change that is committed. It keeps what it knows as long as that is half as old as it may be.
-func (f *freshWrites) note(instance uuid.UUID, began time.Time) {
+// note notes a change that is committed. It keeps what it knows as long as that is half as old as it may be, and the change is
+// of the same second.
+func (f *freshWrites) note(instance uuid.UUID, began time.Time, changed int64) {
 	slot := f.slot(instance)
-	if known := slot.Load(); known == nil || known.instance != instance || began.Sub(known.at) > freshFor/2 {
-		slot.Store(&freshWrite{instance, began})
+	if known := slot.Load(); known == nil || known.instance != instance || began.Sub(known.at) > freshFor/2 || known.time != changed {
+		slot.Store(&freshWrite{instance, began, changed})
 	}
 }
 
-func (f *freshWrites) has(instance uuid.UUID, now time.Time) bool {
+// last returns the time of the last change that this process knows, if it has changed the database lately.
+func (f *freshWrites) last(instance uuid.UUID, now time.Time) (changed int64, has bool) {
 	known := f.slot(instance).Load()
-	return known != nil && known.instance == instance && now.Sub(known.at) < freshFor
+	if known == nil || known.instance != instance || now.Sub(known.at) >= freshFor {
+		return 0, false
+	}
+	return known.time, true
 }
 
 // updating is what a write has to know for the row that it adds to updates.
@@ -192,6 +203,7 @@ type updating struct {
 	tidy   *tidyMark      // nil: it does not tidy the end of its stripe
 	end    kv.RangeResult // the last rows of the stripe; nil: not read
 	old    [][]byte       // the rows that go, the row of the last change first
+	last   int64          // the time of the last change; 0: unknown
 }
 
 // readUpdates starts the reads. A call that is not the first one of its transaction cannot read what the first one has
@@ -203,7 +215,9 @@ func (w *writer) readUpdates(alone bool) *updating {
 		return u
 	}
 	tidying := alone && s.writes.Add(1)%tidyEvery == 0
-	if w.opts.Order == 0 && (tidying || !s.fresh.has(w.db.instance, time.Now())) {
+	last, fresh := s.fresh.last(w.db.instance, time.Now())
+	u.last = last
+	if w.opts.Order == 0 && (tidying || !fresh) {
 		u.former = w.db.lastRows(w.tx.Snapshot())
 	}
 	if tidying {
@@ -220,12 +234,19 @@ func (w *writer) readUpdates(alone bool) *updating {
 // await waits for the reads. It is called before the write writes anything.
 func (u *updating) await() error {
 	if u.former != nil {
-		former, err := u.w.db.awaitLastStamp(u.former)
+		pairs, err := u.former.Slice()
+		if err != nil {
+			return err
+		}
+		former, err := u.w.db.stampOfLast(pairs)
 		if err != nil {
 			return err
 		}
 		if former.IsComplete() {
 			u.old = append(u.old, u.w.db.store.keys.updateKey(u.w.db.name, former))
+			if row, err := u.w.db.parseChange(pairs[0]); err == nil { // one that cannot be read is no reason to refuse writes
+				u.last = max(u.last, row.time)
+			}
 			if u.tidy != nil {
 				u.tidy.note(former)
 			}
@@ -251,7 +272,7 @@ func (u *updating) flush() error {
 		u.w.tx.Clear(key)
 	}
 	s.wake(u.w.tx, u.w.db.name)
-	return s.setUpdate(u.w.tx, u.w.db.name, Updated)
+	return s.setUpdate(u.w.tx, u.w.db.name, Updated, u.w.time)
 }
 
 // replaced returns the keys of the rows of the type updated, among rows of the stripe from the last to the first, that
@@ -264,7 +285,7 @@ func (k *stripeKeys) replaced(pairs []kv.KeyValue, name string, known [][]byte) 
 		if len(pair.Key) <= at {
 			continue
 		}
-		if later.is(pair.Key[at:], bytes.Equal(pair.Value, packedUpdated)) && !(len(known) > 0 && bytes.Equal(pair.Key, known[0])) {
+		if later.is(pair.Key[at:], bytes.HasPrefix(pair.Value, packedUpdated)) && !(len(known) > 0 && bytes.Equal(pair.Key, known[0])) {
 			old = append(old, pair.Key)
 		}
 	}
@@ -355,13 +376,22 @@ func (t turn) set(kind UpdateType, now int64) error {
 	}
 	t.tx.SetVersionstampedValue(keys.lives.Pack(t.name), row)
 	t.store.wake(t.tx, t.name)
-	return t.store.setUpdate(t.tx, t.name, kind)
+	timed, err := t.store.keepsTimes(t.tx)
+	if err != nil {
+		return err
+	}
+	var written int64
+	if timed {
+		written = time.Now().Unix() // now may be of an earlier run of the transaction
+	}
+	return t.store.setUpdate(t.tx, t.name, kind, written)
 }
 
 // storedUpdate is a row of updates.
 type storedUpdate struct {
 	UpdateRow
-	key []byte
+	key  []byte
+	time int64 // in seconds since the epoch; 0: unknown
 }
 
 func (k *storeKeys) parseUpdates(pairs []kv.KeyValue) ([]storedUpdate, error) {
@@ -384,13 +414,21 @@ func (k *storeKeys) parseUpdate(pair kv.KeyValue) (row storedUpdate, err error) 
 		return row, corrupt("the key of an update: %v (%w)", key, err)
 	}
 	row.Sequence = updateSequence(stamp)
-	value, err := tuple.Unpack(pair.Value)
-	ok := err == nil && len(value) == 1
-	if ok {
-		row.Type, ok = parseUpdateType(value[0])
-	}
-	if !ok {
-		return row, corrupt("an update: %v (%w)", value, err)
+	if row.Type, row.time, err = parseUpdateValue(pair.Value); err != nil {
+		return row, err
 	}
 	return row, nil
+}
+
+// parseUpdateValue returns the type of an update, and its time in seconds since the epoch, 0 if it is unknown.
+func parseUpdateValue(packed []byte) (u UpdateType, time int64, err error) {
+	value, err := tuple.Unpack(packed)
+	ok := err == nil && (len(value) == 1 || len(value) == 2 && rows.As(value[1], &time))
+	if ok {
+		u, ok = parseUpdateType(value[0])
+	}
+	if !ok {
+		return "", 0, corrupt("an update: %v (%w)", value, err)
+	}
+	return u, time, nil
 }

@@ -158,7 +158,7 @@ func (db *Database) writeBatch(ctx context.Context, edits []*prepared, opts Writ
 		return err
 	}
 	if made.changed {
-		db.store.fresh.note(db.instance, began)
+		db.store.fresh.note(db.instance, began, made.time)
 	}
 	for i, p := range edits {
 		results[p.index] = made.results[i]
@@ -188,6 +188,7 @@ type writer struct {
 	opts      WriteOptions
 	revsLimit int
 	changes   int64    // the number of changes in the database
+	time      int64    // of the changes, in seconds since the epoch; 0: their rows have none
 	changed   bool     // a document has changed
 	designs   []Design // if there is a check
 	docs      map[string]*docWrite
@@ -219,6 +220,7 @@ type writing struct {
 type written struct {
 	results []Result
 	changed bool // a document has changed
+	time    int64
 }
 
 // write starts all reads before it waits for the first.
@@ -265,6 +267,11 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 	if err := updating.await(); err != nil {
 		return written{}, err
 	}
+	if timed, err := db.store.keepsTimes(tx); err != nil {
+		return written{}, err
+	} else if timed {
+		w.time = changeTime(time.Now(), updating.last)
+	}
 	results := make([]Result, len(edits))
 	for i, p := range edits {
 		rev, err := w.apply(w.docs[p.ID], p)
@@ -289,7 +296,7 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 			return written{}, err
 		}
 	}
-	return written{results, w.changed}, nil
+	return written{results, w.changed, w.time}, nil
 }
 
 // ofTransaction reports whether an error fails the transaction, not just one edit.

@@ -134,6 +134,11 @@ func hasNamesLevel(guard *levels.Guard, tx kv.Transaction) (bool, error) {
 	return guard.Reached(tx, NamesLevel)
 }
 
+// KeepsTimes returns the field Times of [docstore.Options] for a store with these levels: its rows have times from NamesLevel on.
+func KeepsTimes(guard *levels.Guard) func(kv.Transaction) (bool, error) {
+	return func(tx kv.Transaction) (bool, error) { return hasNamesLevel(guard, tx) }
+}
+
 // hasNames reports whether all jobs are in the index.
 func (s *nameIndex) hasNames(tx kv.Transaction) (bool, error) {
 	if s.levels == nil || s.allNamed.Load() {

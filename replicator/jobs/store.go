@@ -135,7 +135,9 @@ func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Option
 	c := &core{
 		db: db, jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), upkeep: layer.Queue(upkeep.Queue),
 		space: tuple.NewSubspace("replicator"), uuid: opts.UUID, settings: opts.Settings,
-		docs: docstore.Open(db, opts.Documents, docstore.Options{Sealer: opts.Sealer, Sealed: SealedDatabase, Salted: SealedDatabase}),
+		docs: docstore.Open(db, opts.Documents, docstore.Options{
+			Sealer: opts.Sealer, Sealed: SealedDatabase, Salted: SealedDatabase, Times: KeepsTimes(opts.Levels),
+		}),
 	}
 	if c.settings == nil {
 		fixed := Settings{
