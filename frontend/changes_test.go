@@ -203,6 +203,8 @@ func TestChangesThatAreRefused(t *testing.T) {
 		"?since=garbage":              {400, bad, since},
 		"?since=":                     {400, bad, since},
 		"?since=5-g1AAAA":             {400, bad, since},
+		"?since=2026-13-45T99:99:99Z": {400, bad, "invalid_time_format"},
+		"?since=2026-11-28":           {400, bad, since},
 		"?since=null":                 {400, bad, since},
 		"?limit=x":                    {400, bad, fmt.Sprintf(notNumber, "limit")},
 		"?limit=":                     {400, bad, fmt.Sprintf(notNumber, "limit")},

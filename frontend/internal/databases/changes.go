@@ -8,7 +8,6 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"settee/frontend/internal/web"
@@ -39,8 +38,7 @@ const (
 // changesRequest has the parameters of a feed.
 type changesRequest struct {
 	kind       feedKind
-	since      docstore.Sequence
-	now        bool // since is the latest change
+	since      since
 	limit      int
 	descending bool
 	interval   int // one row in so many has a sequence
@@ -79,26 +77,14 @@ func (e *Endpoints) openFeed(w http.ResponseWriter, r *http.Request, db *docstor
 	if err != nil {
 		return nil, err
 	}
-	if request.now || request.kind == feedNormal {
-		last, err := lastSequence(r, db)
-		if err != nil {
-			return nil, err
-		}
-		if request.now {
-			request.since = last
-		}
-		if request.kind == feedNormal && unchanged(w, r, db, last) {
-			return nil, nil
-		}
+	since, last, err := request.since.find(r, request.kind == feedNormal, db.UpdateSequence, db.SequenceBefore)
+	if err != nil {
+		return nil, web.StoreFailure(err)
 	}
-	return newFeed(e, w, r, db, request), nil
-}
-
-func lastSequence(r *http.Request, db *docstore.Database) (docstore.Sequence, error) {
-	ctx, cancel := web.StoreContext(r)
-	defer cancel()
-	last, err := db.UpdateSequence(ctx)
-	return last, web.StoreFailure(err)
+	if request.kind == feedNormal && unchanged(w, r, db, last) {
+		return nil, nil
+	}
+	return newFeed(e, w, r, db, request, since), nil
 }
 
 // unchanged sets the entity tag of a normal feed, which changes with each change in the database. It reports whether it
@@ -145,7 +131,7 @@ func (e *Endpoints) changesRequest(w http.ResponseWriter, r *http.Request, db *d
 	if q.Err != nil {
 		return nil, q.Err
 	}
-	if request.since, request.now, err = readSince(r, q, request.kind); err != nil {
+	if request.since, err = readSince(r, q, request.kind); err != nil {
 		return nil, err
 	}
 	body, err := e.changesBody(w, r)
@@ -223,29 +209,6 @@ func readPatience(q *web.Query, kind feedKind, standard time.Duration, reason co
 		p.heartbeat = normalHeartbeat
 	}
 	return p
-}
-
-// readSince reads the sequence where a feed begins; now stands for the latest one. That of a browser that connects again
-// (Last-Event-Id) precedes the one in the URL.
-func readSince(r *http.Request, q *web.Query, kind feedKind) (seq docstore.Sequence, now bool, err error) {
-	since := "0"
-	for _, name := range []string{"since", "last-event-id"} {
-		if q.Has(name) {
-			since = q.Text(name)
-		}
-	}
-	if seen := r.Header.Get("Last-Event-Id"); seen != "" && kind == feedEventSource {
-		since = seen
-	}
-	if since == "now" {
-		return seq, true, nil
-	}
-	// The ids of events are JSON, as in CouchDB.
-	since = strings.TrimSuffix(strings.TrimPrefix(since, `"`), `"`)
-	if seq, err = docstore.ParseSequence(since); err != nil {
-		return seq, false, web.BadRequest("Malformed sequence supplied in 'since' parameter.")
-	}
-	return seq, false, nil
 }
 
 // changesBody reads the body of a POST, and returns nil if there is none.

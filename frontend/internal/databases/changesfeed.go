@@ -27,11 +27,11 @@ type feed struct {
 	filterRequest string // what a filter function gets as the request, as JSON; empty: not made yet
 }
 
-func newFeed(e *Endpoints, w http.ResponseWriter, r *http.Request, db *docstore.Database, request *changesRequest) *feed {
+func newFeed(e *Endpoints, w http.ResponseWriter, r *http.Request, db *docstore.Database, request *changesRequest, since docstore.Sequence) *feed {
 	f := &feed{
 		sending: newSending(e, w, r, request.kind, formatOf(request.kind), request.patience),
 		db:      db, request: request,
-		since: request.since, remaining: request.limit, first: true,
+		since: since, remaining: request.limit, first: true,
 	}
 	f.of = db
 	f.next = func(ctx context.Context) error { return db.WaitChange(ctx, f.since) }

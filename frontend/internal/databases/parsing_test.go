@@ -154,25 +154,34 @@ func TestPatienceOfFeeds(t *testing.T) {
 
 func TestWhereFeedsBegin(t *testing.T) {
 	t.Parallel()
-	read := func(kind feedKind, r *http.Request) (docstore.Sequence, bool, error) {
-		return readSince(r, web.NewQuery(r), kind)
-	}
-	for _, text := range []string{"", "since=0", "since=%220%22", "last-event-id=0"} {
-		since, now, err := read(feedNormal, request(text))
+	read := func(kind feedKind, r *http.Request) (since, error) { return readSince(r, web.NewQuery(r), kind) }
+	at := time.Date(2026, 1, 9, 19, 1, 2, 0, time.UTC)
+	for text, want := range map[string]since{
+		"": {}, "since=0": {}, "since=%220%22": {}, "last-event-id=0": {}, "since=now": {now: true}, "since=now&last-event-id=0": {},
+		"since=2026-01-09T19:01:02Z": {at: &at}, "last-event-id=2026-01-09T19:01:02Z": {at: &at}, "since=2024-02-29T00:00:00Z": {at: new(time.Date(2024, 2, 29, 0, 0, 0, 0, time.UTC))},
+		"descending=true&since=nowhere": {}, "descending=true&since=2026-13-09T19:01:02Z": {},
+	} {
+		begins, err := read(feedNormal, request(text))
 		require.NoError(t, err, text)
-		assert.Equal(t, docstore.Sequence{}, since, text)
-		assert.False(t, now)
+		assert.Equal(t, want, begins, text)
 	}
-	_, now, err := read(feedNormal, request("since=now"))
-	require.NoError(t, err)
-	assert.True(t, now)
-	_, _, err = read(feedNormal, request("since=nowhere"))
-	require.ErrorContains(t, err, "Malformed sequence supplied in 'since' parameter.")
-	_, _, err = read(feedEventSource, request("since=now", "Last-Event-Id", "nowhere"))
+	for text, reason := range map[string]string{
+		"since=nowhere": malformed, "since=2026-01-09": malformed, "since=2026-01-09T19:01:02.000Z": malformed, "since=2026-01-09T19:01:02%2B00:00": malformed,
+		"since=2026-01-09t19:01:02Z": malformed, "since=2026-01-09T19:01:02z": malformed, "since=2026-01-09%2019:01:02Z": malformed,
+		"since=%222026-01-09T19:01:02Z%22": malformed, "since=": malformed, "since=2026-13-45T99:99:99Z": "invalid_time_format",
+		"since=2026-02-30T00:00:00Z": "invalid_time_format", "since=abcd-ef-ghTij:kl:mnZ": "invalid_time_format",
+	} {
+		_, err := read(feedNormal, request(text))
+		require.ErrorContains(t, err, reason, text)
+		assert.Equal(t, http.StatusBadRequest, failed(t, err).Status, text)
+	}
+	_, err := read(feedEventSource, request("since=now", "Last-Event-Id", "nowhere"))
 	require.Error(t, err, "a browser that connects again")
-	_, _, err = read(feedNormal, request("since=0", "Last-Event-Id", "nowhere"))
+	_, err = read(feedNormal, request("since=0", "Last-Event-Id", "nowhere"))
 	require.NoError(t, err)
 }
+
+const malformed = "Malformed sequence supplied in 'since' parameter."
 
 func TestListsOfRevisions(t *testing.T) {
 	t.Parallel()

@@ -14,8 +14,7 @@ import (
 // updatesRequest has the parameters of a feed of the updates of all databases.
 type updatesRequest struct {
 	kind       feedKind
-	since      docstore.Sequence
-	now        bool // since is the latest update
+	since      since
 	limit      int
 	descending bool
 	patience
@@ -27,25 +26,18 @@ func (e *Endpoints) DatabaseUpdates(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	if request.now || request.kind == feedNormal {
-		ctx, cancel := web.StoreContext(r)
-		last, err := e.Documents.LastUpdate(ctx)
-		cancel()
-		if err != nil {
-			return web.StoreFailure(err)
-		}
-		if request.now {
-			request.since = last
-		}
-		if request.kind == feedNormal {
-			tag := digestTag([]byte(last.String()))
-			w.Header().Set("ETag", tag)
-			if web.NotModified(w, r, tag) {
-				return nil
-			}
+	since, last, err := request.since.find(r, request.kind == feedNormal, e.Documents.LastUpdate, e.Documents.UpdatesBefore)
+	if err != nil {
+		return web.StoreFailure(err)
+	}
+	if request.kind == feedNormal {
+		tag := digestTag([]byte(last.String()))
+		w.Header().Set("ETag", tag)
+		if web.NotModified(w, r, tag) {
+			return nil
 		}
 	}
-	return newUpdatesFeed(e, w, r, request).run()
+	return newUpdatesFeed(e, w, r, request, since).run()
 }
 
 // reasonOfUpdates is the reason of _db_updates, in the words of CouchDB.
@@ -59,7 +51,7 @@ func readUpdatesRequest(r *http.Request, standard time.Duration) (request update
 	if q.Err != nil {
 		return request, q.Err
 	}
-	request.since, request.now, err = readSince(r, q, request.kind)
+	request.since, err = readSince(r, q, request.kind)
 	return request, err
 }
 
@@ -71,10 +63,10 @@ type updatesFeed struct {
 	remaining int               // rows until the limit
 }
 
-func newUpdatesFeed(e *Endpoints, w http.ResponseWriter, r *http.Request, request updatesRequest) *updatesFeed {
+func newUpdatesFeed(e *Endpoints, w http.ResponseWriter, r *http.Request, request updatesRequest, since docstore.Sequence) *updatesFeed {
 	f := &updatesFeed{
 		sending: newSending(e, w, r, request.kind, updatesFormatOf(request.kind), request.patience),
-		request: request, since: request.since, remaining: request.limit,
+		request: request, since: since, remaining: request.limit,
 	}
 	f.next = func(ctx context.Context) error { return e.Documents.WaitUpdate(ctx, f.since) }
 	return f
