@@ -115,7 +115,7 @@ func New(opts Options) *Handler {
 		replication: &replication.Endpoints{Jobs: opts.Jobs, Settings: opts.Config, Connections: c, Scans: scans, Guard: g},
 		databases: &databases.Endpoints{
 			Documents: opts.Documents, Settings: opts.Config, Connections: c, Guard: g, Functions: functions.New(opts.Config, opts.Memory),
-			UUIDs: ids,
+			UUIDs: ids, Node: opts.Node,
 		},
 		views: views.New(c),
 	}

@@ -128,6 +128,7 @@ func (h *Handler) databaseRoutes(r *mux.Router) {
 	h.handle(r, "/{db}/_missing_revs", web.Methods{http.MethodPost: in(e.MissingRevs)})
 	h.handle(r, "/{db}/_security", web.Methods{http.MethodGet: in(h.guard.GetSecurity), http.MethodPut: in(h.guard.PutSecurity)})
 	h.handle(r, "/{db}/_revs_limit", web.Methods{http.MethodGet: in(e.GetRevsLimit), http.MethodPut: in(e.PutRevsLimit)})
+	h.handle(r, "/{db}/_time_seq", web.Methods{http.MethodGet: in(e.TimeSeq), http.MethodDelete: in(e.ResetTimeSeq)})
 	h.handle(r, "/{db}/_ensure_full_commit", web.Methods{http.MethodPost: in(e.EnsureFullCommit)})
 	h.handle(r, "/{db}/_compact", web.Methods{http.MethodPost: in(e.Tidied)})
 	h.handle(r, "/{db}/_compact/{ddoc:[^/]+}{rest:(?:/.*)?}", web.Methods{http.MethodPost: in(e.TidiedViews)})

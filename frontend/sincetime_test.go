@@ -1,6 +1,7 @@
 package frontend_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -70,5 +71,28 @@ func TestUpdatesSinceATime(t *testing.T) {
 		f.expect(updated("db", "created"), updated("db", "updated"), updated("other", "created"))
 		refused(t, n.get("/_db_updates?since=2026-13-01T00:00:00Z"), http.StatusBadRequest, "bad_request", "invalid_time_format")
 		require.Equal(t, http.StatusOK, n.get("/_db_updates?descending=true&since=nowhere").status)
+	})
+}
+
+func TestTimeSeq(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, n *node, db *docstore.Database) {
+		const form = `{"time_seq":{"00000000-ffffffff":{"node1.example":[%s]}}}` + "\n"
+		require.Equal(t, fmt.Sprintf(form, `["2000-01-01T00:00:00Z",1]`), n.get("/db/_time_seq").body)
+		time.Sleep(4 * time.Hour)
+		write(t, db, doc("second", `{}`))
+		write(t, db, doc("third", `{}`))
+		want := fmt.Sprintf(form, `["2000-01-01T00:00:00Z",1],["2000-01-01T03:00:00Z",2]`)
+		require.Equal(t, want, n.get("/db/_time_seq").body)
+		require.Empty(t, n.do(http.MethodHead, "/db/_time_seq", "").is(t, http.StatusOK).body)
+		require.JSONEq(t, `{"ok":true}`, n.do(http.MethodDelete, "/db/_time_seq", "").is(t, http.StatusOK).body)
+		require.Equal(t, want, n.get("/db/_time_seq").body, "it follows from the changes")
+		for _, method := range []string{http.MethodPost, http.MethodPut, "COPY"} {
+			got := n.do(method, "/db/_time_seq", "")
+			refused(t, got, http.StatusMethodNotAllowed, "method_not_allowed", "Only DELETE,GET,HEAD allowed")
+			require.Equal(t, "DELETE,GET,HEAD", got.header.Get("Allow"))
+		}
+		n.newDatabase("empty")
+		require.Equal(t, fmt.Sprintf(form, ""), n.get("/empty/_time_seq").body)
+		refused(t, n.get("/none/_time_seq"), http.StatusNotFound, "not_found", "Database does not exist.")
 	})
 }

@@ -146,7 +146,8 @@ func TestUpgradeCommand(t *testing.T) {
 	assert.Equal(t, exitUsage, status, errs)
 }
 
-// A node raises a store of the first level, and indexes the jobs in it at once. Until then their search looks at all of them.
+// A node raises a store of the first level, and indexes the jobs in it at once. Until then their search looks at all of them, and
+// changes have no times.
 func TestUpgradeToIndex(t *testing.T) {
 	t.Parallel()
 	store := aStore(t)
@@ -168,6 +169,7 @@ func TestUpgradeToIndex(t *testing.T) {
 		return page.Scanned
 	}
 	assert.Equal(t, 3, scanned())
+	assert.Contains(t, node.ask(http.StatusOK, http.MethodGet, "_replicator/_time_seq", ""), `[["1970-01-01T00:00:00Z",3]]`, "rows have no times yet")
 	out, errs, status := settee(t, "upgrade", "--status", "--url", node.url)
 	assert.Equal(t, exitRefused, status, errs)
 	assert.Equal(t, "The store has level 1. All live nodes know level 2: settee upgrade raises it.\n", out)
@@ -178,6 +180,8 @@ func TestUpgradeToIndex(t *testing.T) {
 		return strings.Contains(node.ask(http.StatusOK, http.MethodGet, "_node/_local/_upgrade", ""), `"converting":false`)
 	}, limit, 10*time.Millisecond)
 	assert.Equal(t, 1, scanned())
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/d", `{"source": "http://d.example/db", "target": "http://target.example/db", "paused": true}`)
+	assert.Regexp(t, `\[\["1970-01-01T00:00:00Z",3\],\["20[^"]*",1\]\]`, node.ask(http.StatusOK, http.MethodGet, "_replicator/_time_seq", ""))
 	node.end(os.Interrupt)
 	out, errs, status = settee(t, "check", "--store", store)
 	assert.Zero(t, status, out+errs)

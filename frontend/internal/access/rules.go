@@ -58,6 +58,10 @@ func audienceOf(method string, segments []string, user auth.User) audience {
 		return databaseAdmins
 	case "_compact", "_view_cleanup":
 		return databaseAdmins
+	case "_time_seq":
+		if method == http.MethodDelete {
+			return databaseAdmins
+		}
 	case "_purge", "_purged_infos", "_purged_infos_limit", "_auto_purge", "_sync_shards":
 		return serverAdmins
 	case "_all_docs", "_design_docs", "_local_docs", "_changes", "_revs_diff", "_missing_revs":

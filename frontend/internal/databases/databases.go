@@ -21,6 +21,7 @@ type Endpoints struct {
 	Guard       *access.Guard
 	Functions   *functions.Functions
 	UUIDs       *web.UUIDs
+	Node        string // the name of this node
 }
 
 // CreateDatabase answers PUT /{db}.
