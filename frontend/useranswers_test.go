@@ -163,7 +163,7 @@ func TestAnswersAboutUsers(t *testing.T) {
 			require.Equal(t, recorded[i].Status, got.Status, "%s %s %s: %s", r.method, r.target, r.body, got.Body)
 			continue
 		}
-		requireSaid(t, r, recorded[i], got.said)
+		requireSaid(t, r, recorded[i], got.said, false)
 	}
 }
 

@@ -14,7 +14,8 @@ type Release struct {
 	// Before352 says that since_seq is not part of replication ids, that the hexadecimal id of a revision may have a sign, and that
 	// some numbers with an exponent do not become the float that is nearest.
 	Before352 bool
-	// Before36 says that a validate function cannot be a selector.
+	// Before36 says that a validate function cannot be a selector, that since of a feed cannot be a time, and that feeds refuse without a
+	// reason.
 	Before36 bool
 }
 
