@@ -57,6 +57,29 @@ func TestPouchDBServer(t *testing.T) {
 	assert.Zero(t, node.end(syscall.SIGTERM))
 }
 
+// since_seq may be a time. A replication goes on from there as from a sequence.
+func TestReplicationSinceATime(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, aStore(t))
+	node.ask(http.StatusCreated, http.MethodPut, "source", "")
+	node.ask(http.StatusCreated, http.MethodPut, "source/a", "{}")
+	replicate := func(status int, target, since string) string {
+		t.Helper()
+		return node.ask(status, http.MethodPost, "_replicate",
+			fmt.Sprintf(`{"source":%q,"target":%q,"create_target":true,"since_seq":%q}`, node.url+"source", node.url+target, since))
+	}
+	assert.Contains(t, replicate(http.StatusOK, "none", "2099-01-01T00:00:00Z"), `"no_changes":true`)
+	answer := replicate(http.StatusOK, "all", "2000-01-01T00:00:00Z")
+	assert.Contains(t, answer, `"start_last_seq":"2000-01-01T00:00:00Z"`)
+	assert.Contains(t, answer, `"docs_written":1`)
+	node.ask(http.StatusCreated, http.MethodPut, "source/b", "{}")
+	answer = replicate(http.StatusOK, "all", "2000-01-01T00:00:00Z")
+	assert.Regexp(t, `"history":\[\{[^}]*"start_last_seq":"1-[^}]*"docs_read":2,`, answer, "the counts are those of both runs")
+	couchtest.SameTrees(t, node.url+"source", node.url+"all")
+	assert.Contains(t, replicate(http.StatusInternalServerError, "none", "2026-13-01T00:00:00Z"), "invalid_time_format")
+	assert.Zero(t, node.end(syscall.SIGTERM))
+}
+
 // A run between databases of its own node writes its checkpoint when the node is stopped.
 func TestStopWithReplicationOfItself(t *testing.T) {
 	t.Parallel()
