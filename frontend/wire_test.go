@@ -23,7 +23,7 @@ func TestRecordedExchanges(t *testing.T) {
 	n.requireSame(all[1], got, sameHead)
 	want := slices.DeleteFunc(keys(t, all[1].answer.body), func(key string) bool { return key == ".git_sha" })
 	require.Equal(t, append(want, ".vendor.version"), keys(t, got.body))
-	require.JSONEq(t, `{"couchdb": "Welcome", "version": "3.5.0", "uuid": "0123456789abcdef0123456789abcdef",
+	require.JSONEq(t, `{"couchdb": "Welcome", "version": "3.5.3", "uuid": "0123456789abcdef0123456789abcdef",
 		"features": ["scheduler"], "vendor": {"name": "settee", "version": "1.2.3"}}`, got.body)
 	for _, number := range []int{2, 3, 4} {
 		n.requireSame(all[number], n.send(all[number]), sameText)

@@ -40,8 +40,9 @@ type Endpoints struct {
 	Version string // of settee
 }
 
-// compatibleWith is the version of CouchDB whose interface this is. Clients decide by it what they may ask for.
-const compatibleWith = "3.5.0"
+// compatibleWith is the latest release of CouchDB whose interface this is. Clients decide by it what they may ask for. What
+// is here of later builds, such as times in since, a client finds out by asking.
+const compatibleWith = "3.5.3"
 
 // upTimeout is how long /_up waits for the store. Load balancers do not wait long.
 const upTimeout = 2 * time.Second
