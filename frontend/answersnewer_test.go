@@ -1,12 +1,16 @@
 package frontend_test
 
-import "net/http"
+import (
+	"net/http"
+	"strings"
+)
 
 // newerSessions are requests that CouchDBs after 3.5.3 answer otherwise than earlier ones.
 func newerSessions() map[string][]asked {
 	return map[string][]asked{
 		"limits of feeds": askFeedLimits(), "feeds since times": askTimes(), "times of changes": askTimeSeq(),
 		"no lists of revisions": askNoRevisions(), "below lists of databases": askBelowLists(), "credentials": askCredentials(),
+		"revisions with signs": askEach("1-+"+strings.Repeat("0", 31), "1--"+strings.Repeat("0", 30)+"1"),
 	}
 }
 
