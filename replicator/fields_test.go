@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"settee/internal/testkit"
 	"settee/pkg/erlterm"
 	selectors "settee/pkg/selector"
 	"settee/pkg/sockopt"
@@ -299,6 +300,7 @@ func TestLongIntegers(t *testing.T) {
 
 // A selector may have the size that sources accept.
 func TestLargeSelectors(t *testing.T) {
+	testkit.SkipRace(t)
 	t.Parallel()
 	selector := func(text string) []byte { return definition(`"selector": ` + text) }
 	list := func(n int, each string) string { return strings.TrimSuffix(strings.Repeat(each+",", n), ",") }

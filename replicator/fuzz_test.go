@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/costtest"
+	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
 )
@@ -19,6 +20,7 @@ var parseBound = costtest.Bound{Memory: 32 << 20, MemoryPerByte: 500, Units: 20,
 // FuzzParse checks that parsing never panics or costs too much, that every refusal has a reason,
 // and that what is accepted has ids and can be stored and read back.
 func FuzzParse(f *testing.F) {
+	testkit.SkipRace(f)
 	for _, v := range vectors(f) {
 		f.Add([]byte(v.Doc))
 	}

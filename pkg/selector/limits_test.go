@@ -15,6 +15,7 @@ import (
 
 	"settee/internal/costtest"
 	"settee/internal/seeds"
+	"settee/internal/testkit"
 	"settee/pkg/selector"
 )
 
@@ -113,6 +114,7 @@ func randomExpression(r *rand.Rand, depth int) string {
 
 // TestInstructionsAreCounted compares the count of expressions with their programs.
 func TestInstructionsAreCounted(t *testing.T) {
+	testkit.SkipRace(t)
 	r := rand.New(rand.NewPCG(7, 8))
 	counted, compiled, tested := 0, 0, 0
 	for range 20_000 {
@@ -203,6 +205,7 @@ func hostile(n int) map[string][2]string {
 // TestWorkIsCounted checks each kind of work: a match with much of it ends with an error, one
 // with little does not.
 func TestWorkIsCounted(t *testing.T) {
+	testkit.SkipRace(t)
 	for what, little := range hostile(10_000) {
 		s, err := selector.Parse([]byte(little[1]))
 		require.NoError(t, err, what)
@@ -224,6 +227,7 @@ func TestWorkIsCounted(t *testing.T) {
 
 // TestConditionsShareTheBudget checks that all conditions of a selector share the steps.
 func TestConditionsShareTheBudget(t *testing.T) {
+	testkit.SkipRace(t)
 	doc := []byte(`{"a":"` + strings.Repeat("ab", 10_000) + `"}`)
 	parse := func(n int) *selector.Selector {
 		s, err := selector.Parse([]byte(`{"$or":[` + repeat(n, same(`{"a":{"$regex":"[ab]{400}x"}}`)) + `]}`))
@@ -336,6 +340,7 @@ func TestMembershipAgreesWithComparison(t *testing.T) {
 // TestLongLists checks that the cost of $in does not grow with the product of two lists. For
 // 20,000 and 5,000 values that would be a hundred million.
 func TestLongLists(t *testing.T) {
+	testkit.SkipRace(t)
 	for _, item := range []string{"%d", `"v%d"`, "[%d]", `{"a":%d}`, "1e%d"} {
 		list := func(n, from int) string {
 			return repeat(n, func(i int) string { return fmt.Sprintf(item, i+from) })

@@ -17,6 +17,7 @@ import (
 
 	"settee/internal/costtest"
 	"settee/internal/seeds"
+	"settee/internal/testkit"
 	"settee/pkg/selector"
 )
 
@@ -364,6 +365,7 @@ var (
 // FuzzParse checks that nothing panics or costs too much, that a refused selector has an error
 // with a name, and that a value equals itself.
 func FuzzParse(f *testing.F) {
+	testkit.SkipRace(f)
 	for _, seed := range [][2]string{
 		{`{"a.b": {"$gt": 1, "$regex": "^(?!x[)])y$"}}`, `{"a": {"b": "y\n"}}`},
 		{`{"a": {"$elemMatch": {"$nor": [{"b": 1}, {"$mod": [7, 3]}]}}}`, `{"a": [{"b": 1.0e1}, 10]}`},
