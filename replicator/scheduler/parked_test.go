@@ -137,7 +137,7 @@ func TestMoreLiveJobsThanSlots(t *testing.T) {
 		}
 		require.Eventually(t, func() bool { return waiting() == count-2 }, limit, 10*time.Millisecond)
 		for i := range count {
-			require.True(t, exists(targets[i]+"/first"), i)
+			require.Eventually(t, func() bool { return exists(targets[i] + "/first") }, limit, 10*time.Millisecond, i) // two still run
 		}
 		for i := range count {
 			put(t, sources[i]+"/second", `{"n":2}`)
