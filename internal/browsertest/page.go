@@ -138,9 +138,9 @@ func (p *Page) Go(url string) {
 // Wait waits until a JavaScript expression is true.
 func (p *Page) Wait(expression string) {
 	p.t.Helper()
-	// Not by animation frames: a busy machine may draw none.
+	// Not by animation frames: a busy machine may draw none. Not more often: each look makes the browser lay out the page.
 	p.do("waiting for "+expression, chromedp.Poll[chromedp.Void]("("+expression+")",
-		chromedp.WithPollingInterval(20*time.Millisecond), chromedp.WithPollingTimeout(0)))
+		chromedp.WithPollingInterval(100*time.Millisecond), chromedp.WithPollingTimeout(0)))
 }
 
 // WaitText waits until an element that matches a CSS selector contains a text.
