@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"settee/fdbjobs"
 	"settee/internal/testkit"
@@ -271,9 +272,17 @@ func TestWakeMany(t *testing.T) {
 		b.db.on.Store(true)
 		const ofOne, others = 130, 120
 		var databases []string
+		var adding, parking errgroup.Group // side by side, because each makes commits of its own
+		adding.SetLimit(20)
+		parking.SetLimit(20)
 		for i := range ofOne + others {
-			b.replicate(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i))
+			definition := b.definition(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i))
+			adding.Go(func() error {
+				_, err := b.store.Requests.Replicate(b.Context(), definition, nil)
+				return err
+			})
 		}
+		require.NoError(b, adding.Wait())
 		for done := 0; done < ofOne+others; {
 			runs, err := b.store.Runs.Accept(b.Context(), jobs.AcceptOptions{Count: 50})
 			require.NoError(b, err)
@@ -283,12 +292,17 @@ func TestWakeMany(t *testing.T) {
 					at.Database = fmt.Sprint("db", done)
 					databases = append(databases, at.Database)
 				}
-				require.NoError(b, run.Parking(b.Context(), at))
-				woken, err := run.Park(b.Context(), nil)
-				require.NoError(b, err)
-				require.False(b, woken)
+				parking.Go(func() error {
+					if err := run.Parking(b.Context(), at); err != nil {
+						return err
+					}
+					woken, err := run.Park(b.Context(), nil)
+					assert.False(b, woken)
+					return err
+				})
 			}
 		}
+		require.NoError(b, parking.Wait())
 		assert.Equal(b, 20, b.wake(databases[:20]...))
 		assert.Equal(b, ofOne+others-20, b.wake(append(databases, sourceDatabase, "none")...))
 		counts, err := b.store.Lists.Counts(b.Context())
