@@ -59,4 +59,4 @@ func newVersion() *cobra.Command {
 }
 
 // userAgent returns the default User-Agent of replications. Gateways allow the User-Agent of CouchDB's replicator by name.
-func userAgent() string { return "CouchDB-Replicator/3.5.0 settee/" + currentVersion() }
+func userAgent() string { return "CouchDB-Replicator/3.5.3 settee/" + currentVersion() }

@@ -397,7 +397,7 @@ var (
 	// UserAgent is empty for the default, which depends on the version.
 	UserAgent = define("replicator", "user_agent", "", headerText(),
 		"The User-Agent header of requests to endpoints whose headers have none. When not set,\n"+
-			"CouchDB-Replicator/3.5.0 and then settee/ with its version.")
+			"CouchDB-Replicator/3.5.3 and then settee/ with its version.")
 	SessionRefreshInterval = define("replicator", "session_refresh_interval_sec", "550", seconds(time.Second, longSeconds),
 		"After how long a session is renewed if its cookie does not say how long it is valid. Other\n"+
 			"sessions are renewed after nine tenths of their time.")
