@@ -36,6 +36,8 @@ const (
 	targetsPause = 6 * time.Second
 	// targetTime is the longest time for the questions to one server.
 	targetTime = 30 * time.Second
+	// failedPause is how long a server is left alone that has not answered. Its targets have their turns in the next round.
+	failedPause = time.Minute
 	// targetServers is the number of servers that are asked at a time.
 	targetServers = 4
 	// confirmed is the number of targets of a page on one server that are asked for again one by one, before the server is
@@ -65,11 +67,12 @@ func (w *watch) keepTargets(ctx context.Context) {
 	for ctx.Err() == nil {
 		changed := w.watcher.changed() // before the settings are read, so that no change is missed
 		every := targetsTime(w.now().Targets.Last, config.MaxIdle.Get(w.settings()))
-		next := w.now().Targets.Next
-		if latest := time.Now().Add(w.now().Targets.pause(every)); next.After(latest) {
-			next = latest // the settings, or the clock of another node, were others
-		}
-		if wait := time.Until(next); wait > 0 {
+		w.change(func(s *state) {
+			if latest := time.Now().Add(s.Targets.pause(every)); s.Targets.Next.After(latest) {
+				s.Targets.Next = latest // the settings, or the clock of another node, were others
+			}
+		})
+		if wait := time.Until(w.now().Targets.Next); wait > 0 {
 			kv.SleepOr(ctx, wait, changed)
 			continue
 		}
@@ -80,14 +83,14 @@ func (w *watch) keepTargets(ctx context.Context) {
 // page looks at the targets of the next page of rows.
 func (t *targets) page(ctx context.Context, every time.Duration) {
 	began, place := time.Now(), t.now().Targets
-	if place.Pages == 0 {
-		t.before, t.began = t.began, began
-		maps.DeleteFunc(t.failed, func(_ string, at time.Time) bool { return at.Before(t.before) })
-	}
 	rows, err := t.watcher.opts.Jobs.Watches.ParkedOf(ctx, t.server, jobs.ParkedRow{Database: place.Database, JobID: place.JobID}, pageRows)
 	if err != nil {
 		t.storeFailed(ctx, err)
 		return
+	}
+	if place.Pages == 0 {
+		t.before, t.began = t.began, began
+		maps.DeleteFunc(t.failed, func(_ string, at time.Time) bool { return at.Before(t.before.Add(-failedPause)) })
 	}
 	lost := t.lostOf(ctx, rows)
 	t.wakeLost(ctx, lost)
@@ -108,7 +111,8 @@ func (t *targets) page(ctx context.Context, every time.Duration) {
 func (t *targets) lostOf(ctx context.Context, rows []jobs.ParkedRow) (lost []jobs.ParkedRow) {
 	of := map[string][]jobs.ParkedRow{}
 	for _, row := range rows {
-		if server := row.Target.Server; server != "" && !row.Woken {
+		server := row.Target.Server
+		if server != "" && !row.Woken && time.Since(t.failed[server]) >= failedPause {
 			of[server] = append(of[server], row)
 		}
 	}

@@ -11,38 +11,53 @@ import (
 
 	"settee/pkg/docstore"
 	"settee/replicator"
+	"settee/replicator/jobs"
 )
 
 // Two looks at the targets, and what their questions take.
 const twoLooks = 11 * time.Minute
 
+// login returns a user's part of a URL of a server.
+func (s *source) login(user string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return user + ":" + s.admins[user] + s.readers[user] + "@"
+}
+
 // parkInto parks a job with a user of the source whose target is a database of b.example, with a user there. It has noted what
 // the target is now.
 func (l *lab) parkInto(user, database, targetUser, target string) string {
 	l.Helper()
-	login := func(s *source, user string) string {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return user + ":" + s.admins[user] + s.readers[user] + "@"
-	}
-	request, err := replicator.ParseRequest(fmt.Appendf(nil, `{"source":"http://%sa.example/%s","target":"http://%sb.example/%s","continuous":true}`,
-		login(l.source, user), database, login(l.target, targetUser), target), replicator.ParseOptions{})
-	require.NoError(l, err)
-	_, err = l.jobs.Requests.Replicate(l.Context(), request.Replication, l.user)
-	require.NoError(l, err)
-	run := l.accept()
 	l.target.mu.Lock()
 	at := replicator.ParkedTarget{Server: "http://b.example/", Database: target, Instance: l.target.created[target]}
 	if l.target.uuid != "" {
 		at.Identity = l.target.uuid + " " + l.target.vendor
 	}
 	l.target.mu.Unlock()
+	return l.parkTarget(user, database, "http://"+l.target.login(targetUser)+"b.example/"+target, at)
+}
+
+// parkTarget parks a job that has noted its target.
+func (l *lab) parkTarget(user, database, target string, at replicator.ParkedTarget) string {
+	l.Helper()
+	request, err := replicator.ParseRequest(fmt.Appendf(nil, `{"source":"http://%sa.example/%s","target":%q,"continuous":true}`,
+		l.source.login(user), database, target), replicator.ParseOptions{})
+	require.NoError(l, err)
+	_, err = l.jobs.Requests.Replicate(l.Context(), request.Replication, l.user)
+	require.NoError(l, err)
+	run := l.accept()
+	l.parkNoted(run, database, at)
+	return run.Job().ID
+}
+
+// parkNoted parks the job of a run that has noted its target.
+func (l *lab) parkNoted(run *jobs.Run, database string, at replicator.ParkedTarget) {
+	l.Helper()
 	seq := `"` + l.source.seq(database) + `"`
 	require.NoError(l, run.Parking(l.Context(), replicator.Parked{Server: server, Database: database, UpdateSeq: seq, Target: at}))
 	woken, err := run.Park(l.Context(), func(state *replicator.JobState) { state.CheckpointedSourceSeq = []byte(seq) })
 	require.NoError(l, err)
 	require.False(l, woken)
-	return run.Job().ID
 }
 
 // A job whose target has lost what it had is woken within two looks, whatever wakes it otherwise, and whoever may ask the server
@@ -159,10 +174,7 @@ func TestTargetsOfSeveralUUIDs(t *testing.T) {
 				if run.Job().State.Stats.DocsRead++; run.Job().State.Stats.DocsRead%2 == 0 {
 					at.Identity = "one v"
 				}
-				seq := `"` + l.source.seq("db") + `"`
-				require.NoError(l, run.Parking(l.Context(), replicator.Parked{Server: server, Database: "db", UpdateSeq: seq, Target: at}))
-				_, err := run.Park(l.Context(), func(state *replicator.JobState) { state.CheckpointedSourceSeq = []byte(seq) })
-				require.NoError(l, err)
+				l.parkNoted(run, "db", at)
 			}
 		}
 		require.LessOrEqual(l, n.Counts().WakesTarget, int64(4))
@@ -279,5 +291,20 @@ func TestRefusedTargetLogins(t *testing.T) {
 		})
 		took, _ := l.woken(id)
 		require.LessOrEqual(t, took, 65*time.Minute)
+	})
+}
+
+// A shorter time of a round counts at once.
+func TestRoundsOfTargetsGetShorter(t *testing.T) {
+	inLab(t, func(l *lab) {
+		l.source.write("db")
+		l.target.create("1700000001", "t")
+		id := l.parkInto("root", "db", "root", "t")
+		l.start()
+		l.sleeps(6*time.Minute, id)
+		l.set("replicator/max_idle_sec=10")
+		l.target.set(func() { delete(l.target.databases, "t") })
+		took, _ := l.woken(id)
+		require.LessOrEqual(l, took, 15*time.Second)
 	})
 }
