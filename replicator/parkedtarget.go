@@ -1,7 +1,7 @@
 package replicator
 
-// ParkedTarget is the target of a parked job, as its run has left it with everything that the source had. The zero value is a
-// target that is not compared.
+// ParkedTarget is the target of a parked job, as it was when the run began that has left it with everything that the source had.
+// The zero value is a target that is not compared.
 type ParkedTarget struct {
 	// Server and Database say who answers, and the name of the database, see [Endpoint.Route].
 	Server   string `json:"server,omitempty"`

@@ -70,7 +70,7 @@ type ParkedRow struct {
 	// Woken reports whether the source has changed since, or the target has lost what it had. The row stays until the job's next
 	// run begins.
 	Woken bool
-	// Target is the target as the run has left it; zero if it is not compared. Lost is zero, or the time when the target was
+	// Target is the target that the run has left with everything; zero if it is not compared. Lost is zero, or the time when the target was
 	// last known to have everything, in whole seconds: it has lost that since ([Watches.WakeLost]).
 	Target replicator.ParkedTarget
 	Lost   time.Time

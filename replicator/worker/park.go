@@ -29,6 +29,7 @@ type parking struct {
 	server, database string // of the source, see replicator.Endpoint.Route
 	note             func(context.Context, replicator.Parked) error
 	told             func(idle bool)
+	target           replicator.ParkedTarget // when the run began
 
 	// run.mu guards these three.
 	open    bool        // the live feed is open or asked for, or was cut off just now
@@ -213,7 +214,7 @@ func (f *reader) look(ctx context.Context) (changed bool, err error) {
 	}
 	if err := r.announce(ctx, replicator.Parked{
 		Since: time.Now(), Server: r.parking.server, Database: r.parking.database, UpdateSeq: string(updateSeq),
-		Target: r.parkedTarget(ctx),
+		Target: r.parking.target,
 	}); err != nil {
 		return false, err
 	}

@@ -28,6 +28,7 @@ func TestAnIdleRunParks(t *testing.T) {
 		l.source.change("b")
 		require.Equal(t, []bool{false, true}, l.told())
 		l.source.reset()
+		l.target.uuid = "another server, which the run does not notice"
 		l.parker.Ask()
 		require.True(t, l.parked(r))
 		require.Equal(t, []string{

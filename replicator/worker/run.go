@@ -284,6 +284,9 @@ func (r *run) begin(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if r.parking != nil {
+		r.parking.target = r.openedTarget(ctx)
+	}
 	if err := r.copySecurity(ctx); err != nil {
 		return err
 	}

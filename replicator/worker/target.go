@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// identityTime is the longest time that a run waits for the identity of its target's server before it parks.
+	// identityTime is the longest time that a run waits for the identity of its target's server.
 	identityTime = 10 * time.Second
 	// identityFor is how long the runs of a node rely on an identity. If the server was replaced meanwhile, the job is woken once
 	// for nothing.
@@ -67,9 +67,10 @@ func (s *identities) of(ctx context.Context, server string, ask func(context.Con
 	return text
 }
 
-// parkedTarget returns what is to be noted of the target when the job parks. The target was compared with the one that the run
-// began with just before. The target of a mirror's database is compared by the mirror.
-func (r *run) parkedTarget(ctx context.Context) replicator.ParkedTarget {
+// openedTarget returns what is noted of the target when the job parks. A run that waits for changes does not notice that the target
+// is another one meanwhile, so it is what the target was when the run began. The target of a mirror's database is compared by the
+// mirror.
+func (r *run) openedTarget(ctx context.Context) replicator.ParkedTarget {
 	server, database, ok := r.rep.Target.Route()
 	if !ok || r.rep.Mirrored != nil {
 		return replicator.ParkedTarget{}
