@@ -211,37 +211,26 @@ type targetQuestion struct {
 // which server it is. If none may ask for more, only that is known, or what this store has if the databases are in it.
 func (q *targetQuestion) ask(ctx context.Context) (map[string]replicator.TargetNow, error) {
 	known, names := q.watcher.targetServer(q.server), q.names()
-	told, identity := map[string]replicator.TargetNow{}, ""
+	var told map[string]replicator.TargetNow
+	identity := ""
 	for c := range known.logins(ctx, q) {
 		who, databases := known.mayAsk(c)
 		if !who || !databases && identity != "" {
 			continue
 		}
-		server, err := q.openServer(q.server, c.endpoint)
+		is, found, err := q.askAs(ctx, known, c, names, databases)
 		if err != nil {
 			return nil, err
 		}
-		defer server.Close()
-		is, err := q.identity(ctx, server)
-		if err != nil {
-			return nil, err
-		}
-		if identity = cmp.Or(is, identity); !databases {
-			continue
-		}
-		if told, err = q.databases(ctx, server, names); err == nil {
-			known.answers(c)
+		identity = cmp.Or(is, identity)
+		if told = found; told != nil {
 			break
 		}
-		if !errors.Is(err, couch.ErrUnauthorized) && !errors.Is(err, couch.ErrForbidden) {
-			return nil, err
+	}
+	if told == nil {
+		if identity == "" {
+			return nil, errNoTargetLogin
 		}
-		known.refuses(c, is != "")
-	}
-	if len(told) == 0 && identity == "" {
-		return nil, errNoTargetLogin
-	}
-	if len(told) == 0 {
 		var err error
 		if told, err = q.watcher.opts.Jobs.Watches.Hosted(ctx, identity, names); err != nil {
 			return nil, err
@@ -259,6 +248,34 @@ func (q *targetQuestion) ask(ctx context.Context) (map[string]replicator.TargetN
 	return told, nil
 }
 
+// askAs asks with a login which server it is, and about databases, if that is to be asked. told is nil if the server refuses it.
+func (q *targetQuestion) askAs(ctx context.Context, known *targetServer, c credentials, names []string, databases bool) (identity string, told map[string]replicator.TargetNow, err error) {
+	server, err := q.openServer(q.server, c.endpoint)
+	if err != nil {
+		return "", nil, err
+	}
+	defer server.Close()
+	if !q.mayAsk(ctx) {
+		return "", nil, context.Cause(ctx)
+	}
+	identity, err = server.Identity(ctx)
+	if err != nil || !databases {
+		return identity, nil, err
+	}
+	told, err = q.infos(ctx, server, names)
+	if lacksInfos(err) {
+		told, err = q.listed(ctx, server, names)
+	}
+	switch {
+	case errors.Is(err, couch.ErrUnauthorized), errors.Is(err, couch.ErrForbidden):
+		known.refuses(c, identity != "")
+		return identity, nil, nil
+	case err == nil:
+		known.answers(c)
+	}
+	return identity, told, err
+}
+
 // errNoTargetLogin is returned if the server lets no login ask anything.
 var errNoTargetLogin = errors.New("no login may ask the server of the targets")
 
@@ -270,23 +287,6 @@ func (q *targetQuestion) names() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// identity asks which server it is.
-func (q *targetQuestion) identity(ctx context.Context, server *couch.Server) (string, error) {
-	if !q.mayAsk(ctx) {
-		return "", context.Cause(ctx)
-	}
-	return server.Identity(ctx)
-}
-
-// databases asks about databases, whose names ascend.
-func (q *targetQuestion) databases(ctx context.Context, server *couch.Server, names []string) (map[string]replicator.TargetNow, error) {
-	told, err := q.infos(ctx, server, names)
-	if lacksInfos(err) {
-		return q.listed(ctx, server, names)
-	}
-	return told, err
 }
 
 // mayAsk waits until the host may be asked, and reports whether ctx has not ended.
