@@ -316,6 +316,8 @@ func TestWokenJobsShareConnections(t *testing.T) {
 		wake(i, "b")
 	}
 	require.Len(t, c.all(), jobs*maxWake)
+	c.mu.Lock() // a connection may be opened that no request needs any more
+	defer c.mu.Unlock()
 	require.LessOrEqual(t, c.dialled[server.Listener.Addr().String()], jobs+3)
 }
 
