@@ -18,6 +18,16 @@ func (w *parkWorld) loseTarget() {
 	w.copied[id] = 0
 }
 
+// loseLast empties some targets whose jobs may be parked by now, and which no later change wakes.
+func (w *parkWorld) loseLast() {
+	w.pause(10 * time.Second)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for range 3 {
+		w.loseTarget()
+	}
+}
+
 // targetOf returns what the target of a job is now.
 func (w *parkWorld) targetOf(jobID string) replicator.ParkedTarget {
 	w.mu.Lock()

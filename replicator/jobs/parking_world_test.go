@@ -259,6 +259,7 @@ func (w *parkWorld) run() []string {
 		changing.Go(w.changer)
 		changing.Go(w.meddler)
 		changing.Wait()
+		w.loseLast()
 		w.setQuiet(true)
 		<-time.After(parkQuiet)
 		for _, id := range slices.Sorted(maps.Keys(w.places)) {
