@@ -117,7 +117,7 @@ func TestRecordedAnswers(t *testing.T) {
 	t.Parallel()
 	server := couchtest.SharedCouchDB(t)
 	for _, of := range []recording{older, newer} {
-		if of.reasons && !!server.Release(t).Before36 {
+		if of.reasons && server.Release(t).Before36 {
 			continue
 		}
 		answers := of.ask(t, server)
@@ -132,22 +132,22 @@ func TestRecordedAnswers(t *testing.T) {
 }
 
 // ask returns the answers of a CouchDB.
-func (of recording) ask(t *testing.T, server *couchtest.CouchDB) map[string][]said {
+func (r recording) ask(t *testing.T, server *couchtest.CouchDB) map[string][]said {
 	t.Helper()
 	answers := map[string][]said{}
-	for name, requests := range of.sessions {
+	for name, requests := range r.sessions {
 		at, err := url.Parse(server.DB(t, "answers"))
 		require.NoError(t, err)
-		for _, r := range requests {
-			request, err := http.NewRequestWithContext(t.Context(), r.method, server.URL+strings.Replace(r.target, "/db", at.Path, 1), strings.NewReader(r.body))
+		for _, request := range requests {
+			sent, err := http.NewRequestWithContext(t.Context(), request.method, server.URL+strings.Replace(request.target, "/db", at.Path, 1), strings.NewReader(request.body))
 			require.NoError(t, err)
-			for pair := range slices.Chunk(r.headersFor(at.Host), 2) {
-				request.Header.Set(pair[0], pair[1])
+			for pair := range slices.Chunk(request.headersFor(at.Host), 2) {
+				sent.Header.Set(pair[0], pair[1])
 			}
-			if request.Header.Get("Authorization") == "" {
-				request.SetBasicAuth(server.Username, server.Password)
+			if sent.Header.Get("Authorization") == "" {
+				sent.SetBasicAuth(server.Username, server.Password)
 			}
-			answer, err := http.DefaultClient.Do(request)
+			answer, err := http.DefaultClient.Do(sent)
 			require.NoError(t, err)
 			body, err := io.ReadAll(answer.Body)
 			require.NoError(t, err)

@@ -120,7 +120,7 @@ func TestLevelOfParkedTargets(t *testing.T) {
 	target := replicator.ParkedTarget{Server: "http://b.example/", Database: "t", Instance: "5"}
 	b.create("_replicator")
 	for i, want := range []replicator.ParkedTarget{{}, target} {
-		_, err := b.write("_replicator", fmt.Sprint("d", i), "", []byte(definitionText(`"continuous": true`)))
+		_, err := b.write("_replicator", fmt.Sprint("d", i), "", definitionText(`"continuous": true`))
 		require.NoError(t, err)
 		job := b.parkAt(target)
 		rows := b.parkedRows()
