@@ -258,7 +258,9 @@ func (q *targetQuestion) askAs(ctx context.Context, known *targetServer, c crede
 	if !q.mayAsk(ctx) {
 		return "", nil, context.Cause(ctx)
 	}
-	identity, err = server.Identity(ctx)
+	if identity, err = server.Identity(ctx); refusesLogin(err) {
+		err = nil
+	}
 	if err != nil || !databases {
 		return identity, nil, err
 	}
@@ -267,7 +269,7 @@ func (q *targetQuestion) askAs(ctx context.Context, known *targetServer, c crede
 		told, err = q.listed(ctx, server, names)
 	}
 	switch {
-	case errors.Is(err, couch.ErrUnauthorized), errors.Is(err, couch.ErrForbidden):
+	case refusesLogin(err):
 		known.refuses(c, identity != "")
 		return identity, nil, nil
 	case err == nil:
@@ -348,10 +350,15 @@ func (q *targetQuestion) confirm(ctx context.Context, row jobs.ParkedRow, job *j
 	return err == nil && row.Target.Lost(now)
 }
 
+// refusesLogin reports whether a server has refused a request to a login.
+func refusesLogin(err error) bool {
+	return errors.Is(err, couch.ErrUnauthorized) || errors.Is(err, couch.ErrForbidden)
+}
+
 // lacksInfos reports whether a server does not have _dbs_info. It has it if it refuses it to a user.
 func lacksInfos(err error) bool {
 	e, ok := errors.AsType[*couch.Error](err)
-	if !ok || e.Temporary() || errors.Is(err, couch.ErrUnauthorized) || errors.Is(err, couch.ErrForbidden) {
+	if !ok || e.Temporary() || refusesLogin(err) {
 		return false
 	}
 	return e.Status >= http.StatusBadRequest && e.Status < http.StatusInternalServerError || e.Status == http.StatusNotImplemented
