@@ -33,7 +33,7 @@ func TestFunctionsAreReadyAfterAStart(t *testing.T) {
 
 // wrongValidator is the reason for a validate function of a wrong type, before selectors could be validate functions with
 // "string type" at its end.
-const wrongValidator = "`validate_doc_update` field must have string or object type"
+const wrongValidator = "`validate_doc_update` field must have object or string type"
 
 // said is a request in a database, and what a CouchDB 3.5 answers. Revisions, sequences and ids that a server makes are
 // replaced: see sameWords. If the node answers otherwise, node is its answer.
@@ -296,7 +296,7 @@ func TestFunctionsAnswerAsCouchDB(t *testing.T) {
 		peer.Do(t, http.MethodPut, "/_node/_local/_config/couchdb/os_process_timeout", []byte(`"600000"`), http.StatusOK)
 		words := strings.NewReplacer()
 		if peer.Release(t).Before36 {
-			words = strings.NewReplacer(wrongValidator, strings.Replace(wrongValidator, " or object", "", 1))
+			words = strings.NewReplacer(wrongValidator, strings.Replace(wrongValidator, "object or ", "", 1))
 		}
 		differs := func(cases []said) (what string) {
 			db := peer.DBWith(t, "functions", "q=1")

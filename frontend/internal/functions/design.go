@@ -51,7 +51,7 @@ var members = []member{
 	{"shows.*", "string or object", isTextOrObject},
 	{"updates", "object", isObject},
 	{"updates.*", "string or object", isTextOrObject},
-	{validateMember, "string or object", isTextOrObject},
+	{validateMember, "object or string", isTextOrObject},
 	{"views", "object", isObject},
 	{"views.lib", "object", isObject},
 	{"views.*", "object", isObject},
