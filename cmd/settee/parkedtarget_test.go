@@ -72,7 +72,8 @@ func TestParkedReplicationsWhoseTargetsLoseThemElsewhere(t *testing.T) {
 		for i, target := range targets {
 			ask(t, http.StatusOK, http.MethodDelete, target, "")
 			if i == 1 && !isPouchDB {
-				ask(t, http.StatusCreated, http.MethodPut, target, "")
+				status, _ := request(t, http.MethodPut, target, "")
+				require.Contains(t, []int{http.StatusCreated, http.StatusPreconditionFailed}, status, "its job may have created it")
 			}
 		}
 		for _, target := range targets {

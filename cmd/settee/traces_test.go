@@ -284,7 +284,7 @@ func TestTracesOfAContinuousRun(t *testing.T) {
 	for name, all := range spans {
 		for _, s := range all {
 			if string(s.TraceId) == string(run.TraceId) {
-				assert.Contains(t, []string{"replication run", "replication start", "GET /{db}", "GET /{db}/_local/{id}", "POST /_session"}, name)
+				assert.Contains(t, []string{"replication run", "replication start", "GET /", "GET /{db}", "GET /{db}/_local/{id}", "POST /_session"}, name)
 			}
 		}
 	}
