@@ -59,8 +59,11 @@ func TestWakeLost(t *testing.T) {
 		run := b.accept()
 		assert.Empty(b, b.parkedRows())
 		require.NoError(b, run.Crash(b.Context(), time.Now(), 1, "db_not_found", "no target"))
-		require.Equal(b, since, b.get(job.ID).State.Behind.Since.Local())
-		require.Equal(b, since, b.get(job.ID).State.BehindSince.Local())
+		state := b.get(job.ID).State
+		require.Equal(b, since, state.Behind.Since.Local())
+		require.Equal(b, replicator.EventStarted, state.History[1].Type)
+		require.Contains(b, state.History[1].Reason, "the target has lost what it had")
+		require.Equal(b, since, state.BehindSince.Local())
 		run = b.accept()
 		doing := func(doing replicator.Doing) *replicator.Behind {
 			require.NoError(b, run.Update(b.Context(), func(s *replicator.JobState) {

@@ -415,6 +415,7 @@ func (r *Run) write(
 	}
 	next.StuckSince = r.store.stuckSince(&next)
 	next.Behind, next.BehindSince = r.behind(&next)
+	r.explainStart(&next)
 	next.Redact(r.secrets)
 	var text json.RawMessage // nil keeps the stored state
 	if !r.stored || time.Since(next.LastUpdated) >= restate || !reflect.DeepEqual(&next, r.job.State) {
@@ -440,6 +441,14 @@ func (r *Run) write(
 		r.job.State = &next
 	}
 	return err
+}
+
+// explainStart says in the history why a run has begun whose job was woken for the loss of its target.
+func (r *Run) explainStart(state *replicator.JobState) {
+	started := slices.IndexFunc(state.History, func(e replicator.Event) bool { return e.Type == replicator.EventStarted })
+	if !r.lost.IsZero() && started >= 0 {
+		state.History[started].Reason = "the target has lost what it had: it was deleted or created anew, or another server has it"
+	}
 }
 
 // account makes the writes that follow from each write of the state: the charge for the running
