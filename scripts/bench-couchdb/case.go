@@ -99,6 +99,15 @@ func init() {
 		far("far-200ms", "", 200*time.Millisecond, false),
 		far("far-200ms-resets", ", with resets", 200*time.Millisecond, true),
 		{
+			name: "burst", usual: true, turn: burst,
+			about: func(o *options) string {
+				return fmt.Sprintf("%d documents of %s written at once to the source of a continuous job, until the target has them", o.burst, size(o.docSize))
+			},
+			prepare: func(ctx context.Context, b *bench) ([]string, error) {
+				return b.empty(ctx, 1)
+			},
+		},
+		{
 			name: "delivery", usual: true, kind: deliveries, turn: deliver,
 			about: func(*options) string { return "one document at a time" },
 			prepare: func(ctx context.Context, b *bench) ([]string, error) {

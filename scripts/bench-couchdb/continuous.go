@@ -236,6 +236,22 @@ func deliverMany(ctx context.Context, b *bench, _ benchCase, s system, sources [
 	})
 }
 
+// burst writes documents as fast as the source takes them, and waits until all are on the target.
+func burst(ctx context.Context, b *bench, _ benchCase, s system, sources []string) (sample, error) {
+	return runContinuous(ctx, b, s, sources, func(ctx context.Context, c *continuous) ([]time.Duration, error) {
+		if err := b.server.fill(ctx, sources[0], b.options.burst, b.options.docSize, 0, 1, ""); err != nil {
+			return nil, err
+		}
+		want, err := b.server.count(ctx, sources[0])
+		for got := -1; err == nil && got != want; {
+			if err = lab.Pause(ctx, 20*time.Millisecond); err == nil {
+				got, err = b.server.count(ctx, c.targets[0])
+			}
+		}
+		return nil, err
+	})
+}
+
 // idle lets the jobs wait.
 func idle(ctx context.Context, b *bench, _ benchCase, s system, sources []string) (sample, error) {
 	return runContinuous(ctx, b, s, sources, func(ctx context.Context, _ *continuous) ([]time.Duration, error) {

@@ -42,6 +42,7 @@ type options struct {
 	small, smallSize            int
 	mixed, mixedSize, hugeSize  int
 	contentType                 string
+	burst                       int
 	deliveries, idle, many      int
 	idleTime, manyTime, pausing time.Duration
 	resets                      int
@@ -65,6 +66,7 @@ func (o *options) register(f *flag.FlagSet) {
 	f.IntVar(&o.hugeSize, "huge-size", 1<<30, "the size of the attachment in huge")
 	f.StringVar(&o.contentType, "type", "application/octet-stream", "the content type of attachments; CouchDB compresses some, such as text/plain")
 	f.IntVar(&o.resets, "resets", 1000, "in far-200ms-resets, the connection of every such answer is reset when the answer begins")
+	f.IntVar(&o.burst, "burst", 5000, "documents of -doc-size in burst")
 	f.IntVar(&o.deliveries, "deliveries", 50, "documents written one after the other in delivery")
 	f.DurationVar(&o.pausing, "pause", 100*time.Millisecond, "the time between two of them")
 	f.IntVar(&o.idle, "idle", 1000, "continuous jobs in idle")
@@ -92,7 +94,7 @@ func (o *options) chosen() ([]benchCase, error) {
 
 func (o *options) check() error {
 	for _, n := range []int{o.pairs, o.q, o.docs, o.docSize, o.large, o.largeSize, o.small, o.smallSize, o.mixed,
-		o.mixedSize, o.hugeSize, o.deliveries, o.idle, o.many, o.resets} {
+		o.mixedSize, o.hugeSize, o.burst, o.deliveries, o.idle, o.many, o.resets} {
 		if n < 1 {
 			return errors.New("all numbers must be positive")
 		}

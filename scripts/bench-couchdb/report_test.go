@@ -73,8 +73,8 @@ func TestChosenCases(t *testing.T) {
 		args string
 		want string
 	}{
-		{"", "docs large small mixed delivery"},
-		{"-all", "docs large small mixed huge far-50ms far-200ms far-200ms-resets delivery many idle"},
+		{"", "docs large small mixed burst delivery"},
+		{"-all", "docs large small mixed huge far-50ms far-200ms far-200ms-resets burst delivery many idle"},
 		{"-cases=idle,docs", "docs idle"},
 	} {
 		o := defaults(t, strings.Fields(test.args)...)

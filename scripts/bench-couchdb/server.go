@@ -58,11 +58,12 @@ func text(size int) string {
 	return base64.RawURLEncoding.EncodeToString(raw)[:size]
 }
 
-// fill writes documents of a size. Each every-th one has an attachment, whose size is the third number; 0 for none.
+// fill writes documents of a size, with ids that no other call has given. Each every-th one has an attachment, whose size is the third number; 0 for none.
 func (s *server) fill(ctx context.Context, name string, docs, docSize, attachment, every int, contentType string) error {
+	prefix := s.newID()[:8]
 	request := []byte(`{"docs":[`)
 	for i := range docs {
-		request = fmt.Appendf(request, `{"_id":"document-%08d","text":%q`, i, text(docSize))
+		request = fmt.Appendf(request, `{"_id":"%s-%08d","text":%q`, prefix, i, text(docSize))
 		if attachment > 0 && attachment <= fillBatch && i%every == 0 {
 			data := base64.StdEncoding.EncodeToString([]byte(text(attachment)))
 			request = fmt.Appendf(request, `,"_attachments":{"attached":{"content_type":%q,"data":%q}}`, contentType, data)
@@ -79,7 +80,7 @@ func (s *server) fill(ctx context.Context, name string, docs, docSize, attachmen
 		return nil
 	}
 	for i := 0; i < docs; i += every {
-		if err := s.attach(ctx, fmt.Sprintf("%s/document-%08d", name, i), int64(attachment), contentType); err != nil {
+		if err := s.attach(ctx, fmt.Sprintf("%s/%s-%08d", name, prefix, i), int64(attachment), contentType); err != nil {
 			return err
 		}
 	}
