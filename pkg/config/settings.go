@@ -371,8 +371,8 @@ var (
 // [replicator]: how a job runs. Jobs may set most of these for themselves.
 var (
 	WorkerProcesses = define("replicator", "worker_processes", "4", whole(1, maxWorkerProcesses),
-		"How many batches of changes of one job are compared, how many are read and how\n"+
-			"many are written side by side.")
+		"How many batches of changes of one job are compared, how many are read and how many are written\n"+
+			"side by side. A batch has up to four requests at a time, if http_connections suffice.")
 	WorkerBatchSize = define("replicator", "worker_batch_size", "500", whole(1, maxWorkerBatchSize),
 		"How many changes a worker takes at a time. Smaller batches need less memory and\n"+
 			"make progress visible more often.")

@@ -140,6 +140,33 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
+// Batches that are read with several requests at a time have as much memory as others.
+func TestMemoryOfRequestsSideBySideIsBounded(t *testing.T) {
+	testkit.SkipShort(t)
+	testkit.SkipRace(t)
+	quietly(t)
+	const documents, size = 800, 500 << 10
+	p := &hostilePair{source: couchtest.NewHostile(1), target: couchtest.NewHostile(2)}
+	for i := range documents {
+		if i%3 == 0 {
+			p.source.Add(fmt.Sprintf("d%d", i), size)
+		} else {
+			p.source.Add(fmt.Sprintf("d%d", i), 1<<10)
+		}
+	}
+	counts := p.count(t)
+	_, err := p.run(t, func(cfg *worker.Config, job *worker.Job) {
+		cfg.NoCompression = true // so that as many bytes are written as read
+		job.Replication = replication(t, "http://a.example/db", "http://b.example/db", `"worker_batch_size":400`)
+	})
+	require.NoError(t, err)
+	p.complete(t)
+	require.Equal(t, 8, p.source.Requests(couchtest.BulkGet), "four for each batch")
+	t.Logf("%d MiB of at most %d, of %d", counts.most>>20, mostMemory(4, 20, size)>>20, counts.read>>20)
+	require.Less(t, counts.most, mostMemory(4, 20, size))
+	require.Greater(t, counts.read, mostMemory(4, 20, size), "the bound is less than the whole")
+}
+
 // An attachment is streamed: a run never holds more of it than some buffers.
 func TestAttachmentsAreStreamed(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,7 @@ import (
 
 const (
 	// maxBulkFailures is the number of failed _bulk_get requests in a row after which documents are read one by one for a
-	// while.
+	// while. Those of one batch count as one.
 	maxBulkFailures = 3
 	// firstBulkPause is how long, and lastBulkPause the longest: each further failure doubles the time.
 	firstBulkPause = 30 * time.Second

@@ -310,6 +310,12 @@ func newSettings(cfg Config, rep *replicator.Replication) settings {
 	return s
 }
 
+// requestsPerBatch returns how many requests of a batch there are at a time to an endpoint that reads or writes documents
+// in bulk, at most: mostPerBatch, or what the connections leave to each worker. Two connections are kept for short requests.
+func (s *settings) requestsPerBatch() int {
+	return min(mostPerBatch, max(1, (s.connections-2)/s.workers))
+}
+
 func override[T any](setting *T, option *T) {
 	if option != nil {
 		*setting = *option

@@ -193,30 +193,82 @@ func (r *run) copyInBulk(ctx context.Context, refs []ref, unsure bool, w *writer
 			}
 		}
 	}
+	parts := partsOf(left, r.requestsPerBatch())
+	found := make([]inBulk, len(parts))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, refs := range parts {
+		g.Go(func() (err error) {
+			found[i], err = r.copyPart(ctx, refs, unsure, w)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, nil, err
+	}
+	failed := false
+	for _, f := range found {
+		single, small, failed = append(single, f.single...), append(small, f.small...), failed || f.failed
+	}
+	if failed { // requests side by side fail together
+		r.bulkPause.failed()
+	}
+	return single, small, nil
+}
+
+// minPerRequest is the number of revisions below which a request does not pay that is made beside another.
+const minPerRequest = 100
+
+// partsOf divides refs into at most n requests of about the same size. All revisions of a document are in the same one.
+func partsOf(refs []ref, n int) [][]ref {
+	var parts [][]ref
+	for n = min(n, len(refs)/minPerRequest); n > 1; n = min(n-1, len(refs)/minPerRequest) {
+		end := len(refs) / n
+		for end < len(refs) && refs[end].id == refs[end-1].id {
+			end++
+		}
+		parts, refs = append(parts, refs[:end]), refs[end:]
+	}
+	if len(refs) > 0 {
+		parts = append(parts, refs)
+	}
+	return parts
+}
+
+// inBulk is what copyPart leaves.
+type inBulk struct {
+	single []ref      // to be read one by one
+	small  []smallRef // to be read with their attachments
+	failed bool       // the last request failed, and nothing was answered
+}
+
+// copyPart is copyInBulk for what is read with one request, or with more if an answer is cut off.
+func (r *run) copyPart(ctx context.Context, left []ref, unsure bool, w *writer) (found inBulk, err error) {
 	for len(left) > 0 {
 		unanswered, answers, err := r.bulkGet(ctx, left, unsure, w)
-		single, small = append(single, answers.attached...), append(small, answers.small...)
+		found.single, found.small = append(found.single, answers.attached...), append(found.small, answers.small...)
 		switch {
 		case err == nil:
 			r.bulkPause.succeeded()
-			return append(single, unanswered...), small, nil
+			found.single = append(found.single, unanswered...)
+			return found, nil
 		case ctx.Err() != nil:
-			return nil, nil, context.Cause(ctx)
+			return found, context.Cause(ctx)
 		case errors.Is(err, errFinal), errors.Is(err, couch.ErrUnauthorized), errors.Is(err, couch.ErrSession),
 			errors.Is(err, couch.ErrNoDatabase), errors.Is(err, couch.ErrTooManyRequests):
-			return nil, nil, r.source.failed(codePlain, err)
+			return found, r.source.failed(codePlain, err)
 		case errors.Is(err, couch.ErrNoBulkGet):
 			r.noBulkGet.Store(true)
-			return append(single, left...), small, nil
+			found.single = append(found.single, left...)
+			return found, nil
 		case len(unanswered) == len(left):
 			// Nothing was answered. Reading one by one shows which document causes the failure, if any does. If the
 			// failure lasts, _bulk_get is tried again after a pause.
-			r.bulkPause.failed()
-			return append(single, left...), small, nil
+			found.single, found.failed = append(found.single, left...), true
+			return found, nil
 		}
 		left = unanswered // the answer was cut off
 	}
-	return single, small, nil
+	return found, nil
 }
 
 // errFinal marks an error that is not worth another read, because the failed operation has already been retried.

@@ -10,9 +10,10 @@
 //	         rows that are there on a live feed
 //	diff     _revs_diff returns the revisions of a batch that the target does not have; it is left out for most
 //	         batches while the target lacks nearly everything
-//	read     _bulk_get reads them, and documents without attachments are gathered into portions; those with
-//	         small attachments are read again, with the attachments in base64, and gathered, too
-//	write    _bulk_docs writes a portion
+//	read     _bulk_get reads them, a batch of 200 revisions or more with up to four requests side by side, and
+//	         documents without attachments are gathered into portions; those with small attachments are read
+//	         again, with the attachments in base64, and gathered, too
+//	write    _bulk_docs writes a portion; of small ones, up to four times as many are written at a time
 //	single   revisions with other attachments, revisions that the source's _bulk_get does not return, and
 //	         design documents are copied one revision at a time; all batches together use all
 //	         HTTPConnections except two
@@ -33,7 +34,7 @@
 //
 //	(4 × worker_processes + 1) × 1 MiB  rows, and what the target has of them, or 4 times the largest row (16 MiB)
 //	worker_processes × 6 MiB            documents that are read, and the portions that are gathered and written
-//	http_connections × 2 MiB            documents that are read one by one, and buffers of requests
+//	http_connections × 2 MiB            documents that are being read, and buffers of requests
 //	2 × 3 × the largest document        documents of more than a megabyte, of which a run holds two at a time;
 //	                                    Config.MaxDocument bounds them
 //

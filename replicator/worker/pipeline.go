@@ -23,7 +23,7 @@ type pipeline struct {
 }
 
 func (p *pipeline) init(s *settings, job *Job) {
-	p.steps = newSteps(s.workers, max(1, s.connections-2)) // two connections are kept for short requests
+	p.steps = newSteps(s)
 	p.unasked.most, p.unaskedLive.most = maxUnasked, maxUnaskedLive
 	p.asking.most, p.writing.most = maxPortion, maxPortion
 	p.large = make(chan struct{}, largeAtATime)

@@ -50,6 +50,7 @@ type writer struct {
 	ctx    context.Context // of the writes
 	fail   func(error)     // called when a write fails
 	writes sync.WaitGroup
+	adding step // in which one goroutine adds a document, and waits for room to write a portion: the others wait, too
 
 	mu      sync.Mutex
 	portion *portion // nil if empty
@@ -60,13 +61,18 @@ func (w *writer) add(ctx context.Context, doc couch.Document) error {
 	if len(doc.Body) > maxPortion {
 		return w.writeAlone(ctx, doc)
 	}
+	leave, err := w.adding.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	return w.write(ctx, w.push(doc))
 }
 
 // writeAlone writes a large document without copying it. It returns when the document is no longer needed, so that the
 // caller can give up its room.
 func (w *writer) writeAlone(ctx context.Context, doc couch.Document) error {
-	release, err := w.r.steps.write.enter(ctx)
+	release, err := w.r.steps.write.enter(ctx, len(doc.Body), maxPortion)
 	if err != nil {
 		return err
 	}
@@ -103,7 +109,7 @@ func (w *writer) write(ctx context.Context, p *portion) error {
 	if p == nil {
 		return nil
 	}
-	release, err := w.r.steps.write.enter(ctx)
+	release, err := w.r.steps.write.enter(ctx, p.size, w.r.writing.limit())
 	if err != nil {
 		return err
 	}

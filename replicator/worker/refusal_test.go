@@ -362,7 +362,7 @@ func TestTheLatestRefusalsAreListed(t *testing.T) {
 	target.fail("POST /_bulk_docs", 413, `{"error":"too_large","reason":"all of it"}`)
 	seen := map[string]bool{}
 	var counted int64
-	result := run(t, replication(t, source.URL, target.URL, `"worker_processes":1`), func(cfg *worker.Config) {
+	result := run(t, replication(t, source.URL, target.URL, `"worker_processes":1,"http_connections":3`), func(cfg *worker.Config) {
 		cfg.ListRefused = func(_ context.Context, failures []replicator.Failure, count int64) error {
 			require.Len(t, failures, int(min(count, replicator.MaxFailures)))
 			counted += count

@@ -6,7 +6,14 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
+
+// mostPerBatch is the largest number of requests at a time with which a batch is read. On CouchDB each document costs
+// several operations on a file, each of which wakes a thread. Requests side by side keep the threads awake, and CouchDB
+// commits what several of them write at once.
+const mostPerBatch = 4
 
 // steps are the stages of a batch. Each admits WorkerProcesses batches or portions at a time: while one is written, the
 // next is read, and the one after that is compared with the target.
@@ -16,14 +23,15 @@ import (
 //
 // Within the step single, all batches share the revisions that are copied at the same time.
 type steps struct {
-	read, single, write step
-	revision            step
+	read, single step
+	write        writeStep
+	revision     step
 }
 
-// newSteps returns steps for a number of batches, and of revisions that are copied singly.
-func newSteps(size, revisions int) steps {
+func newSteps(s *settings) steps {
 	return steps{
-		read: make(step, size), single: make(step, size), write: make(step, size), revision: make(step, revisions),
+		read: make(step, s.workers), single: make(step, s.workers), write: newWriteStep(s.workers, s.requestsPerBatch()),
+		revision: make(step, max(1, s.connections-2)), // two connections are kept for short requests
 	}
 }
 
@@ -46,6 +54,31 @@ func (s step) enter(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
+// writeStep admits portions by their size: as many of the largest size as there are workers, or up to perWorker times as
+// many small ones, which take no more memory.
+type writeStep struct {
+	room      *semaphore.Weighted // parts of a portion, of which each worker has perWorker
+	perWorker int
+}
+
+func newWriteStep(workers, perWorker int) writeStep {
+	return writeStep{semaphore.NewWeighted(int64(workers * perWorker)), perWorker}
+}
+
+// parts returns how many parts a portion of size bytes takes if the largest size is limit.
+func (s writeStep) parts(size, limit int) int64 {
+	return int64(min(max(1, (size*s.perWorker+limit-1)/limit), s.perWorker))
+}
+
+// enter waits for room for a portion of size bytes if the largest size is limit. leave must be called once.
+func (s writeStep) enter(ctx context.Context, size, limit int) (leave func(), err error) {
+	n := s.parts(size, limit)
+	if s.room.Acquire(ctx, n) != nil {
+		return nil, context.Cause(ctx)
+	}
+	return func() { s.room.Release(n) }, nil
+}
+
 // copyBatch copies everything in a batch that the target is missing. It calls asked when the next batch may ask the
 // target. On an error it calls fail at once; writes that have begun continue until writing ends. If ctx ends with
 // ErrStopped, it also writes the documents that it has read.
@@ -54,7 +87,7 @@ func (r *run) copyBatch(ctx, writing context.Context, b *batch, asked func(), fa
 	defer cancel(nil)
 	failed := r.newSetAside()
 	ctx, writing = withSetAside(ctx, failed), withSetAside(writing, failed)
-	w := &writer{r: r, ctx: writing, fail: func(err error) {
+	w := &writer{r: r, ctx: writing, adding: make(step, 1), fail: func(err error) {
 		cancel(err)
 		fail(err)
 	}}
