@@ -18,6 +18,8 @@ const (
 	maxBatch = 512 << 10
 	// linger is how long a batch of a feed that ends waits for more rows. A filter may pass only a few.
 	linger = time.Second
+	// liveLinger is how long a batch of a live feed waits for more rows while others are being copied.
+	liveLinger = 100 * time.Millisecond
 )
 
 type batch struct {
@@ -47,8 +49,9 @@ type position struct {
 func newPosition() position { return position{done: map[int]json.RawMessage{}} }
 
 // intake gathers rows into batches, in the feed's order, and starts a goroutine for each. A batch of a feed that ends
-// is full, except the last one. A batch of a live feed takes the rows available at the moment and starts as soon as
-// there is room for it, so batches grow with the load. progress.mu guards the intake.
+// is full, except the last one. A batch of a live feed takes the rows available at the moment, and starts at once if no
+// other is being copied. Otherwise it waits for that, until it is full, or for liveLinger. So a single change is copied at
+// once, and many that arrive one after the other are copied together. progress.mu guards the intake.
 type intake struct {
 	r *run
 	// start calls copy in a goroutine and does not block.
@@ -123,7 +126,7 @@ func (q *intake) add(item feedItem) (left []couch.Row) {
 		}
 		item.seq, left = lastSequence(item.rows[:n]), item.rows[n:]
 		b.live = item.live
-		b.due = b.due || item.live || r.isFull(b)
+		b.due = b.due || r.isFull(b) || item.live && q.idle()
 		r.row = time.Now()
 		if first {
 			b.began = r.row
@@ -142,10 +145,17 @@ func (q *intake) add(item feedItem) (left []couch.Row) {
 		b.seq, r.read = item.seq, item.seq
 	}
 	if !b.due && first {
-		q.linger = time.AfterFunc(linger, func() { q.lingered(b) })
+		wait := linger
+		if item.live {
+			wait = liveLinger
+		}
+		q.linger = time.AfterFunc(wait, func() { q.lingered(b) })
 	}
 	return left
 }
+
+// idle reports whether no batch is being copied. The feed must not have ended.
+func (q *intake) idle() bool { return q.busy == 1 }
 
 // lingered starts a batch that has waited long enough.
 func (q *intake) lingered(b *batch) {
@@ -207,6 +217,10 @@ func (q *intake) end(err error) {
 func (q *intake) leave() {
 	if q.busy--; q.busy == 0 {
 		close(q.copied)
+	}
+	if b := q.filling; b != nil && b.live && len(b.rows) > 0 && q.idle() {
+		b.due = true
+		q.launch()
 	}
 }
 

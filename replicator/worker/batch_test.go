@@ -112,6 +112,61 @@ func TestBatchesOfALiveFeedLeaveAtOnceAndGrowWhileWorkersAreBusy(t *testing.T) {
 	})
 }
 
+func TestBatchesOfALiveFeedWaitWhileOthersAreCopied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := batching(3)
+		q.r.workers = 4
+		var started []*batch
+		q.start = func(b *batch) { started = append(started, b) }
+		take := func(seq int) { require.NoError(t, q.take(t.Context(), row(seq, true))) }
+		requireRows := func(sizes ...int) {
+			t.Helper()
+			synctest.Wait()
+			q.r.mu.Lock()
+			defer q.r.mu.Unlock()
+			var got []int
+			for _, b := range started {
+				got = append(got, len(b.rows))
+			}
+			require.Equal(t, sizes, got)
+		}
+		copied := func() {
+			q.r.mu.Lock()
+			defer q.r.mu.Unlock()
+			q.leave()
+		}
+		began := time.Now()
+		take(1)
+		requireRows(1)
+		q.asked()
+		take(2)
+		requireRows(1)
+		require.Zero(t, time.Since(began))
+		time.Sleep(liveLinger)
+		requireRows(1, 1)
+		q.asked()
+
+		began = time.Now()
+		for seq := range 3 {
+			take(3 + seq)
+		}
+		requireRows(1, 1, 3) // full
+		q.asked()
+		take(6)
+		take(7)
+		copied()
+		copied()
+		requireRows(1, 1, 3)
+		copied()
+		requireRows(1, 1, 3, 2)
+		require.Zero(t, time.Since(began))
+
+		copied()
+		q.end(nil)
+		<-q.copied
+	})
+}
+
 func TestAFeedThatIsGivenUpLeavesNoTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, _ := batching(3)

@@ -7,7 +7,7 @@
 // # The way of a change
 //
 //	feed     one goroutine reads the rows of _changes into batches: full batches while catching up, and the
-//	         rows that are there on a live feed
+//	         rows that are there on a live feed, or that arrive within 0.1 s while other batches are copied
 //	diff     _revs_diff returns the revisions of a batch that the target does not have; it is left out for most
 //	         batches while the target lacks nearly everything
 //	read     _bulk_get reads them, a batch of 200 revisions or more with up to four requests side by side, and
