@@ -137,6 +137,7 @@ func compare(ctx context.Context, o *options, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
 	r := report{server: b.server.About, settee: b.version, options: o}
+	fmt.Fprintf(os.Stderr, "%s beside %s\n", r.settee, r.server)
 	for _, c := range chosen {
 		result, err := b.runCase(ctx, c)
 		if err != nil {
