@@ -59,7 +59,7 @@ type batch struct {
 }
 
 func (q *Queue) batch(tx kv.Transaction) *batch {
-	return &batch{queue: q, tx: tx, waiting: map[string]kv.Future[[]byte]{}}
+	return &batch{queue: q, tx: tx}
 }
 
 // full reports whether other jobs are for another transaction.
@@ -77,6 +77,9 @@ func (b *batch) want(owner string, scheduled int64) {
 // wantOwner starts reading whether an owner is in the line.
 func (b *batch) wantOwner(owner string) {
 	if _, ok := b.waiting[owner]; !ok {
+		if b.waiting == nil {
+			b.waiting = map[string]kv.Future[[]byte]{}
+		}
 		b.waiting[owner] = b.tx.Get(b.queue.share.waiting.Pack(owner))
 	}
 }

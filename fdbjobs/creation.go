@@ -132,6 +132,9 @@ func (b *batch) addFacts(next *row, spec Spec, old *row) (err error) {
 			return err
 		}
 	}
+	if next.version != 0 && d == nil {
+		return b.queue.needsDerivation()
+	}
 	next.facts.listed, err = d.factsOfListed(next.version, spec.Listed)
 	return err
 }
@@ -149,7 +152,8 @@ func (b *batch) newVersion() (int64, error) {
 }
 
 // MakeDue makes jobs due that are pending, delayed, and have the tag from. They get the tag to. It reports for each id
-// whether it did. Their args and states stay. The ids must differ. order is the number of the first of them among the jobs
+// whether it did. Their args and states stay. The ids must differ. The error is ErrTooLarge if what follows from these jobs
+// ([Derivation]) is too much for one transaction. order is the number of the first of them among the jobs
 // that the transaction queues; the others have the numbers after it.
 func (q *Queue) MakeDue(tx kv.Transaction, ids []string, from, to string, order uint16) ([]bool, error) {
 	if len(ids) > math.MaxUint16 {

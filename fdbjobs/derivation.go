@@ -1,8 +1,11 @@
 package fdbjobs
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
@@ -80,22 +83,23 @@ type Add struct {
 	N      int64
 }
 
-// amounts are the amounts of a state. It is comparable.
-type amounts struct {
-	n      int
-	values [MaxAmounts]int64
-}
+// amounts are the amounts of a state: 8 bytes of each. It is comparable, and small without amounts.
+type amounts string
 
-func amountsOf(values []int64) (a amounts) {
-	a.n = copy(a.values[:], values)
-	return a
-}
-
-func (a amounts) slice() []int64 {
-	if a.n == 0 {
-		return nil
+func amountsOf(values []int64) amounts {
+	packed := make([]byte, 0, 8*len(values))
+	for _, n := range values {
+		packed = binary.BigEndian.AppendUint64(packed, uint64(n))
 	}
-	return a.values[:a.n:a.n]
+	return amounts(packed)
+}
+
+// slice returns the amounts, nil if there are none.
+func (a amounts) slice() (values []int64) {
+	for ; len(a) > 0; a = a[8:] {
+		values = append(values, int64(binary.BigEndian.Uint64([]byte(a[:8]))))
+	}
+	return values
 }
 
 // facts are what a row keeps for Entries of the parts that have keys of their own. It is comparable.
@@ -106,9 +110,9 @@ type facts struct {
 
 // elements returns the facts as elements of a row.
 func (f facts) elements() []any {
-	all := make(tuple.Tuple, f.amounts.n)
-	for i, n := range f.amounts.slice() {
-		all[i] = n
+	all := tuple.Tuple{}
+	for _, n := range f.amounts.slice() {
+		all = append(all, n)
 	}
 	return []any{[]byte(f.listed), []byte(f.state), all}
 }
@@ -120,13 +124,13 @@ func parseFacts(elements tuple.Tuple) (f facts, ok bool) {
 	if !rows.Store(elements, &listed, &state, &all) || len(all) > MaxAmounts {
 		return f, false
 	}
-	f = facts{listed: string(listed), state: string(state), amounts: amounts{n: len(all)}}
+	values := make([]int64, len(all))
 	for i, element := range all {
-		if !rows.As(element, &f.amounts.values[i]) {
+		if !rows.As(element, &values[i]) {
 			return f, false
 		}
 	}
-	return f, true
+	return facts{listed: string(listed), state: string(state), amounts: amountsOf(values)}, true
 }
 
 // factsOfListed returns the facts of Listed. With an error, which is an ErrTooLarge, there are none.
@@ -144,14 +148,14 @@ func (d *Derivation) factsOfListed(version int64, listed json.RawMessage) (strin
 // factsOfState returns the facts and the amounts of a state. With an error, which is an ErrTooLarge, there are none.
 func (d *Derivation) factsOfState(version int64, state json.RawMessage) (string, amounts, error) {
 	if d == nil || d.OfState == nil || version == 0 {
-		return "", amounts{}, nil
+		return "", "", nil
 	}
 	f, values := d.OfState(version, state)
 	if err := checkSize("facts of its state", len(f), MaxFactsSize); err != nil {
-		return "", amounts{}, err
+		return "", "", err
 	}
 	if len(values) > MaxAmounts {
-		return "", amounts{}, fmt.Errorf("%w: the job's state has %d amounts, at most %d", ErrTooLarge, len(values), MaxAmounts)
+		return "", "", fmt.Errorf("%w: the job's state has %d amounts, at most %d", ErrTooLarge, len(values), MaxAmounts)
 	}
 	return string(f), amountsOf(values), nil
 }
@@ -208,15 +212,19 @@ func (r *row) lags() bool {
 	return r.status == Running || r.status == Pending && r.lock == "" && r.entered.running > 0
 }
 
-// check returns what is wrong with an entry whose packed key has a size. The error is ErrTooLarge or ErrInvalid.
-func (e Entry) check(packed int) error {
-	switch {
-	case e.Index == "":
+// check returns what is wrong with an entry. The error is ErrTooLarge or ErrInvalid.
+func (e Entry) check() error {
+	if e.Index == "" {
 		return fmt.Errorf("%w: an entry without the name of an index", ErrInvalid)
+	}
+	size, err := e.keySize()
+	switch {
+	case err != nil:
+		return err
 	case len(e.Index) > maxIndexSize:
 		return fmt.Errorf("%w: the index %q: %d bytes, at most %d", ErrTooLarge, e.Index, len(e.Index), maxIndexSize)
-	case packed > maxEntryKeySize:
-		return fmt.Errorf("%w: a key of the index %q: %d bytes, at most %d", ErrTooLarge, e.Index, packed, maxEntryKeySize)
+	case size > maxEntryKeySize:
+		return fmt.Errorf("%w: a key of the index %q: %d bytes, at most %d", ErrTooLarge, e.Index, size, maxEntryKeySize)
 	case len(e.Value) > maxEntryValueSize:
 		return fmt.Errorf("%w: a value of the index %q: %d bytes, at most %d", ErrTooLarge, e.Index, len(e.Value), maxEntryValueSize)
 	case len(e.Adds) > maxAdds:
@@ -234,11 +242,43 @@ func (e Entry) check(packed int) error {
 	return nil
 }
 
-// hasType reports whether an element of a key has one of the types that an entry may have.
-func hasType(element any) bool {
-	switch element.(type) {
-	case string, []byte, int64:
-		return true
+// keySize returns the size of the key when packed, in bytes, or a bound that is not over the limit. The error is ErrInvalid
+// if an element has another type than those that an entry may have.
+func (e Entry) keySize() (int, error) {
+	const number, ends = 9, 2 // bytes: at most of an int64; of what is before and after a text
+	bound := 0
+	for _, element := range e.Key {
+		switch v := element.(type) {
+		case string:
+			bound += ends + 2*len(v) // each zero byte is packed as two
+		case []byte:
+			bound += ends + 2*len(v)
+		case int64:
+			bound += number
+		default:
+			return 0, fmt.Errorf("%w: a key of the index %q has an element of the type %T", ErrInvalid, e.Index, element)
+		}
 	}
-	return false
+	if bound <= maxEntryKeySize {
+		return bound, nil
+	}
+	return len(e.Key.Pack()), nil
 }
+
+// hasKey reports whether the entries of a job have the same key.
+func (e Entry) hasKey(other Entry) bool {
+	return e.Index == other.Index && slices.EqualFunc(e.Key, other.Key, sameElement)
+}
+
+// sameElement compares two elements of keys that have been checked.
+func sameElement(a, b any) bool {
+	bytesA, is := a.([]byte)
+	if !is {
+		return a == b
+	}
+	bytesB, is := b.([]byte)
+	return is && bytes.Equal(bytesA, bytesB)
+}
+
+// indexOf returns the place of the entry with the same key among others, -1 if there is none.
+func indexOf(all []Entry, e Entry) int { return slices.IndexFunc(all, e.hasKey) }

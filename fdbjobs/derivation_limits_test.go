@@ -146,6 +146,53 @@ func TestLeftOut(t *testing.T) {
 	assert.Len(t, b.entries(t, "i", fdbjobs.EntryRange{}), 1)
 }
 
+// TestLargeEntries: jobs from which more follows than one transaction may have for all of them are taken, queued again, made
+// ready and ended in several.
+func TestLargeEntries(t *testing.T) {
+	d := fdbjobs.Derivation{Entries: func(_ int64, f fdbjobs.Facts) (entries []fdbjobs.Entry) {
+		for i := range int64(fdbjobs.MaxEntries) {
+			key := tuple.Tuple{string(f.Status), f.Tag, strings.Repeat("x", 3_900), i}
+			entries = append(entries, fdbjobs.Entry{Index: "i", Key: key, Adds: []fdbjobs.Add{{Prefix: 4, Name: "n", N: 1}, {Prefix: 3, Name: "n", N: 1}}})
+		}
+		return entries
+	}}
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		b := newBundleWith(t, db, fdbjobs.Options{Derive: map[string]fdbjobs.Derivation{"work": d}})
+		const many = 50
+		var ids []string
+		for i := range many {
+			ids = append(ids, fmt.Sprint(i))
+			b.add(t, fdbjobs.Spec{ID: ids[i], Owner: fmt.Sprint(i % 2), Scheduled: time.Now().Add(time.Minute), Tag: "later"})
+		}
+		require.ErrorIs(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
+			_, err := b.jobs.MakeDue(tx, ids, "later", "", 0)
+			return err
+		}), fdbjobs.ErrTooLarge)
+		after(2 * time.Minute)
+		takeAll := func() (held []*fdbjobs.Held) {
+			for len(held) < many {
+				some := b.take(t, fdbjobs.MaxClaim)
+				require.NotEmpty(t, some)
+				require.Less(t, len(some), many)
+				held = append(held, some...)
+			}
+			return held
+		}
+		takeAll()
+		n, err := b.jobs.Admin().RequeueAll(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, many, n)
+		ended := make(chan error)
+		for _, h := range takeAll() {
+			go func() { ended <- h.Finish(t.Context(), nil, nil) }()
+		}
+		for range many {
+			require.NoError(t, <-ended)
+		}
+		assert.Equal(t, sums{"n": many * fdbjobs.MaxEntries}, b.tallies(t, "i", "finished", "", strings.Repeat("x", 3_900)))
+	})
+}
+
 // TestCheckOfEntries plants faults in what follows from jobs, and has them repaired.
 func TestCheckOfEntries(t *testing.T) {
 	space := tuple.SubspaceFromBytes(prefix)

@@ -45,7 +45,7 @@ func derivation() fdbjobs.Derivation {
 				}})
 			}
 			if f.Listed != nil && (version == 1 || f.Status != fdbjobs.Finished) {
-				entries = append(entries, fdbjobs.Entry{Index: "listed", Key: tuple.Tuple{string(f.Listed)}})
+				entries = append(entries, fdbjobs.Entry{Index: "listed", Key: tuple.Tuple{string(f.Listed)}, Value: []byte(f.Owner)})
 			}
 			entries = append(entries, fdbjobs.Entry{
 				Index: "status", Key: tuple.Tuple{string(f.Status), f.Tag}, Value: []byte(f.Label),

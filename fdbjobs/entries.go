@@ -22,39 +22,44 @@ import (
 // the entries whatever happens to commits. There is no other way to add to a tally. Neither family is read by put, so that
 // transactions of different jobs do not conflict.
 
-// storedEntry is an entry as it is stored.
-type storedEntry struct {
-	Entry
-	key []byte
-}
-
 // entriesOf returns what follows from a row, nothing from nil. Entries that are over a limit are left out: those that cannot be
 // stored, those after the first MaxEntries, and those with the key of an earlier one. over says what is wrong with the first.
-func (q *Queue) entriesOf(id string, r *row) (all []storedEntry, over error) {
+func (q *Queue) entriesOf(id string, r *row) (all []Entry, over error) {
 	if r == nil || r.version == 0 || q.derivation == nil || q.derivation.Entries == nil {
 		return nil, nil
 	}
-	for _, e := range q.derivation.Entries(r.version, r.of(id)) {
-		f, err := q.stored(id, e)
-		switch {
-		case err != nil:
-		case len(all) == MaxEntries:
-			err = fmt.Errorf("%w: more than %d entries", ErrTooLarge, MaxEntries)
-		case slices.ContainsFunc(all, func(other storedEntry) bool { return bytes.Equal(other.key, f.key) }):
-			err = fmt.Errorf("%w: two entries of the index %q have one key", ErrInvalid, e.Index)
-		default:
-			all = append(all, f)
-		}
-		if over == nil && err != nil {
+	derived := q.derivation.Entries(r.version, r.of(id))
+	for i, e := range derived {
+		err := e.mayFollow(all)
+		if err != nil && over == nil {
 			over = fmt.Errorf("what follows from the job %q: %w", id, err)
+		}
+		switch {
+		case over == nil:
+			all = derived[: i+1 : i+1] // the caller's slice stays as it is
+		case err == nil:
+			all = append(all, e)
 		}
 	}
 	return all, over
 }
 
+// mayFollow returns why an entry is left out after others.
+func (e Entry) mayFollow(others []Entry) error {
+	switch err := e.check(); {
+	case err != nil:
+		return err
+	case len(others) == MaxEntries:
+		return fmt.Errorf("%w: more than %d entries", ErrTooLarge, MaxEntries)
+	case indexOf(others, e) >= 0:
+		return fmt.Errorf("%w: two entries of the index %q have one key", ErrInvalid, e.Index)
+	}
+	return nil
+}
+
 // bothEntries returns what followed from a row that was read, and what follows from the next one: nothing if both are the
 // same. Either row may be nil. The error is that of a checked row.
-func (q *Queue) bothEntries(id string, old, next *row) (before, after []storedEntry, err error) {
+func (q *Queue) bothEntries(id string, old, next *row) (before, after []Entry, err error) {
 	if old.sources() == next.sources() {
 		return nil, nil, nil
 	}
@@ -75,16 +80,10 @@ func (q *Queue) bothEntries(id string, old, next *row) (before, after []storedEn
 // leftOut is called with the reason when entries are left out. Tests set it: a derivation with such entries is wrong.
 var leftOut func(error)
 
-// stored returns an entry as it is stored.
-func (q *Queue) stored(id string, e Entry) (storedEntry, error) {
-	if i := slices.IndexFunc(e.Key, func(element any) bool { return !hasType(element) }); i >= 0 {
-		return storedEntry{}, fmt.Errorf("%w: a key of the index %q has an element of the type %T", ErrInvalid, e.Index, e.Key[i])
-	}
-	key := q.keys.entries.Append(make([]byte, 0, 128), e.Index)
-	before := len(key)
-	key = tuple.Append(key, e.Key...)
-	err := e.check(len(key) - before)
-	return storedEntry{e, tuple.Append(key, id)}, err
+// entryOf returns the key of an entry of a job.
+func (k *keyspace) entryOf(id string, e Entry) []byte {
+	key := k.entries.Append(make([]byte, 0, 128), e.Index)
+	return tuple.Append(tuple.Append(key, e.Key...), id)
 }
 
 // tallyOf returns the key of a tally of an index.
@@ -118,35 +117,10 @@ func (t *tallying) add(k *keyspace, e Entry, sign int64) {
 	}
 }
 
-// putEntries writes the difference between what followed from a job and what follows now. It returns the size of the keys
-// and values that it has written, in bytes.
-func (q *Queue) putEntries(tx kv.Transaction, before, after []storedEntry) (written int) {
-	var changes tallying
-	has := func(all []storedEntry, e storedEntry) int {
-		return slices.IndexFunc(all, func(other storedEntry) bool { return bytes.Equal(other.key, e.key) })
-	}
-	for _, old := range before {
-		i := has(after, old)
-		if i >= 0 && slices.Equal(old.Adds, after[i].Adds) {
-			continue
-		}
-		if changes.add(q.keys, old.Entry, -1); i < 0 {
-			tx.Clear(old.key)
-			written += len(old.key)
-		}
-	}
-	for _, next := range after {
-		i := has(before, next)
-		if i < 0 || !bytes.Equal(before[i].Value, next.Value) {
-			tx.Set(next.key, next.Value)
-			written += len(next.key) + len(next.Value)
-		}
-		if i < 0 || !slices.Equal(before[i].Adds, next.Adds) {
-			changes.add(q.keys, next.Entry, 1)
-		}
-	}
-	for i, key := range changes.keys {
-		switch n := changes.sums[i]; {
+// write writes the changes, and returns the size of the keys.
+func (t *tallying) write(tx kv.Transaction) (written int) {
+	for i, key := range t.keys {
+		switch n := t.sums[i]; {
 		case n > 0:
 			tx.Add(key, n)
 		case n < 0:
@@ -157,6 +131,35 @@ func (q *Queue) putEntries(tx kv.Transaction, before, after []storedEntry) (writ
 		written += len(key)
 	}
 	return written
+}
+
+// putEntries writes the difference between what followed from a job and what follows now. It returns the size of the keys
+// and values that it has written, in bytes.
+func (q *Queue) putEntries(tx kv.Transaction, id string, before, after []Entry) (written int) {
+	var changes tallying
+	for _, old := range before {
+		i := indexOf(after, old)
+		if i < 0 {
+			key := q.keys.entryOf(id, old)
+			tx.Clear(key)
+			written += len(key)
+		}
+		if i < 0 || !slices.Equal(old.Adds, after[i].Adds) {
+			changes.add(q.keys, old, -1)
+		}
+	}
+	for _, next := range after {
+		i := indexOf(before, next)
+		if i < 0 || !bytes.Equal(before[i].Value, next.Value) {
+			key := q.keys.entryOf(id, next)
+			tx.Set(key, next.Value)
+			written += len(key) + len(next.Value)
+		}
+		if i < 0 || !slices.Equal(before[i].Adds, next.Adds) {
+			changes.add(q.keys, next, 1)
+		}
+	}
+	return written + changes.write(tx)
 }
 
 // EntryRange says which entries of an index [Queue.Entries] reads.

@@ -25,10 +25,11 @@ func (c *checker) follows(k keyed, id string, r *row) (func(state, listed []byte
 		return nil, err
 	}
 	entries, over := q.entriesOf(id, r)
-	var tallies [][]byte
+	var keys, tallies [][]byte
 	var reads []kv.Future[[]byte]
-	for _, e := range entries {
-		reads = append(reads, k.Get(e.key))
+	for i, e := range entries {
+		keys = append(keys, q.keys.entryOf(id, e))
+		reads = append(reads, k.Get(keys[i]))
 		for _, a := range e.Adds {
 			if a.N > 0 {
 				tallies = append(tallies, q.keys.tallyOf(e.Index, e.Key[:a.Prefix], a.Name))
@@ -51,7 +52,7 @@ func (c *checker) follows(k keyed, id string, r *row) (func(state, listed []byte
 		}
 		for i, e := range entries {
 			if values[i] == nil || !bytes.Equal(values[i], e.Value) {
-				k.Wrong(e.key, e.Value, "an entry of the job %q in the index %q is missing or has another value", id, e.Index)
+				k.Wrong(keys[i], e.Value, "an entry of the job %q in the index %q is missing or has another value", id, e.Index)
 			}
 		}
 		for i, key := range tallies {
@@ -108,15 +109,15 @@ func (c *checker) entry(k keyed) (func() error, error) {
 	if err := k.queue.needsDerivation(); err != nil {
 		return nil, err
 	}
-	return k.belongs(id, func(r *row) bool { return k.queue.entryOf(id, r, k.Key) != nil }, func() {
+	return k.belongs(id, func(r *row) bool { return k.queue.entryWith(id, r, k.Key) != nil }, func() {
 		k.Stray(k.Key, "the index %q has an entry that does not follow from the job %q", index, id)
 	}), nil
 }
 
-// entryOf returns the entry of a row that has a key, or nil.
-func (q *Queue) entryOf(id string, r *row, key []byte) *storedEntry {
+// entryWith returns the entry of a row that has a key, or nil.
+func (q *Queue) entryWith(id string, r *row, key []byte) *Entry {
 	entries, _ := q.entriesOf(id, r)
-	if i := slices.IndexFunc(entries, func(e storedEntry) bool { return bytes.Equal(e.key, key) }); i >= 0 {
+	if i := slices.IndexFunc(entries, func(e Entry) bool { return bytes.Equal(q.keys.entryOf(id, e), key) }); i >= 0 {
 		return &entries[i]
 	}
 	return nil
@@ -233,7 +234,7 @@ func (s *summed) add(tx kv.ReadTransaction, of tallied) error {
 		case err != nil:
 			return err
 		default:
-			s.addEntry(of, of.queue.entryOf(ids[i], r, pair.Key))
+			s.addEntry(of, of.queue.entryWith(ids[i], r, pair.Key))
 		}
 	}
 	if s.rest.Begin = nil; len(pairs) == summedAtOnce {
@@ -243,7 +244,7 @@ func (s *summed) add(tx kv.ReadTransaction, of tallied) error {
 }
 
 // addEntry adds what an entry adds. nil adds nothing.
-func (s *summed) addEntry(of tallied, e *storedEntry) {
+func (s *summed) addEntry(of tallied, e *Entry) {
 	if e == nil {
 		return
 	}

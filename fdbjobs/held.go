@@ -145,7 +145,7 @@ func (h *Held) Job() *Job { return h.job }
 func (h *Held) Context() context.Context { return h.ctx }
 
 // Update writes the job's state, or keeps it if state is nil, and keeps the job alive: the first update after a sixth of
-// the timeout renews the hold, and those before only write the state. also, if not nil, adds
+// the timeout renews the hold, and those before only write the state, and what follows from it ([Derivation]). also, if not nil, adds
 // writes of the caller to the transaction, but must not change the job. Like any transaction's function it may run
 // again after an earlier run was committed. It runs in another goroutine, but not after Update has returned.
 //
@@ -157,6 +157,9 @@ func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.T
 	began := h.queue.layer.now()
 	if h.isFresh(began) {
 		return h.write(ctx, &write{also: also, next: func(_ *sharing, old *row) (*row, error) {
+			if old.version == 0 {
+				return old, nil // it has no facts of the state
+			}
 			next := *old
 			return &next, nil
 		}}, state)
@@ -265,9 +268,9 @@ func (h *Held) write(ctx context.Context, w *write, state json.RawMessage) error
 		return err
 	}
 	w.ctx, w.held = ctx, h
-	if state != nil {
-		w.state = &writtenState{text: state, derivation: h.queue.derivation}
-		if _, _, err := w.state.of(h.job.Version); err != nil {
+	if w.state = state; state != nil && h.queue.derivation != nil {
+		w.facts = &stateFacts{text: state, derivation: h.queue.derivation}
+		if _, _, err := w.facts.of(h.job.Version); err != nil {
 			return err
 		}
 	}

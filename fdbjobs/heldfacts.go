@@ -15,9 +15,9 @@ import (
 // row stores the amounts of the state that it writes or reads, and makes good for the runs that were counted when it began.
 // An update that was counted by then and is committed later has a conflict with it, and counts itself again.
 
-// writtenState is a state that a call writes. Its facts are computed once, however often the transaction runs, unless the
-// row gets another version meanwhile.
-type writtenState struct {
+// stateFacts are the facts of a state that a call writes. They are computed once, however often the transaction runs, unless
+// the row gets another version meanwhile.
+type stateFacts struct {
 	text       json.RawMessage
 	derivation *Derivation
 
@@ -28,8 +28,8 @@ type writtenState struct {
 	err     error
 }
 
-// of returns the facts of the state.
-func (s *writtenState) of(version int64) (string, amounts, error) {
+// of returns the facts and the amounts in a version.
+func (s *stateFacts) of(version int64) (string, amounts, error) {
 	if !s.known || s.version != version {
 		s.facts, s.amounts, s.err = s.derivation.factsOfState(version, s.text)
 		s.known, s.version = true, version
@@ -53,13 +53,17 @@ func (w *write) readKept(tx kv.Transaction) {
 
 // put writes the row after a call, and the state if the call has one.
 func (w *write) put(s *sharing, old, next *row) error {
-	if err := w.setFacts(old, next); err != nil {
-		return err
+	id := w.held.job.ID
+	if next != old {
+		if err := w.setFacts(old, next); err != nil {
+			return err
+		}
+		next.checked = true
 	}
-	if next.checked = true; w.state != nil {
-		w.held.queue.setState(s.tx, w.held.job.ID, w.state.text)
+	if w.state != nil {
+		w.held.queue.setState(s.tx, id, w.state)
 	}
-	return s.batch.put(w.held.job.ID, old, next)
+	return s.batch.put(id, old, next)
 }
 
 // setFacts gives a row the facts of the state after the call.
@@ -67,8 +71,10 @@ func (w *write) setFacts(old, next *row) (err error) {
 	switch {
 	case next.version == 0 || w.state == nil && w.fresh():
 		return nil
-	case w.state != nil:
-		if next.facts.state, next.facts.amounts, err = w.state.of(next.version); err != nil {
+	case w.state != nil && w.facts == nil:
+		return w.held.queue.needsDerivation()
+	case w.facts != nil:
+		if next.facts.state, next.facts.amounts, err = w.facts.of(next.version); err != nil {
 			return err
 		}
 	case w.kept != nil:
@@ -76,8 +82,8 @@ func (w *write) setFacts(old, next *row) (err error) {
 		if err != nil {
 			return err
 		}
-		kept := writtenState{text: text, derivation: w.held.queue.derivation}
-		_, next.facts.amounts, _ = kept.of(next.version) // the facts are in the row
+		// The row has the facts. They are within the limits, or the row has none.
+		_, next.facts.amounts, _ = w.held.queue.derivation.factsOfState(next.version, text)
 	}
 	w.exact = true
 	if w.fresh() && next.facts.state == old.facts.state && next.facts.amounts != old.facts.amounts {

@@ -49,7 +49,7 @@ func (b *batch) put(id string, old, next *row) error {
 	}
 	q.setRow(tx, id, next)
 	before.replaceIndex(tx, after)
-	b.written += q.putEntries(tx, had, has)
+	b.written += q.putEntries(tx, id, had, has)
 	return nil
 }
 
@@ -66,8 +66,8 @@ func (b *batch) queues(next *row) error {
 
 // equals reports whether a row is the same as the one that was read.
 func (r *row) equals(old *row) bool {
-	if r == nil || old == nil {
-		return false
+	if r == nil || old == nil || r == old {
+		return r == old
 	}
 	stored := *r
 	stored.checked = old.checked

@@ -3,6 +3,7 @@ package fdbjobs
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -57,11 +58,12 @@ type write struct {
 	next func(s *sharing, old *row) (*row, error)
 	// also, if not nil, makes the caller's writes, before next.
 	also      func(kv.Transaction) error
-	state     *writtenState // nil if it keeps the state
-	renews    bool          // it renews the hold, and next needs the queue's timeout
-	ends      bool          // it ends the hold
-	resubmits *int64        // the time for which next queues the job; nil if it does not
-	size      int           // of rows and state in bytes, roughly
+	state     json.RawMessage // nil if it keeps the state
+	facts     *stateFacts     // of state; nil without a derivation
+	renews    bool            // it renews the hold, and next needs the queue's timeout
+	ends      bool            // it ends the hold
+	resubmits *int64          // the time for which next queues the job; nil if it does not
+	size      int             // of rows and state in bytes, roughly
 
 	since     time.Time // when the call began
 	attempted bool      // a run has found the job held
