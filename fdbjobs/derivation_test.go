@@ -499,15 +499,16 @@ func TestUpdateOfUnknownResult(t *testing.T) {
 		h := b.accept(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		release := store.HoldAfter()
-		ended := make(chan error)
+		ended := make(chan struct{})
 		go func() {
-			ended <- h.Update(ctx, text(`{"s":13}`), func(kv.Transaction) error {
+			defer close(ended)
+			_ = h.Update(ctx, text(`{"s":13}`), func(kv.Transaction) error {
 				cancel()
 				return nil
 			})
 		}()
 		release()
-		<-ended // with or without an error
+		<-ended
 		require.NoError(t, h.Finish(t.Context(), nil, nil))
 		b.fromScratch(t)
 	})

@@ -142,15 +142,17 @@ func (r *row) fields() []any {
 
 func (r *row) tuple() tuple.Tuple {
 	fields := r.fields()
-	t := make(tuple.Tuple, len(fields))
-	for i, field := range fields {
+	t := make(tuple.Tuple, 0, len(fields)+4)
+	for _, field := range fields {
 		v := reflect.ValueOf(field).Elem()
 		if v.Kind() == reflect.Pointer {
 			v = v.Elem()
 		}
+		var element any
 		if v.IsValid() {
-			t[i] = v.Interface()
+			element = v.Interface()
 		}
+		t = append(t, element)
 	}
 	if r.version != 0 {
 		t = append(append(t, r.version), r.facts.elements()...)

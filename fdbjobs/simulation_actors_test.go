@@ -276,16 +276,17 @@ func (s *simulation) deriver(p *simProcess, queue *fdbjobs.Queue) {
 			s.gate.Sleep(ctx, s.upTo(s.plan.creating/12))
 			for next := []byte{}; next != nil; {
 				by := &intent{does: rederives, committed: map[string]bool{}}
-				from, err := next, error(nil)
-				next, err = kv.TransactValue(by.in(ctx), p.db, func(tx kv.Transaction) ([]byte, error) {
-					if len(from) == 0 {
-						return queue.Admin().Rederive(tx, nil)
-					}
+				from := next
+				if len(from) == 0 {
+					from = nil
+				}
+				then, err := kv.TransactValue(by.in(ctx), p.db, func(tx kv.Transaction) ([]byte, error) {
 					return queue.Admin().Rederive(tx, from)
 				})
 				if !s.must(err, "rederive") {
 					return
 				}
+				next = then
 			}
 		})
 	})
