@@ -127,7 +127,7 @@ func TestInlineAttachmentsAreChecked(t *testing.T) {
 			case "stubs", "refused":
 				require.LessOrEqual(t, inline, 2, name) // one batch may be asked before the other's answer
 			default:
-				require.GreaterOrEqual(t, inline, 4, name)
+				require.Greater(t, inline, 2, name) // of the four batches, one whose _bulk_get fails is read one by one
 			}
 			require.NotZero(t, from.singles(), name)
 		}
