@@ -260,6 +260,7 @@ func TestSummary(t *testing.T) {
 			is(t, http.StatusCreated)
 		run := n.accept()
 		require.NoError(t, run.ListRefused(t.Context(), []replicator.Failure{{ID: "x"}}, 1))
+		require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocWriteFailures = 1 }))
 		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "db_not_found", "could not open it"))
 	}
 	n.post(definition(`"continuous": true`)).is(t, http.StatusAccepted)

@@ -100,6 +100,8 @@ type JobState struct {
 	// when that is long ago or the run has ended; otherwise zero.
 	Behind      *Behind   `json:"behind,omitempty"`
 	BehindSince time.Time `json:"behind_since,omitzero"`
+	// RefusedAt is when a report first had the revisions that the target has refused last; zero if it has refused none.
+	RefusedAt time.Time `json:"refused_at,omitzero"`
 
 	// FruitlessSince is the start of the first of the latest runs that were stopped before they had dealt with anything,
 	// although they had changes to copy. It is zero if there is none, or a later run has dealt with something. What such

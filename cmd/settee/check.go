@@ -199,7 +199,7 @@ func checkLayers(ctx context.Context, c *check.Checker, keys *sealed.Keys) error
 		return err
 	}
 	c.DB = guard
-	layer := fdbjobs.Open(c.DB, jobsPrefix, fdbjobs.Options{Sealer: keys})
+	layer := fdbjobs.Open(c.DB, jobsPrefix, fdbjobs.Options{Sealer: keys, Derive: jobs.Derivations()})
 	defer layer.Close()
 	docs := docstore.Open(c.DB, docsPrefix, docstore.Options{Sealer: keys, Sealed: sealedDatabase})
 	defer docs.Close()
@@ -215,7 +215,7 @@ func checkLayers(ctx context.Context, c *check.Checker, keys *sealed.Keys) error
 		{"jobs", jobsPrefix, func() error { return layer.Check(ctx, c) }},
 		{"meta", metaPrefix, func() error { return checkMeta(ctx, c, keys) }},
 		{"nodes", nodesPrefix, func() error { return nodes.Check(ctx, c, nodesPrefix) }},
-		{"replications", replicationsPrefix, func() error { return jobs.Check(ctx, c, layer, guard) }},
+		{"replications", replicationsPrefix, func() error { return jobs.Check(ctx, c, layer) }},
 	}
 	var known []kv.KeyRange
 	for _, l := range layers {

@@ -25,7 +25,6 @@ import (
 	"settee/internal/seeds"
 	"settee/internal/testkit"
 	"settee/pkg/kv"
-	"settee/pkg/tuple"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -44,7 +43,7 @@ func fillStore(t *testing.T, manyJobs int) (storeURL string) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, db.Close()) }()
 	require.NoError(t, checked(t, db))
-	layer := fdbjobs.Open(db, jobsPrefix, fdbjobs.Options{})
+	layer := fdbjobs.Open(db, jobsPrefix, fdbjobs.Options{Derive: jobs.Derivations()})
 	defer layer.Close()
 	store, err := jobs.Open(t.Context(), db, layer, jobs.Options{Documents: docsPrefix})
 	require.NoError(t, err)
@@ -57,11 +56,6 @@ func fillStore(t *testing.T, manyJobs int) (storeURL string) {
 		}
 		adding.Go(func() error {
 			return db.Transact(t.Context(), func(tx kv.Transaction) error {
-				for _, spec := range specs {
-					if spec.Tag != "" { // the index of crashing jobs
-						tx.Set(tuple.NewSubspace("replicator").Pack("crashing", began.Unix(), spec.ID), nil)
-					}
-				}
 				return store.Jobs().Add(tx, specs...)
 			})
 		})

@@ -12,7 +12,6 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/kv/levels"
 	"settee/pkg/tuple"
-	"settee/replicator/jobs"
 )
 
 // storeLevel is a level of a store: what the nodes that use it may rely on.
@@ -36,14 +35,6 @@ var storeLevels = []storeLevel{{
 	number: levels.First, since: "1.0.0-rc", changes: "the rows of the formats `12` and `13`",
 	reads:  "nothing: stores of earlier formats are converted with a stop",
 	tested: "`TestConvertStore`: stores of earlier formats are converted",
-}, {
-	number: jobs.NamesLevel, since: "1.0.0", changes: "an index of jobs by the hosts and databases of their sources and targets, the instance of its target in the row of a " +
-		"mirror's database, the target in the row of a parked job, and the times of changes and of updates of databases",
-	reads: "before the raise it writes no rows of the index, and searches look at all jobs. After it each write of a job writes them, " +
-		"and upkeep adds the jobs from before; searches use the index once that has ended. Rows of mirrors' databases have no instance before the raise, and rows of parked jobs no target, and get them with the next run. " +
-		"What was written before the raise has no time, and `since` with a time finds it whenever it may be later",
-	tested:  "`TestNamesRandom`: index and scan find the same before, in and after the conversion; `TestRolling`: the raise in a cluster",
-	convert: func(n *node) func(kv.Transaction, []byte) ([]byte, error) { return n.jobs.Upkeep.IndexNames },
 }}
 
 // ownLevel is the level of this release.

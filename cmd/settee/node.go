@@ -187,9 +187,9 @@ func (n *node) jobsPart() lifecycle.Part {
 
 // openJobs opens the job layer and the replication jobs in it.
 func (n *node) openJobs(ctx context.Context) (err error) {
-	n.layer = fdbjobs.Open(n.db, jobsPrefix, fdbjobs.Options{Sealer: n.keys, Claimers: n.claimers})
+	n.layer = fdbjobs.Open(n.db, jobsPrefix, fdbjobs.Options{Sealer: n.keys, Claimers: n.claimers, Derive: jobs.Derivations()})
 	n.jobs, err = jobs.Open(ctx, n.db, n.layer, jobs.Options{
-		UUID: config.UUID.Get(n.cfg), Documents: docsPrefix, Sealer: n.keys, Levels: n.guard,
+		UUID: config.UUID.Get(n.cfg), Documents: docsPrefix, Sealer: n.keys,
 		Settings: func() jobs.Settings { return jobSettings(n.live.Current()) },
 	})
 	if err == nil {
@@ -235,7 +235,7 @@ func (n *node) documentsPart() lifecycle.Part {
 // enforces the limits on the size of documents that are below the store's.
 func (n *node) openDocuments(context.Context) error {
 	n.docs = docstore.Open(n.db, docsPrefix, docstore.Options{
-		Sealer: n.keys, Sealed: sealedDatabase, Salted: jobs.SealedDatabase, Times: jobs.KeepsTimes(n.guard),
+		Sealer: n.keys, Sealed: sealedDatabase, Salted: jobs.SealedDatabase,
 		Security: json.RawMessage(frontend.DefaultSecurity),
 		Hooks: n.jobs.Documents.HooksFor(func() replicator.ParseOptions {
 			cfg := n.live.Current()

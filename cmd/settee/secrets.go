@@ -283,7 +283,7 @@ func withVault(cmd *cobra.Command, flags *configFlags, do func(context.Context, 
 func (v *vault) reseal(ctx context.Context, keyID string) (map[string]int64, error) {
 	docs := docstore.Open(v.db, docsPrefix, docstore.Options{Sealer: v.keys, Sealed: sealedDatabase})
 	defer docs.Close()
-	layer := fdbjobs.Open(v.db, jobsPrefix, fdbjobs.Options{Sealer: v.keys})
+	layer := fdbjobs.Open(v.db, jobsPrefix, fdbjobs.Options{Sealer: v.keys, Derive: jobs.Derivations()})
 	defer layer.Close()
 	all := map[string]int64{}
 	for _, part := range []func(context.Context, string) (map[string]int64, error){

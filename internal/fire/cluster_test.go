@@ -195,7 +195,7 @@ func (c *cluster) openStore() {
 	var err error
 	c.store, err = kv.Open(c.Context(), c.storeURL(), kv.Options{})
 	require.NoError(c, err)
-	layer := fdbjobs.Open(c.store, tuple.NewSubspace("fdbjobs").Bytes(), fdbjobs.Options{})
+	layer := fdbjobs.Open(c.store, tuple.NewSubspace("fdbjobs").Bytes(), fdbjobs.Options{Derive: jobs.Derivations()})
 	c.jobs, err = jobs.Open(c.Context(), c.store, layer, jobs.Options{Documents: tuple.NewSubspace("docs").Bytes()})
 	require.NoError(c, err)
 	require.NoError(c, c.jobs.SetTimeout(c.Context(), activityTimeout))

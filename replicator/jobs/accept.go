@@ -94,7 +94,7 @@ func (s *Runs) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {
 	if job.Args.Paused != nil {
 		return nil, s.putAside(ctx, held)
 	}
-	run := &Run{store: s, held: held, job: job, secrets: job.Args.Replication.Secrets()}
+	run := &Run{store: s, held: held, job: job, parkedAt: job.parkedAt.row(), secrets: job.Args.Replication.Secrets()}
 	run.hold()
 	if !job.Transient() {
 		// Other errors are ignored: the first update checks again.
@@ -117,7 +117,7 @@ func (s *Runs) setAside(ctx context.Context, held *fdbjobs.Held, why error) erro
 	if err := json.Unmarshal(held.Job().State, state); err != nil {
 		return fmt.Errorf("reading the state of the replication job %q: %w", held.Job().ID, err)
 	}
-	before := recordOf(state)
+	parkedAt := sourceOf(state.Parked)
 	state.State, state.LastUpdated, state.StuckSince = replicator.StateCrashing, time.Now(), time.Time{}
 	state.Parked = nil
 	if state.CrashingSince.IsZero() {
@@ -133,7 +133,7 @@ func (s *Runs) setAside(ctx context.Context, held *fdbjobs.Held, why error) erro
 	}
 	held.Tag = tagCrashing
 	return held.Resubmit(ctx, state.LastUpdated.Add(setAsideDelay), text, func(tx kv.Transaction) error {
-		return s.records.reindex(tx, held.Job().ID, recordOf(state), before)
+		return s.parking.unparking(tx, parkedAt, held.Job().ID)()
 	})
 }
 
@@ -149,7 +149,7 @@ func (s *Runs) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
 	}
 	held.Tag = tagFailed
 	err = held.Finish(ctx, state, func(tx kv.Transaction) error {
-		return s.records.reindex(tx, held.Job().ID, record{}, recordOf(&was))
+		return s.parking.unparking(tx, sourceOf(was.Parked), held.Job().ID)()
 	})
 	if err != nil {
 		return err

@@ -62,7 +62,7 @@ func newParkedStore(b *testing.B, n int) *parkedStore {
 	b.Helper()
 	db := enginetest.Disk(b)
 	p := &parkedStore{database: fmt.Sprintf("db%07d-", n/2)}
-	p.bundle = &bundle{TB: b, db: newStore(db), layer: fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{})}
+	p.bundle = &bundle{TB: b, db: newStore(db), layer: fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})}
 	b.Cleanup(p.layer.Close)
 	p.reopen(jobs.Options{})
 	began := time.Now()

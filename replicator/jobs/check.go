@@ -4,34 +4,28 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"time"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
 	"settee/pkg/kv/check"
-	"settee/pkg/kv/levels"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 	"settee/replicator"
 )
 
-// Check checks all rows of the package: their forms, and that they agree with the jobs that they belong to. It repairs
-// the indexes of crashing and of stuck jobs and by name, and removes rows of the other indexes and reservations whose job is not
-// there. It makes parked jobs due that nothing would wake, and adds watches that are missing. It repairs the indexes and the
-// sums of mirrors. It does not check the jobs
-// themselves: see [fdbjobs.Layer.Check]. guard is as in Options.Levels, and then c.DB.
-func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer, guard *levels.Guard) error {
+// Check checks all rows of the package: their forms, and that they agree with the jobs that they belong to. It removes
+// reservations whose job is not there, makes parked jobs due that nothing would wake, and adds watches that are missing. It
+// repairs the indexes and the sums of mirrors. It checks neither the jobs nor what follows from them: see
+// [fdbjobs.Layer.Check].
+func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer) error {
 	k := checker{
 		tables: newTables(&core{
 			jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), space: tuple.NewSubspace("replicator"),
-		}, guard),
+		}),
 		due: new(uint16),
 	}
-	states, listed := k.jobs.Admin().Rows()
+	states, _ := k.jobs.Admin().Rows()
 	if err := c.Walk(ctx, rows.Range(states), k.state); err != nil {
-		return err
-	}
-	if err := c.Walk(ctx, rows.Range(listed), k.listed); err != nil {
 		return err
 	}
 	return c.Walk(ctx, kv.PrefixRange(k.space.Bytes()), k.row)
@@ -66,19 +60,12 @@ var rowChecks = map[string]struct {
 }{
 	"uuid":            {0, 0, checker.uuid},
 	"replication_ids": {1, 1, checker.reservation},
-	"failures":        {1, 2, checker.failures},
-	"runs":            {2, 2, checker.run},
-	"crashing":        {2, 2, checker.crashing},
-	"stuck":           {2, 2, checker.stuck},
-	"behind":          {2, 2, checker.behind},
-	"refused":         {2, 2, checker.refused},
-	"named":           {3, 3, checker.named},
+	"records":         {2, 3, checker.record},
 	"parked":          {3, 3, checker.parked},
 	"asks":            {3, 3, checker.asks},
 	"watched":         {1, 1, checker.watched},
 	"parks":           {1, 1, checker.parks},
 	"paused":          {1, 1, checker.paused},
-	"ended":           {2, 2, checker.ended},
 	"ending":          {1, 1, checker.ending},
 	"deleted":         {1, 1, checker.deleted},
 	"ran":             {2, 2, checker.sum},
@@ -111,7 +98,7 @@ func (k checker) row(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	return kind.check(k, e)
 }
 
-// state checks that a job that crashes, is stuck or is behind is in the index of such jobs, and that a parked job can be woken.
+// state checks that a parked job can be woken.
 func (k checker) state(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	states, _ := k.jobs.Admin().Rows()
 	id, err := rows.LastString(states, pair.Key)
@@ -119,26 +106,7 @@ func (k checker) state(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	if err != nil || json.Unmarshal(pair.Value, &state) != nil {
 		return nil, nil // a job of another form is a fault of the job layer
 	}
-	crashes := k.isIndexed(p, state.CrashingSince, k.records.crashKey(state.CrashingSince, id), "crashes")
-	stuck := k.isIndexed(p, state.StuckSince, k.records.stuckKey(state.StuckSince, id), "is stuck")
-	behind := k.isIndexed(p, state.BehindSince, k.records.behindKey(state.BehindSince, id), "is behind")
-	parked := k.isParked(p, pair.Key, &state, id)
-	return func() error { return errors.Join(crashes(), stuck(), behind(), parked()) }, nil
-}
-
-// isIndexed checks that a row of an index is there.
-func (checker) isIndexed(p *check.Page, since time.Time, key []byte, what string) func() error {
-	if since.IsZero() {
-		return func() error { return nil }
-	}
-	there := p.Get(key)
-	return func() error {
-		value, err := there.Await()
-		if err == nil && value == nil {
-			p.Wrong(key, nil, "the job %s, and is missing in the index of such jobs", what)
-		}
-		return err
-	}
+	return k.isParked(p, pair.Key, &state, id), nil
 }
 
 func (checker) uuid(e entry) (func() error, error) {
@@ -186,24 +154,38 @@ func (k checker) ofJob(e entry, jobID string, derived bool, what string) (func()
 	}, nil
 }
 
-// failures checks the number of a job's failures, or one of them.
-func (k checker) failures(e entry) (func() error, error) {
-	var jobID string
-	if !rows.As(e.key[0], &jobID) {
+// record checks one of the records of a job.
+func (k checker) record(e entry) (func() error, error) {
+	var jobID, kind string
+	var n, limit int64
+	if !rows.As(e.key[0], &jobID) || !rows.As(e.key[1], &kind) {
 		return e.unknown()
 	}
-	if len(e.key) == 1 {
-		if _, err := awaitFailures(kv.Known(e.Value)); err != nil {
-			return e.unreadable("the failures of a job")
-		}
-		return k.ofJob(e, jobID, false, "failures")
-	}
-	var n int64
-	if !rows.As(e.key[1], &n) || n < 0 || n >= replicator.MaxFailures {
+	what, valid := "", true
+	switch kind {
+	case "failures":
+		_, err := awaitFailures(kv.Known(e.Value))
+		what, valid = "the failures of a job", err == nil
+	case "failure":
+		what, valid, limit = "a failure", check.Object(e.Value), replicator.MaxFailures
+	case "run":
+		what, valid, limit = "a run", check.Object(e.Value), MaxRuns
+	case "life":
+		what = "the life that has ended"
+	case "state":
+		what, valid = "the end of a job", check.Object(e.Value)
+	default:
 		return e.unknown()
 	}
-	if !check.Object(e.Value) {
-		return e.unreadable("a failure")
+	if numbered := len(e.key) == 3; numbered != (limit > 0) || numbered && (!rows.As(e.key[2], &n) || n < 0 || n >= limit) {
+		return e.unknown()
+	}
+	if !valid {
+		return e.unreadable(what)
+	}
+	exists, err := k.ofJob(e, jobID, false, what)
+	if kind != "failure" || err != nil {
+		return exists, err
 	}
 	count := e.Get(k.records.failureKey(jobID))
 	return func() error {
@@ -211,81 +193,7 @@ func (k checker) failures(e entry) (func() error, error) {
 		if err == nil && value == nil {
 			e.Fault(e.Key, nil, "a failure of the job %q, which has none", jobID)
 		}
-		return err
-	}, nil
-}
-
-func (k checker) run(e entry) (func() error, error) {
-	var jobID string
-	var n int64
-	if !rows.As(e.key[0], &jobID) || !rows.As(e.key[1], &n) || n < 0 || n >= MaxRuns {
-		return e.unknown()
-	}
-	if !check.Object(e.Value) {
-		return e.unreadable("a run")
-	}
-	return k.ofJob(e, jobID, false, "a run")
-}
-
-// crashing checks a row of the index of crashing jobs.
-func (k checker) crashing(e entry) (func() error, error) {
-	return k.troubled(e, "the index of crashing jobs has the job %q, which does not crash since then", func(state *replicator.JobState) time.Time {
-		return state.CrashingSince
-	})
-}
-
-// stuck checks a row of the index of stuck jobs.
-func (k checker) stuck(e entry) (func() error, error) {
-	return k.troubled(e, "the index of stuck jobs has the job %q, which is not stuck since then", func(state *replicator.JobState) time.Time {
-		return state.StuckSince
-	})
-}
-
-// behind checks a row of the index of jobs whose targets lack changes.
-func (k checker) behind(e entry) (func() error, error) {
-	return k.troubled(e, "the index of jobs that are behind has the job %q, which is not behind since then", func(state *replicator.JobState) time.Time {
-		return state.BehindSince
-	})
-}
-
-// troubled checks a row of an index by a time in the state of its job.
-func (k checker) troubled(e entry, otherwise string, of func(*replicator.JobState) time.Time) (func() error, error) {
-	var since int64
-	var jobID string
-	if !rows.As(e.key[0], &since) || !rows.As(e.key[1], &jobID) {
-		return e.unknown()
-	}
-	job := peek(e, k.jobs, jobID)
-	return func() error {
-		there, err := job.Await()
-		var state replicator.JobState
-		if err != nil || there != nil && (there.Status == "" || there.State != nil && json.Unmarshal(there.State, &state) != nil) {
-			return err
-		}
-		if at := of(&state); at.IsZero() || at.Unix() != since {
-			e.Stray(e.Key, otherwise, jobID)
-		}
-		return nil
-	}, nil
-}
-
-// refused checks a row of the index of jobs whose target refused revisions.
-func (k checker) refused(e entry) (func() error, error) {
-	var at int64
-	var jobID string
-	if !rows.As(e.key[0], &at) || !rows.As(e.key[1], &jobID) {
-		return e.unknown()
-	}
-	count := e.Get(k.records.failureKey(jobID))
-	return func() error {
-		value, err := count.Await()
-		if err != nil {
-			return err
-		}
-		if c, bad := awaitFailures(kv.Known(value)); bad == nil && (value == nil || c.at != at) {
-			e.Stray(e.Key, "the index of refused revisions has the job %q, which has none of then", jobID)
-		}
-		return nil
+		return errors.Join(err, exists())
 	}, nil
 }
 
@@ -302,17 +210,6 @@ func (k checker) paused(e entry) (func() error, error) {
 		e.Stray(e.Key, "a pause of the owner %q, which is not paused", owner)
 	}
 	return nil, err
-}
-
-func (k checker) ended(e entry) (func() error, error) {
-	var jobID, part string
-	if !rows.As(e.key[0], &jobID) || !rows.As(e.key[1], &part) || part != "life" && part != "state" {
-		return e.unknown()
-	}
-	if part == "state" && !check.Object(e.Value) {
-		return e.unreadable("the end of a job")
-	}
-	return k.ofJob(e, jobID, false, "the end")
 }
 
 // ending checks a row of a run that ends, whose job may be gone.

@@ -1,6 +1,7 @@
 package jobs_test
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -18,7 +19,7 @@ import (
 
 // checkerOf returns a checker of a store that notes what it says.
 func checkerOf(b *bundle, repair bool, said *[]string) *check.Checker {
-	return &check.Checker{DB: b.guarded(), Repair: repair, Report: func(f check.Fault) error {
+	return &check.Checker{DB: b.db, Repair: repair, Report: func(f check.Fault) error {
 		*said = append(*said, f.What)
 		return nil
 	}}
@@ -41,24 +42,16 @@ func TestCheckNamesFaults(t *testing.T) {
 		b.park()
 	}
 	rows := b.parkedRows()
-	parked, space := rows[0], tuple.NewSubspace("replicator")
+	parked := rows[0]
 	row := func(jobID string) func(kv.Transaction) []byte {
 		return at("parked", sourceServer, sourceDatabase, jobID)
 	}
 	question := at("asks", sourceServer, parked.Ask.Unix(), parked.JobID)
 	faults := func(repair bool) (said []string) {
-		require.NoError(t, jobs.Check(t.Context(), checkerOf(b, repair, &said), b.layer, nil))
+		require.NoError(t, jobs.Check(t.Context(), checkerOf(b, repair, &said), b.layer))
 		return said
 	}
 	require.Empty(t, faults(false))
-	indexed := func(index string) func(kv.Transaction) []byte {
-		return func(tx kv.Transaction) []byte {
-			pairs, err := tx.GetRange(kv.PrefixRange(space.Pack(index)), kv.RangeOptions{}).Slice()
-			require.NoError(t, err)
-			require.Len(t, pairs, 1)
-			return pairs[0].Key
-		}
-	}
 	const primary, derived = false, true
 	for _, c := range []struct {
 		name     string
@@ -67,26 +60,17 @@ func TestCheckNamesFaults(t *testing.T) {
 		says     string
 		repaired bool
 	}{
-		{"a crash that is not in the index", indexed("crashing"), nil, "the job crashes, and is missing in the index of such jobs", derived},
-		{"a stuck job that is not in the index", indexed("stuck"), nil, "the job is stuck, and is missing in the index of such jobs", derived},
-		{"a job behind that is not in the index", indexed("behind"), nil, "the job is behind, and is missing in the index of such jobs", derived},
-		{"a job behind of no job", at("behind", 1, "none"), []byte{}, "which is not behind since then", derived},
-		{"a stuck job of no job", at("stuck", 1, "none"), []byte{}, "which is not stuck since then", derived},
-		{"a crash of no job", at("crashing", 1, "none"), []byte{}, "which does not crash since then", derived},
-		{"a host that is not in the index", at("named", "host", "a.example", job.ID), nil, "is missing in the index of the host \"a.example\"", derived},
-		{"a host of no job", at("named", "host", "a.example", "none"), []byte{}, "has the job \"none\", which has no such name", derived},
-		{"a database that the job does not have", at("named", "database", "other", job.ID), []byte{}, "which has no such name", derived},
-		{"a name of another kind", at("named", "port", "1", job.ID), []byte{}, "unknown key", primary},
-		{"a name of no text", at("named", "host", 1, job.ID), []byte{}, "unknown key", primary},
-		{"a refusal of no job", at("refused", 1, "none"), []byte{}, "which has none of then", derived},
 		{"a reservation for no job", at("replication_ids", "id"), []byte("none"), "a replication id of the job \"none\", which does not exist", derived},
-		{"failures of no tuple", at("failures", job.ID), []byte{0xfe}, "the failures of a job: the value", primary},
-		{"a failure without a number", at("failures", job.ID, 1), []byte(`{}`), "which has none", primary},
-		{"a failure of no JSON", at("failures", job.ID, 1), []byte(`x`), "a failure: the value", primary},
-		{"failures of no job", at("failures", "none"), tuple.Tuple{1, "t"}.Pack(), "failures of the job \"none\", which does not exist", primary},
-		{"a run of no job", at("runs", "none", 1), []byte(`{}`), "a run of the job \"none\"", primary},
-		{"a run of no JSON", at("runs", job.ID, 1), []byte(`[]`), "a run: the value", primary},
-		{"a run too many", at("runs", job.ID, jobs.MaxRuns), []byte(`{}`), "unknown key", primary},
+		{"failures of no tuple", at("records", job.ID, "failures"), []byte{0xfe}, "the failures of a job: the value", primary},
+		{"a failure without a number", at("records", job.ID, "failure", 1), []byte(`{}`), "which has none", primary},
+		{"a failure of no JSON", at("records", job.ID, "failure", 1), []byte(`x`), "a failure: the value", primary},
+		{"failures of no job", at("records", "none", "failures"), tuple.Tuple{1, "t", 1}.Pack(), "the failures of a job of the job \"none\", which does not exist", primary},
+		{"a run of no job", at("records", "none", "run", 1), []byte(`{}`), "a run of the job \"none\"", primary},
+		{"a run of no JSON", at("records", job.ID, "run", 1), []byte(`[]`), "a run: the value", primary},
+		{"a run too many", at("records", job.ID, "run", jobs.MaxRuns), []byte(`{}`), "unknown key", primary},
+		{"a record of another kind", at("records", job.ID, "other"), []byte(`{}`), "unknown key", primary},
+		{"an end of no job", at("records", "none", "life"), []byte(`x`), "the life that has ended of the job \"none\"", primary},
+		{"an end of no JSON", at("records", job.ID, "state"), []byte(`x`), "the end of a job: the value", primary},
 		{"a parked job without its question", question, nil, "the question for the job", derived},
 		{"a question for another database", question, []byte("other"), "the question for the job", derived},
 		{"a question for no job", at("asks", sourceServer, 1, "none"), []byte("db"), "a question for the job \"none\", which has none then", derived},
@@ -102,8 +86,6 @@ func TestCheckNamesFaults(t *testing.T) {
 		{"a parked job without its row", row(rows[1].JobID), nil, "the job is parked, and no change of its source would wake it", derived},
 		{"a pause of an owner that is not paused", at("paused", "a|b"), tuple.Tuple{1, 1.0}.Pack(), "which is not paused", derived},
 		{"a pause of no tuple", at("paused", "a|b"), []byte(`x`), "when a database was paused: the value", primary},
-		{"an end of no job", at("ended", "none", "life"), []byte(`x`), "the end of the job \"none\"", primary},
-		{"an end of no JSON", at("ended", job.ID, "state"), []byte(`x`), "the end of a job: the value", primary},
 		{"a deleted database of no owner", at("deleted", "x"), []byte(`x`), "a deleted database: the value", primary},
 		{"a sum of no number", at("ran", 1, "x"), []byte(`x`), "the time of an owner: the value", primary},
 		{"work of no tuple", at("rates", 1, 1, "x"), []byte(`x`), "what a process did: the value", primary},
@@ -134,6 +116,39 @@ func TestCheckNamesFaults(t *testing.T) {
 			}
 			return nil
 		}))
+	}
+}
+
+// TestCheckRepairsIndexes clears the entries of each index. The check of the job layer writes them again.
+func TestCheckRepairsIndexes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.replicate(`"continuous": true`)
+	run := b.accept()
+	require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) { s.Activity = &replicator.Activity{Doing: replicator.DoingCopying} }))
+	require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "", "no"))
+	b.replicate(`"doc_ids": ["stuck"]`)
+	require.NoError(t, b.accept().Update(t.Context(), func(s *replicator.JobState) {
+		s.Activity = &replicator.Activity{Doing: replicator.DoingReading, Since: time.Now().Add(-time.Hour)}
+		s.Stats.DocWriteFailures = 1
+	}))
+	for _, index := range []string{"crashing", "stuck", "behind", "refused", "named"} {
+		all := b.entries(index)
+		require.NotEmpty(t, all, index)
+		require.NoError(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {
+			pairs, err := tx.GetRange(kv.PrefixRange([]byte("jobs")), kv.RangeOptions{}).Slice()
+			for _, pair := range pairs {
+				if bytes.Contains(pair.Key, tuple.Tuple{jobs.QueueName, index}.Pack()) {
+					tx.Clear(pair.Key)
+				}
+			}
+			return err
+		}))
+		require.Empty(t, b.entries(index))
+		var said []string
+		require.NoError(t, b.layer.Check(t.Context(), checkerOf(b, true, &said)))
+		require.Len(t, said, len(all))
+		require.Equal(t, all, b.entries(index))
 	}
 }
 

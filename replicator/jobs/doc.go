@@ -63,6 +63,11 @@
 // children (mirrorrun.go), while it holds the mirror's job. A mirror that has ended leaves them to upkeep, or to the mirror
 // that is added with its id. What the target has lost is behind again, and its child runs ([Run.LostMirrored]). [Watches.Tell] tells mirrors of databases that were created and deleted.
 //
+// # Indexes
+//
+// The jobs that people look for, those in trouble and those with a name, are in indexes that follow from their rows
+// (derivation.go). The job layer writes, checks and repairs them.
+//
 // # Documents
 //
 // A job is transient, made from a request, or belongs to a document in a replicator database: one
@@ -124,14 +129,7 @@
 //
 //	("uuid")                             -> the server uuid, made once
 //	("replication_ids", replication_id)  -> job id
-//	("failures", job id)                 -> (listed, token, total), see failures.go
-//	("failures", job id, n)              -> the nth of the latest failures, modulo their number
-//	("runs", job id, n)                  -> the nth of the latest runs, modulo their number, see runs.go
-//	("crashing", since, job id)          -> "": a job that crashes, see troubles.go
-//	("stuck", since, job id)             -> "": a running job that makes no progress
-//	("behind", since, job id)            -> "": a continuous job whose target has lacked changes for long
-//	("refused", time, job id)            -> "": a job whose target refused revisions
-//	("named", kind, name, job id)        -> "": a job with the name of a host or a database, see named.go
+//	("records", job id, kind[, n])       -> what is stored of the past of a job, see runs.go
 //	("parked", server, database, job id) -> (ask, woken, update_seq, ...): a job that waits for a change, see parked.go
 //	("mirrored", mirror, database)       -> a database that a mirror knows, see mirrored.go
 //	("mirror_waiting", mirror, turn, database)   -> "": its job is to be added
@@ -147,7 +145,6 @@
 //	("watched", server)                  -> "": the server has a watch, see watched.go
 //	("parks", server)                    -> int64: changes when a job of the server is parked
 //	("ending", replication_id)           -> (job id, lock, timeout, time): its run ends, see endings.go
-//	("ended", job id, "life" | "state")  -> life, state of a transient job before it was added again
 //	("deleted", instance)                -> owner: a deleted database that may still have jobs
 //	("paused", owner)                    -> (time, weight before) of a database without shares, see pauses.go
 //	("ran", slice, owner)                -> int64: milliseconds that an owner's jobs ran, see entitled.go

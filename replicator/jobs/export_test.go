@@ -8,7 +8,6 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
-	"settee/pkg/tuple"
 	"settee/replicator"
 )
 
@@ -34,21 +33,8 @@ const LeastMaxAge = leastMaxAge
 // Entitlements divides running jobs among their owners.
 var Entitlements = entitlements
 
-// CountFailures writes the number of a job's failures in the form of earlier versions.
-func (s *Store) CountFailures(ctx context.Context, jobID string, n int64) error {
-	return s.db.Transact(ctx, func(tx kv.Transaction) error {
-		tx.Set(s.records.failureKey(jobID), tuple.Tuple{n, "token"}.Pack())
-		return nil
-	})
-}
-
 // SkipAtOnce is the most jobs that one transaction skips.
 const SkipAtOnce = skipAtOnce
-
-// IndexSome is [Upkeep.IndexNames] with another number of jobs.
-func (s *Store) IndexSome(tx kv.Transaction, from []byte, limit int) ([]byte, error) {
-	return s.names.indexNames(tx, from, limit)
-}
 
 // Matches reports whether a search finds a job of a list.
 func Matches(job *Job, query string) bool { return matches(job, strings.ToLower(query)) }

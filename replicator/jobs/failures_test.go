@@ -105,18 +105,3 @@ func TestFailuresOfAnotherDefinition(t *testing.T) {
 		require.EqualValues(b, 1, total())
 	})
 }
-
-// Counts written by earlier versions continue.
-func TestFailuresOfEarlierVersions(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	job := b.replicate("")
-	run := b.accept()
-	require.NoError(t, b.store.CountFailures(t.Context(), job.ID, 7))
-	for total := range int64(2) {
-		failures, err := b.store.Lists.Failures(t.Context(), job.ID)
-		require.NoError(t, err)
-		assert.Equal(t, 7+total, failures.Total)
-		require.NoError(t, run.ListRefused(t.Context(), []replicator.Failure{{ID: "x"}}, 1))
-	}
-}

@@ -29,7 +29,7 @@ type Job struct {
 	scheduled time.Time // from when it may run
 	tag       string    // of the job layer
 	redefined bool      // got a new definition while running, and has not run with it yet
-	stored    record    // of the state as it is stored
+	parkedAt  source    // that the stored state names; zero if there is none
 	held      holding   // by its run
 }
 

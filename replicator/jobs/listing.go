@@ -296,10 +296,10 @@ func (s *Lists) Waits(ctx context.Context, crashed time.Time) (w Waits, err erro
 		}
 	}
 	if !w.Crashing.IsZero() {
-		w.LongCrashing, err = s.countTroubles(ctx, "crashing", crashed)
+		w.LongCrashing, err = s.countTroubles(ctx, indexCrashing, crashed)
 	}
 	if !w.Stuck.IsZero() && err == nil {
-		w.StuckJobs, err = s.countTroubles(ctx, "stuck", time.Now())
+		w.StuckJobs, err = s.countTroubles(ctx, indexStuck, time.Now())
 	}
 	return w, err
 }
@@ -376,10 +376,7 @@ func (s *Lists) list(ctx context.Context, opts ListOptions, l listing) (List, er
 	}
 	lower, more := strings.ToLower(opts.Query), true
 	if opts.Query != "" && !indexed && l.owner == "" {
-		var err error
-		if reads, after, err = s.pages.searching(ctx, lower, after); err != nil {
-			return List{}, err
-		}
+		reads = s.pages.searching(lower, after)
 	}
 	for more && len(out.Jobs) < opts.Limit && out.Scanned < MaxScanned {
 		n := listBatch
@@ -478,13 +475,11 @@ func (s *Lists) Runs(ctx context.Context, job *Job) ([]json.RawMessage, error) {
 	})
 }
 
-// countTroubles returns the number of rows of an index with times until then, at most MaxCounted.
-func (s *Lists) countTroubles(ctx context.Context, name string, until time.Time) (int, error) {
-	index := s.space.Sub(name)
-	r := kv.KeyRange{Begin: rows.Range(index).Begin, End: index.Pack(until.Unix() + 1)}
+// countTroubles returns the number of entries of an index with times until then, at most MaxCounted.
+func (s *Lists) countTroubles(ctx context.Context, index string, until time.Time) (int, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (int, error) {
-		pairs, err := tx.Snapshot().GetRange(r, kv.RangeOptions{Limit: MaxCounted}).Slice()
-		return len(pairs), err
+		found, err := s.jobs.Entries(tx.Snapshot(), index, fdbjobs.EntryRange{Until: tuple.Tuple{until.Unix() + 1}, Limit: MaxCounted}).Await()
+		return len(found), err
 	})
 }
 

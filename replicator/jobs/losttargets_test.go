@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/pkg/kv/enginetest"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -114,27 +113,4 @@ func TestWakeManyLost(t *testing.T) {
 	n, err := b.store.Watches.WakeLost(t.Context(), rows)
 	require.NoError(t, err)
 	require.Equal(t, count, n)
-}
-
-// Rows have targets from the level on that all nodes can read them with.
-func TestLevelOfParkedTargets(t *testing.T) {
-	t.Parallel()
-	b := setupLevel(t, enginetest.Memory(t), jobs.NamesLevel)
-	target := replicator.ParkedTarget{Server: "http://b.example/", Database: "t", Instance: "5"}
-	b.create("_replicator")
-	for i, want := range []replicator.ParkedTarget{{}, target} {
-		_, err := b.write("_replicator", fmt.Sprint("d", i), "", definitionText(`"continuous": true`))
-		require.NoError(t, err)
-		job := b.parkAt(target)
-		rows := b.parkedRows()
-		require.Len(t, rows, 1)
-		require.Equal(t, want, rows[0].Target)
-		if i == 0 {
-			require.Equal(t, 1, b.wake(sourceDatabase))
-			run := b.accept()
-			require.Equal(t, job.ID, run.Job().ID)
-			require.NoError(t, run.Complete(t.Context(), nil))
-			b.raise()
-		}
-	}
 }

@@ -21,7 +21,6 @@ import (
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
-	"settee/pkg/kv/levels"
 	"settee/pkg/sealed"
 	"settee/pkg/tuple"
 	"settee/replicator"
@@ -77,8 +76,6 @@ type bundle struct {
 	layer *fdbjobs.Layer
 	store *jobs.Store
 	docs  *docstore.Store
-	// levels is db with a guard, or nil for a store that has no level.
-	levels *levels.Guard
 }
 
 var docsPrefix = []byte("docs/")
@@ -91,7 +88,7 @@ func setup(t testing.TB, opts ...jobs.Options) *bundle {
 func setupOn(t testing.TB, db kv.Database, opts ...jobs.Options) *bundle {
 	t.Helper()
 	b := &bundle{TB: t, db: newStore(db)}
-	b.layer = fdbjobs.Open(b.db, []byte("jobs"), fdbjobs.Options{})
+	b.layer = fdbjobs.Open(b.db, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})
 	t.Cleanup(func() {
 		b.layer.Close()
 		b.check()
@@ -100,23 +97,15 @@ func setupOn(t testing.TB, db kv.Database, opts ...jobs.Options) *bundle {
 	return b
 }
 
-// guarded returns the store as its layers use it.
-func (b *bundle) guarded() kv.Database {
-	if b.levels != nil {
-		return b.levels
-	}
-	return b.db
-}
-
 // check checks all rows of the store. It has no keys for what is sealed.
 func (b *bundle) check() {
 	b.Helper()
-	layer := fdbjobs.Open(b.guarded(), []byte("jobs"), fdbjobs.Options{Sealer: new(sealed.Keys)})
+	layer := fdbjobs.Open(b.db, []byte("jobs"), fdbjobs.Options{Sealer: new(sealed.Keys), Derive: jobs.Derivations()})
 	defer layer.Close()
-	docs := docstore.Open(b.guarded(), docsPrefix, docstore.Options{Sealer: new(sealed.Keys)})
+	docs := docstore.Open(b.db, docsPrefix, docstore.Options{Sealer: new(sealed.Keys)})
 	defer docs.Close()
-	require.NoError(b, check.Sound(context.Background(), b.guarded(), func(ctx context.Context, c *check.Checker) error {
-		return errors.Join(layer.Check(ctx, c), jobs.Check(ctx, c, layer, b.levels), docs.Check(ctx, c))
+	require.NoError(b, check.Sound(context.Background(), b.db, func(ctx context.Context, c *check.Checker) error {
+		return errors.Join(layer.Check(ctx, c), jobs.Check(ctx, c, layer), docs.Check(ctx, c))
 	}))
 }
 
@@ -125,14 +114,14 @@ const serverUUID = "0123456789abcdef0123456789abcdef"
 // reopen opens the jobs and their databases with these options.
 func (b *bundle) reopen(opts jobs.Options) {
 	b.Helper()
-	opts.Documents, opts.Levels = docsPrefix, b.levels
+	opts.Documents = docsPrefix
 	if opts.UUID == "" {
 		opts.UUID = serverUUID
 	}
 	var err error
-	b.store, err = jobs.Open(b.Context(), b.guarded(), b.layer, opts)
+	b.store, err = jobs.Open(b.Context(), b.db, b.layer, opts)
 	require.NoError(b, err)
-	b.docs = docstore.Open(b.guarded(), docsPrefix, docstore.Options{Hooks: b.store.Documents.Hooks(replicator.ParseOptions{})})
+	b.docs = docstore.Open(b.db, docsPrefix, docstore.Options{Hooks: b.store.Documents.Hooks(replicator.ParseOptions{})})
 	b.Cleanup(b.docs.Close)
 }
 
@@ -335,12 +324,25 @@ func (b *bundle) each(name string, visit func(key tuple.Tuple, value []byte)) in
 	return len(pairs)
 }
 
-// times returns the times of an index by job id. A job may have one row.
-func (b *bundle) times(name string) map[string]int64 {
+// entries returns the entries of an index.
+func (b *bundle) entries(index string) []fdbjobs.EntryRow {
+	b.Helper()
+	found, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) ([]fdbjobs.EntryRow, error) {
+		return b.layer.Queue(jobs.QueueName).Entries(tx.Snapshot(), index, fdbjobs.EntryRange{}).Await()
+	})
+	require.NoError(b, err)
+	return found
+}
+
+// times returns the times of an index by job id. A job may have one entry.
+func (b *bundle) times(index string) map[string]int64 {
 	b.Helper()
 	times := map[string]int64{}
-	n := b.each(name, func(key tuple.Tuple, _ []byte) { times[key[1].(string)] = key[0].(int64) })
-	require.Len(b, times, n)
+	all := b.entries(index)
+	for _, e := range all {
+		times[e.ID] = e.Key[0].(int64)
+	}
+	require.Len(b, times, len(all))
 	return times
 }
 

@@ -1,12 +1,9 @@
 package jobs
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"settee/pkg/kv"
-	"settee/pkg/kv/levels"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 	"settee/replicator"
@@ -41,42 +38,30 @@ type mirroredRow struct {
 	mark, goal int64
 	docs       replicator.DocCounts // of the job's state
 	reason     string               // why it fails
-	// instance is MirrorTarget.Instance of the target that has what the row says; empty if it is not known. It is the last
-	// element of the tuple, which a row without one lacks: nodes that do not know NamesLevel cannot read it.
+	// instance is MirrorTarget.Instance of the target that has what the row says; empty if it is not known.
 	instance string
 }
 
 // mirrorRows are the rows of mirrors and of their databases.
-type mirrorRows struct {
-	*core
-	levels *levels.Guard
-}
+type mirrorRows struct{ *core }
 
 // maxMirroredReason is the maximum size of a reason in bytes.
 const maxMirroredReason = 300
 
 func (r *mirroredRow) pack() []byte {
-	e := tuple.Tuple{
-		string(r.state), r.definition, r.turn, r.since, r.failing, r.mark, r.goal, r.docs.DocsRead, r.docs.DocsWritten, r.docs.DocWriteFailures, r.reason,
-	}
-	if r.instance != "" {
-		e = append(e, r.instance)
-	}
-	return e.Pack()
+	return tuple.Tuple{
+		string(r.state), r.definition, r.turn, r.since, r.failing, r.mark, r.goal, r.docs.DocsRead, r.docs.DocsWritten, r.docs.DocWriteFailures,
+		r.reason, r.instance,
+	}.Pack()
 }
 
 func parseMirrored(value []byte) (*mirroredRow, error) {
 	var r mirroredRow
 	var state string
-	e, err := tuple.Unpack(value)
-	if err != nil || len(e) < 11 || len(e) > 12 || !rows.As(e[0], &state) || !rows.As(e[1], &r.definition) || !rows.As(e[10], &r.reason) ||
-		len(e) == 12 && !rows.As(e[11], &r.instance) {
-		return nil, fmt.Errorf("reading a database of a mirror: %w", errors.Join(err, tuple.ErrMalformed))
-	}
-	for i, n := range []*int64{&r.turn, &r.since, &r.failing, &r.mark, &r.goal, &r.docs.DocsRead, &r.docs.DocsWritten, &r.docs.DocWriteFailures} {
-		if !rows.As(e[i+2], n) {
-			return nil, fmt.Errorf("reading a database of a mirror: %w", tuple.ErrMalformed)
-		}
+	err := rows.Scan("a database of a mirror", value, &state, &r.definition, &r.turn, &r.since, &r.failing, &r.mark, &r.goal,
+		&r.docs.DocsRead, &r.docs.DocsWritten, &r.docs.DocWriteFailures, &r.reason, &r.instance)
+	if err != nil {
+		return nil, err
 	}
 	r.state = replicator.MirroredState(state)
 	return &r, nil
@@ -292,20 +277,11 @@ func (r *Run) followed(tx kv.Transaction, state *replicator.JobState) error {
 		return err // the mirror has ended
 	}
 	next := row.after(state, time.Now().Unix())
-	if instance := state.Target.Instance; instance != "" && instance != next.instance {
-		if may, err := r.store.mirrors.keepsInstances(tx); err != nil {
-			return err
-		} else if may {
-			next.instance = instance
-		}
+	if instance := state.Target.Instance; instance != "" {
+		next.instance = instance
 	}
 	if *next != *row {
 		r.store.mirrors.setMirrored(tx, mirror, database, row, next)
 	}
 	return nil
-}
-
-// keepsInstances reports whether all nodes can read a row with an instance.
-func (s *mirrorRows) keepsInstances(tx kv.Transaction) (bool, error) {
-	return hasNamesLevel(s.levels, tx)
 }

@@ -162,68 +162,47 @@ func (s *pages) summed(tx kv.ReadTransaction) func(*Job, error) (*Job, error) {
 	}
 }
 
-// troubled returns the pageRead of a list in the order of an index.
+// troubled returns the pageRead of a list in the order of an index by time.
 func (s *pages) troubled(order Order) pageRead {
-	name := map[Order]string{ByCrash: "crashing", ByStuck: "stuck", ByLag: "behind", ByRefusal: "refused"}[order]
-	index, latestFirst := s.space.Sub(name), order == ByRefusal
+	index := map[Order]string{ByCrash: indexCrashing, ByStuck: indexStuck, ByLag: indexBehind, ByRefusal: indexRefused}[order]
 	return func(tx kv.ReadTransaction, _ listing, after fdbjobs.Position, n int) (out page, err error) {
-		r := rows.Range(index)
+		r := fdbjobs.EntryRange{Limit: n, Reverse: order == ByRefusal}
 		if after != (fdbjobs.Position{}) {
-			key, err := timedKey(index, after)
+			key, err := timedKey(after)
 			switch {
 			case err != nil:
 				return out, err
-			case latestFirst:
-				r.End = key
+			case r.Reverse:
+				r.Until = key
 			default:
-				r.Begin = kv.KeyAfter(key)
+				r.After = key
 			}
 		}
-		pairs, err := tx.GetRange(r, kv.RangeOptions{Limit: n, Reverse: latestFirst}).Slice()
+		found, err := s.jobs.Entries(tx, index, r).Await()
 		if err != nil {
 			return out, err
 		}
-		times, ids := make([]int64, len(pairs)), make([]string, len(pairs))
-		for i, pair := range pairs {
-			if err := rows.ScanKey("an index of replication jobs", index, pair.Key, &times[i], &ids[i]); err != nil {
-				return out, err
+		places, ids := make([]fdbjobs.Position, len(found)), make([]string, len(found))
+		for i, e := range found {
+			var since int64
+			if len(e.Key) != 1 || !rows.As(e.Key[0], &since) {
+				return out, fmt.Errorf("reading the index %q of replication jobs: %w", index, tuple.ErrMalformed)
 			}
+			ids[i], places[i] = e.ID, fdbjobs.Position{Owner: strconv.FormatInt(since, 10), ID: e.ID}
 		}
-		at := func(i int) fdbjobs.Position {
-			return fdbjobs.Position{Owner: strconv.FormatInt(times[i], 10), ID: ids[i]}
-		}
-		out, err = s.ofIndex(tx, ids, at, func(i int, job *Job) (*Job, error) {
-			if !job.indexed(order, times[i]) {
-				return nil, nil
-			}
-			return job, nil
-		})
-		out.more = len(pairs) == n
+		out, err = s.ofIndex(tx, ids, func(i int) fdbjobs.Position { return places[i] }, func(_ int, job *Job) (*Job, error) { return job, nil })
+		out.more = len(found) == n
 		return out, err
 	}
 }
 
-// indexed reports whether a row of an index is true of the job. It is not if the job has a new definition that has not
-// run, or was running on a node that died.
-func (j *Job) indexed(order Order, at int64) bool {
-	switch order {
-	case ByCrash:
-		return j.State.CrashingSince.Unix() == at
-	case ByStuck:
-		return j.State.StuckSince.Unix() == at && j.Status == fdbjobs.Running
-	case ByLag:
-		return j.State.BehindSince.Unix() == at
-	}
-	return true
-}
-
-// timedKey returns the key of a position in an index by time: it has the time in place of an owner.
-func timedKey(index tuple.Subspace, at fdbjobs.Position) ([]byte, error) {
+// timedKey returns the end of the key of a position in an index by time: it has the time in place of an owner.
+func timedKey(at fdbjobs.Position) (tuple.Tuple, error) {
 	seconds, err := strconv.ParseInt(at.Owner, 10, 64)
 	if err != nil {
 		return nil, fmt.Errorf("listing replication jobs: the start key has no time: %w", err)
 	}
-	return index.Pack(seconds, at.ID), nil
+	return tuple.Tuple{seconds, at.ID}, nil
 }
 
 // ofIndex returns a page with the jobs of rows of an index: their ids and positions. show is called with each job that
@@ -313,11 +292,11 @@ func (s *pages) mirroredPlaces(
 	index := s.space.Sub("mirror_failing", mirror)
 	all := rows.Range(index)
 	if after != (fdbjobs.Position{}) {
-		key, err := timedKey(index, after)
+		key, err := timedKey(after)
 		if err != nil {
 			return nil, err
 		}
-		all.Begin = kv.KeyAfter(key)
+		all.Begin = kv.KeyAfter(index.Pack(key...))
 	}
 	return s.mirrors.mirrorTimes("mirror_failing", mirror, tx.GetRange(all, kv.RangeOptions{Limit: n}))
 }

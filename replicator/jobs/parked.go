@@ -9,7 +9,6 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
-	"settee/pkg/kv/levels"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 	"settee/replicator"
@@ -21,15 +20,14 @@ import (
 //	("asks", server, ask, job id)        -> database
 //
 // The members behind update_seq are ParkedRow.Target and ParkedRow.Lost, in seconds since the Unix epoch. A row whose target is
-// not compared lacks them, and so do the rows of a store below NamesLevel, because nodes of an earlier release cannot read them.
+// not compared lacks them.
 //
 // server is the key of who answers for the job's source, see replicator.Endpoint.Route. A change that this server tells to a
 // login of another job wakes the job, too: its own login has read the database when it was parked, which is a day ago at
 // most. A job that may not read it any more is woken once, and is not parked again.
 //
 // ask is when to ask the source next whether it has changes, in seconds since the Unix epoch. It is 0 in a row without a
-// key in asks. [Run.Parking] writes the rows. Whatever writes a state that does not name the row clears it (see
-// [jobRecords.reindex]), and so does the removal of the job.
+// key in asks. [Run.Parking] writes the rows. Whatever writes a state that does not name the row clears it , and so does the removal of the job.
 
 const (
 	// FirstAsk is how long after [Run.Parking] a source without a feed is asked for changes.
@@ -49,6 +47,14 @@ var ErrCannotPark = errors.New("the job cannot be parked")
 
 // source is a database that jobs wait for. The zero value is none.
 type source struct{ server, database string }
+
+// row returns the source in a list, an empty one if there is none.
+func (s source) row() []source {
+	if s == (source{}) {
+		return nil
+	}
+	return []source{s}
+}
 
 // sourceOf returns the source that a state names.
 func sourceOf(parked *replicator.Parked) source {
@@ -77,10 +83,7 @@ type ParkedRow struct {
 }
 
 // parkedRows are the rows of parked jobs, and the rows of the servers of their sources (watched.go).
-type parkedRows struct {
-	*core
-	levels *levels.Guard // nil: the store has NamesLevel
-}
+type parkedRows struct{ *core }
 
 func (s *parkedRows) parkedKey(of source, jobID string) []byte {
 	return s.space.Pack("parked", of.server, of.database, jobID)
@@ -139,11 +142,6 @@ func (r *ParkedRow) parseValue(raw []byte) error {
 	return nil
 }
 
-// keepsTargets reports whether all nodes can read a row that has its target.
-func (s *parkedRows) keepsTargets(tx kv.Transaction) (bool, error) {
-	return hasNamesLevel(s.levels, tx)
-}
-
 // parseParked parses a row.
 func (s *parkedRows) parseParked(pair kv.KeyValue) (r ParkedRow, err error) {
 	e, err := s.space.Unpack(pair.Key)
@@ -175,6 +173,19 @@ func (s *parkedRows) setParked(tx kv.Transaction, old *ParkedRow, next ParkedRow
 		tx.Set(s.askKey(next.Server, next.ask(), next.JobID), []byte(next.Database))
 	}
 	tx.Set(s.parkedKey(next.source(), next.JobID), next.value())
+}
+
+// unparkExcept clears the rows of a job for sources that are not keep.
+func (s *parkedRows) unparkExcept(tx kv.Transaction, jobID string, keep source, sources ...source) error {
+	for _, of := range sources {
+		if of == keep {
+			continue
+		}
+		if err := s.unparking(tx, of, jobID)(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // unparking starts reading the row of a job. The function that it returns clears it, if it is there.
@@ -212,9 +223,8 @@ func (r *Run) Parking(ctx context.Context, at replicator.Parked) error {
 	next := ParkedRow{
 		Server: at.Server, Database: at.Database, JobID: r.job.ID, UpdateSeq: at.UpdateSeq, Ask: time.Now().Add(FirstAsk),
 	}
-	target := at.Target
-	if len(target.Server)+len(target.Database)+len(target.Identity)+len(target.Instance) > maxTargetSize {
-		target = replicator.ParkedTarget{}
+	if t := at.Target; len(t.Server)+len(t.Database)+len(t.Identity)+len(t.Instance) <= maxTargetSize {
+		next.Target = t
 	}
 	return r.update(ctx, func(state *replicator.JobState) {
 		state.Parked = &replicator.Parked{Server: at.Server, Database: at.Database}
@@ -223,12 +233,6 @@ func (r *Run) Parking(ctx context.Context, at replicator.Parked) error {
 		old, err := r.store.parking.readParked(tx, next.source(), r.job.ID).Await()
 		if err != nil {
 			return err
-		}
-		next.Target = replicator.ParkedTarget{}
-		if keeps, err := r.store.parking.keepsTargets(tx); err != nil {
-			return err
-		} else if keeps {
-			next.Target = target
 		}
 		r.store.parking.setParked(tx, old, next)
 		return watched()

@@ -81,7 +81,7 @@ func newParkWorld(t *testing.T, seed uint64, wrap func(kv.Database) kv.Database)
 			faultkv.TooOld: 0.01, faultkv.Delay: 0.2,
 			faultkv.LostWatch: 0.05, faultkv.LateWatch: 0.1, faultkv.SpuriousWatch: 0.1,
 		}}))
-		p := &process{layer: fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{})}
+		p := &process{layer: fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})}
 		t.Cleanup(p.layer.Close)
 		var err error
 		p.jobs, err = jobs.Open(t.Context(), faulty, p.layer, opts)

@@ -54,11 +54,11 @@ func (s *Documents) setPaused(tx kv.Transaction, existing *Job, paused bool, ord
 		return err
 	}
 	if existing.Status == fdbjobs.Pending { // the next run looks for changes
-		if err := s.parking.unparking(tx, existing.stored.parked, existing.ID)(); err != nil {
+		if err := s.parking.unparking(tx, existing.parkedAt, existing.ID)(); err != nil {
 			return err
 		}
 	}
-	return s.writer.add(tx, &job, spec, s.names.naming(tx, job.ID, true))
+	return s.writer.add(tx, &job, spec)
 }
 
 // pausedAt returns the pause of a job that is paused now.
@@ -127,11 +127,10 @@ func (r *Run) left(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		name := r.store.names.naming(tx, job.ID, true)
 		if _, err := r.store.jobs.Remove(tx, job.ID); err != nil { // the job layer keeps the state of a pending job
 			return err
 		}
-		return r.store.writer.add(tx, job, spec, name)
+		return r.store.writer.add(tx, job, spec)
 	})
 }
 
@@ -158,5 +157,5 @@ func (r *Run) recordLeft(tx kv.Transaction, job *Job) error {
 	if err := r.recordEnd(tx, replicator.RunStopped, &next); err != nil {
 		return err
 	}
-	return r.store.records.reindex(tx, job.ID, recordOf(&next), append(slices.Clip(r.unsure), job.stored)...)
+	return r.store.parking.unparkExcept(tx, job.ID, source{}, append(slices.Clip(r.parkedAt), job.parkedAt.row()...)...)
 }

@@ -98,7 +98,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 			faultkv.TooOld: 0.01, faultkv.Delay: 0.1,
 			faultkv.LostWatch: 0.05, faultkv.LateWatch: 0.1, faultkv.SpuriousWatch: 0.1,
 		}})
-		p := &process{db: faulty, layer: fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{})}
+		p := &process{db: faulty, layer: fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})}
 		t.Cleanup(p.layer.Close)
 		var err error
 		p.jobs, err = jobs.Open(t.Context(), faulty, p.layer, opts)
@@ -479,11 +479,14 @@ func (w *world) compareTroubles(all map[string]*jobs.Job) {
 	for _, job := range raw {
 		var state replicator.JobState
 		require.NoError(w, json.Unmarshal(job.State, &state))
+		if state.Definition != all[job.ID].Args.Definition {
+			continue // its entries are those of the definition that has not run yet
+		}
 		if !state.CrashingSince.IsZero() {
 			crashing[job.ID] = state.CrashingSince.Unix()
 			assert.NotEqual(w, fdbjobs.Finished, job.Status, job.ID)
 		}
-		if !state.StuckSince.IsZero() {
+		if !state.StuckSince.IsZero() && job.Status == fdbjobs.Running {
 			stuck[job.ID] = state.StuckSince.Unix()
 			assert.Equal(w, replicator.StateRunning, state.State, job.ID)
 		}
@@ -498,8 +501,8 @@ func (w *world) compareTroubles(all map[string]*jobs.Job) {
 	assert.Equal(w, crashing, w.times("crashing"))
 	assert.Equal(w, stuck, w.times("stuck"))
 	assert.Equal(w, behind, w.times("behind"))
-	for id := range w.rows("runs") {
-		assert.Contains(w, all, id, "a run is left of a job that is gone")
+	for id := range w.rows("records") {
+		assert.Contains(w, all, id, "a record is left of a job that is gone")
 	}
 	for id := range w.times("refused") {
 		if assert.Contains(w, all, id) {

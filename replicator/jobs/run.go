@@ -26,12 +26,12 @@ type Run struct {
 	// stored reports that job.State is what the store has.
 	stored  bool
 	charged time.Time // the time up to which the owner was charged for this run
-	// unsure are the states of the writes whose result is unknown, since the last one whose result is
-	// known: the job may have the rows of any of them.
-	unsure  []record
-	started bool                       // Start has succeeded
-	copied  replicator.DocCounts       // see Copied
-	last    func(*replicator.JobState) // see Last
+	// parkedAt are the sources for which the job may have a row of a parked job: that of the state in the store, and those of
+	// writes whose result is unknown since.
+	parkedAt []source
+	started  bool                       // Start has succeeded
+	copied   replicator.DocCounts       // see Copied
+	last     func(*replicator.JobState) // see Last
 	// secrets are the secrets of the job's definition. They are masked in everything that is
 	// written.
 	secrets redact.Set
@@ -414,6 +414,9 @@ func (r *Run) write(
 		next.CrashingSince = time.Time{}
 	}
 	next.StuckSince = r.store.stuckSince(&next)
+	if next.Stats.DocWriteFailures > r.job.State.Stats.DocWriteFailures {
+		next.RefusedAt = time.Now()
+	}
 	next.Behind, next.BehindSince = r.behind(&next)
 	r.explainStart(&next)
 	next.Redact(r.secrets)
@@ -433,9 +436,9 @@ func (r *Run) write(
 		if r.lost.Equal(lost) {
 			r.lost = time.Time{} // the state has it, or the target has everything again
 		}
-		r.charged, r.job.stored, r.unsure, r.told = c.at, recordOf(&next), nil, toldOf(&next)
+		r.charged, r.parkedAt, r.told = c.at, sourceOf(next.Parked).row(), toldOf(&next)
 	case mayHaveCommitted(err):
-		r.charged, r.unsure = c.at, append(r.unsure, recordOf(&next))
+		r.charged, r.parkedAt = c.at, append(r.parkedAt, sourceOf(next.Parked).row()...)
 	}
 	if err == nil || mayHaveCommitted(err) && next.State == replicator.StateRunning && next.ReplicationID == r.job.State.ReplicationID {
 		r.job.State = &next
@@ -452,19 +455,18 @@ func (r *Run) explainStart(state *replicator.JobState) {
 }
 
 // account makes the writes that follow from each write of the state: the charge for the running
-// time, the row of a mirror's database, the job's rows in the indexes of troubles.go, and the end of its row of a parked
-// job.
+// time, the row of a mirror's database, and the end of its row of a parked job.
 func (r *Run) account(tx kv.Transaction, c charge, state *replicator.JobState) error {
 	r.store.usage.charge(tx, c)
 	if err := r.followed(tx, state); err != nil {
 		return err
 	}
-	was, now := r.job.stored, recordOf(state)
-	if now.crashing.Equal(was.crashing) && now.stuck.Equal(was.stuck) && now.behind.Equal(was.behind) && now.parked == was.parked && len(r.unsure) == 0 {
-		return nil
-	}
-	if was.parked != now.parked {
-		since, err := r.store.parking.lostSince(tx, was.parked, r.job.ID)
+	at := sourceOf(state.Parked)
+	for _, was := range r.parkedAt {
+		if was == at {
+			continue
+		}
+		since, err := r.store.parking.lostSince(tx, was, r.job.ID)
 		if err != nil {
 			return err
 		}
@@ -472,11 +474,10 @@ func (r *Run) account(tx kv.Transaction, c charge, state *replicator.JobState) e
 			r.lost = since // a repeated function may find the row cleared
 		}
 	}
-	return r.store.records.reindex(tx, r.job.ID, now, append(slices.Clip(r.unsure), was)...)
+	return r.store.parking.unparkExcept(tx, r.job.ID, at, r.parkedAt...)
 }
 
-// settle makes the writes that follow from the end of a job. The job is no longer in the index of
-// refusals.
+// settle makes the writes that follow from the end of a job.
 func (r *Run) settle(tx kv.Transaction, c charge, outcome replicator.Outcome, state *replicator.JobState) error {
 	if err := r.account(tx, c, state); err != nil {
 		return err
@@ -484,13 +485,10 @@ func (r *Run) settle(tx kv.Transaction, c charge, outcome replicator.Outcome, st
 	if err := r.recordEnd(tx, outcome, state); err != nil {
 		return err
 	}
-	if r.job.IsMirror() {
-		return r.store.mirrors.endMirror(tx, r.job)
-	}
-	if state.Stats.DocWriteFailures == 0 {
+	if !r.job.IsMirror() {
 		return nil
 	}
-	return r.store.records.clearRefusal(tx, r.job.ID)
+	return r.store.mirrors.endMirror(tx, r.job)
 }
 
 // mayHaveCommitted reports whether a write that failed with err may have been committed. Later

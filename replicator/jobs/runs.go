@@ -3,31 +3,36 @@ package jobs
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
 	"settee/replicator"
 )
 
-// The latest runs of a job that have ended are a ring of rows. The nth of all is in
+// What is stored of the past of a job is below ("records", job id):
 //
-//	("runs", job id, n modulo MaxRuns) -> replicator.EndedRun
+//	("run", n modulo MaxRuns)                -> the nth run that has ended, a replicator.EndedRun
+//	("failures")                             -> (listed, token, total), see failures.go
+//	("failure", n modulo MaxFailures)        -> the nth listed failure, a replicator.Failure
+//	("life"), ("state")                      -> life and state of a transient job before it was added again
 //
-// where n begins with 1. JobState.Runs is the number of all. A row is written in the transaction that
-// records the end of the run.
+// n begins with 1; JobState.Runs is the number of all runs. A run is written in the transaction that records its end. The
+// rows go with the job, and those of a document's job when another definition runs.
 
 // MaxRuns is the most runs of a job that are kept.
 const MaxRuns = 20
 
-// jobRecords are the rows of a job that record what its runs did: the runs, failures.go, and the times in troubles.go.
+// jobRecords are these rows.
 type jobRecords struct {
 	*core
 	parking *parkedRows
 }
 
-func (s *jobRecords) runKey(jobID string, n int64) []byte {
-	return s.space.Pack("runs", jobID, n%MaxRuns)
-}
+// of returns the records of a job.
+func (s *jobRecords) of(jobID string) tuple.Subspace { return s.space.Sub("records", jobID) }
+
+func (s *jobRecords) runKey(jobID string, n int64) []byte { return s.of(jobID).Pack("run", n%MaxRuns) }
 
 // setRun records the nth run of a job.
 func (s *jobRecords) setRun(tx kv.Transaction, jobID string, n int64, run replicator.EndedRun) error {
@@ -39,42 +44,21 @@ func (s *jobRecords) setRun(tx kv.Transaction, jobID string, n int64, run replic
 	return nil
 }
 
-// record is what a stored state says about other rows of its job.
-type record struct {
-	crashing time.Time // the time of its row in the index of crashing jobs; zero if there is none
-	stuck    time.Time // the time of its row in the index of stuck jobs
-	behind   time.Time // the time of its row in the index of jobs whose targets lack changes
-	parked   source    // the source in its row of a parked job; zero if there is none
-	runs     int64     // see JobState.Runs
-}
-
-func recordOf(state *replicator.JobState) record {
-	return record{state.CrashingSince, state.StuckSince, state.BehindSince, sourceOf(state.Parked), state.Runs}
-}
-
-// clearRecord clears these rows of a job that is removed, except the row of a parked job.
-func (s *jobRecords) clearRecord(tx kv.Transaction, jobID string, r record) {
-	s.retime(tx, jobID, record{}, r)
-	// The result of a write may be unknown to its run: there may be one more row.
-	for n := int64(1); n <= min(r.runs+1, MaxRuns); n++ {
-		tx.Clear(s.runKey(jobID, n))
-	}
-}
-
 // dropRecords removes what is stored about the runs of a job that is removed, or has another definition.
 func (s *jobRecords) dropRecords(tx kv.Transaction, job *Job) error {
-	unpark := s.parking.unparking(tx, job.stored.parked, job.ID)
-	s.clearRecord(tx, job.ID, job.stored)
-	if err := unpark(); err != nil {
-		return err
-	}
-	return s.dropFailures(tx, job.ID)
+	s.clearRecords(tx, job.ID)
+	return s.parking.unparking(tx, job.parkedAt, job.ID)()
+}
+
+// clearRecords removes the records of a job.
+func (s *jobRecords) clearRecords(tx kv.Transaction, jobID string) {
+	tx.ClearRange(rows.Range(s.of(jobID)))
 }
 
 // endKeys are the keys of the life before the current one, and of its last state. They are for
 // waiters that have not seen its end yet.
 func (s *jobRecords) endKeys(jobID string) (life, state []byte) {
-	return s.space.Pack("ended", jobID, "life"), s.space.Pack("ended", jobID, "state")
+	return s.of(jobID).Pack("life"), s.of(jobID).Pack("state")
 }
 
 // keepEnd stores the end of a job that is added again.

@@ -21,7 +21,7 @@ import (
 // withKeys returns another process with these keys.
 func (b *bundle) withKeys(keys *sealed.Keys) *bundle {
 	b.Helper()
-	other := &bundle{TB: b.TB, db: b.db, layer: fdbjobs.Open(b.db, []byte("jobs"), fdbjobs.Options{Sealer: keys})}
+	other := &bundle{TB: b.TB, db: b.db, layer: fdbjobs.Open(b.db, []byte("jobs"), fdbjobs.Options{Sealer: keys, Derive: jobs.Derivations()})}
 	b.Cleanup(other.layer.Close)
 	var err error
 	other.store, err = jobs.Open(b.Context(), b.db, other.layer, jobs.Options{UUID: serverUUID, Documents: docsPrefix, Sealer: keys})

@@ -1,18 +1,17 @@
 package jobs
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
 // A search in all jobs shows first the jobs that the index finds (named.go): those with a name that begins with the text.
-// Then it looks at the other jobs, one after the other. So it finds what a search without the index finds. It does without
-// until all jobs are in the index, and a search that has begun without it goes on without it.
+// Then it looks at the other jobs, one after the other. So it finds what a search without the index finds.
 
 // The positions in a search that uses the index. One in the index has a mark, the kind and the name in place of an owner. One
 // in the rest has a mark before the owner. No owner begins with a control character.
@@ -41,24 +40,12 @@ func nameAt(p fdbjobs.Position) (n name, ok bool) {
 	return n, ok
 }
 
-// searching returns what a search for a text, in lower case, reads from a position on, one after the other, and where the
-// first one begins.
-func (s *pages) searching(ctx context.Context, lower string, after fdbjobs.Position) ([]pageRead, fdbjobs.Position, error) {
-	_, inIndex := nameAt(after)
-	inRest := strings.HasPrefix(after.Owner, restMark)
-	if after != (fdbjobs.Position{}) && !inIndex && !inRest {
-		return []pageRead{s.page}, after, nil // it has begun without the index
+// searching returns what a search for a text, in lower case, reads from a position on, one after the other.
+func (s *pages) searching(lower string, after fdbjobs.Position) []pageRead {
+	if strings.HasPrefix(after.Owner, restMark) {
+		return []pageRead{s.unnamed(lower)}
 	}
-	all, err := kv.TransactValue(ctx, s.db, s.names.hasNames)
-	switch {
-	case err != nil:
-		return nil, after, err
-	case !all: // the store may have been restored since a position in the index was returned
-		return []pageRead{s.page}, fdbjobs.Position{}, nil
-	case inRest:
-		return []pageRead{s.unnamed(lower)}, after, nil
-	}
-	return []pageRead{s.named(lower), s.unnamed(lower)}, after, nil
+	return []pageRead{s.named(lower), s.unnamed(lower)}
 }
 
 // named returns the pageRead of the jobs with a name that begins with a text, in lower case.
@@ -103,23 +90,17 @@ func (s *pages) readNamed(tx kv.ReadTransaction, lower string, after fdbjobs.Pos
 		if begun && kind < last.kind {
 			continue
 		}
-		packed := s.space.Pack("named", kind, lower)
-		r := kv.PrefixRange(packed[:len(packed)-1]) // without the end of the text
+		r := fdbjobs.EntryRange{Prefix: tuple.Tuple{kind}, Text: lower, Limit: n - len(found)}
 		if begun && kind == last.kind {
-			r.Begin = kv.KeyAfter(s.names.namedKey(last, after.ID))
+			r.After = tuple.Tuple{last.text, after.ID}
 		}
-		pairs, err := tx.GetRange(r, kv.RangeOptions{Limit: n - len(found)}).Slice()
+		all, err := s.jobs.Entries(tx, indexNamed, r).Await()
 		if err != nil {
 			return nil, err
 		}
-		for _, pair := range pairs {
-			var row namedRow
-			e, err := s.space.Unpack(pair.Key)
-			ok := err == nil && len(e) > 0
-			if ok {
-				row.name, row.jobID, ok = parseNamed(e[1:])
-			}
-			if !ok {
+		for _, e := range all {
+			row := namedRow{name{kind: kind}, e.ID}
+			if len(e.Key) != 2 || !rows.As(e.Key[1], &row.text) {
 				return nil, fmt.Errorf("reading the index of replication jobs by name: %w", tuple.ErrMalformed)
 			}
 			found = append(found, row)

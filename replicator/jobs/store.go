@@ -16,7 +16,6 @@ import (
 	"settee/fdbjobs/upkeep"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
-	"settee/pkg/kv/levels"
 	"settee/pkg/tuple"
 	"settee/replicator"
 )
@@ -46,9 +45,6 @@ type Options struct {
 	// Settings, if not nil, replaces MaxHistory, TransientMaxAge, StuckAfter and UpdateDocs. It is called
 	// for each use, so that they may change while the store is used.
 	Settings func() Settings
-	// Levels, if not nil, has the level of the store, and is the db of [Open]. Jobs are indexed by name from NamesLevel on.
-	// Nil means that they have always been.
-	Levels *levels.Guard
 	// Documents is the key prefix of the store's databases (docstore.Open). Sealer seals the
 	// databases for which [SealedDatabase] is true; jobs are sealed by the job layer.
 	Documents []byte
@@ -105,18 +101,17 @@ type core struct {
 type tables struct {
 	*core
 	reservations *reservations
-	names        *nameIndex
 	parking      *parkedRows
 	records      *jobRecords
 	mirrors      *mirrorRows
 	usage        *usageRows
 }
 
-func newTables(c *core, guard *levels.Guard) *tables {
-	parking := &parkedRows{core: c, levels: guard}
+func newTables(c *core) *tables {
+	parking := &parkedRows{c}
 	return &tables{
-		core: c, reservations: &reservations{c}, names: &nameIndex{core: c, levels: guard}, parking: parking,
-		records: &jobRecords{c, parking}, mirrors: &mirrorRows{core: c, levels: guard}, usage: &usageRows{c},
+		core: c, reservations: &reservations{c}, parking: parking,
+		records: &jobRecords{c, parking}, mirrors: &mirrorRows{c}, usage: &usageRows{c},
 	}
 }
 
@@ -136,7 +131,7 @@ func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Option
 		db: db, jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), upkeep: layer.Queue(upkeep.Queue),
 		space: tuple.NewSubspace("replicator"), uuid: opts.UUID, settings: opts.Settings,
 		docs: docstore.Open(db, opts.Documents, docstore.Options{
-			Sealer: opts.Sealer, Sealed: SealedDatabase, Salted: SealedDatabase, Times: KeepsTimes(opts.Levels),
+			Sealer: opts.Sealer, Sealed: SealedDatabase, Salted: SealedDatabase,
 		}),
 	}
 	if c.settings == nil {
@@ -151,7 +146,7 @@ func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Option
 			return nil, err
 		}
 	}
-	return newStore(newTables(c, opts.Levels)), nil
+	return newStore(newTables(c)), nil
 }
 
 // serverUUID reads the server uuid of a store, and makes one first if there is none.
@@ -253,7 +248,7 @@ func (s *core) parse(raw *fdbjobs.Job) (*Job, error) {
 	if err := json.Unmarshal(raw.State, job.State); err != nil {
 		return nil, fmt.Errorf("reading the state of the replication job %q: %w", raw.ID, err)
 	}
-	job.stored, job.held = recordOf(job.State), holding{raw.Lock, job.State.ReplicationID}
+	job.parkedAt, job.held = sourceOf(job.State.Parked), holding{raw.Lock, job.State.ReplicationID}
 	if raw.ArgsErr != nil {
 		return job, fmt.Errorf("reading the replication job: %w", raw.ArgsErr)
 	}
@@ -285,7 +280,7 @@ func (s *core) renew(job *Job) {
 	}
 	old := job.State
 	job.State = s.initialState(job.Args, old.History)
-	job.State.Runs, job.State.Target = old.Runs, old.Target
+	job.State.Runs, job.State.Target, job.State.RefusedAt = old.Runs, old.Target, old.RefusedAt
 	job.State.ReplicationID, job.State.Stats, job.State.ChangesPending = old.ReplicationID, old.Stats, old.ChangesPending
 	job.State.SourceSeq, job.State.ThroughSeq, job.State.CheckpointedSourceSeq = old.SourceSeq, old.ThroughSeq, old.CheckpointedSourceSeq
 }

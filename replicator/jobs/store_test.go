@@ -32,7 +32,7 @@ func TestServerUUIDIsMadeOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range uuids {
 			wg.Go(func() {
-				layer := fdbjobs.Open(store, []byte("jobs"), fdbjobs.Options{})
+				layer := fdbjobs.Open(store, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})
 				defer layer.Close()
 				if s, err := jobs.Open(t.Context(), store, layer, jobs.Options{}); assert.NoError(t, err) {
 					uuids[i] = s.ServerUUID()
@@ -52,7 +52,7 @@ func TestServerUUIDOfOptionsIsNotStored(t *testing.T) {
 		db, err := pebblekv.Open(dir, pebblekv.Options{})
 		require.NoError(t, err)
 		defer db.Close()
-		layer := fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{})
+		layer := fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})
 		defer layer.Close()
 		s, err := jobs.Open(t.Context(), db, layer, jobs.Options{UUID: given})
 		require.NoError(t, err)

@@ -80,9 +80,9 @@ func (s *Requests) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, e
 		}
 	}
 	if existing != nil {
-		job.State.Runs = existing.stored.runs // their rows stay
+		job.State.Runs = existing.State.Runs // their rows stay
 		if existing.Status == fdbjobs.Pending {
-			if err := s.parking.unparking(tx, existing.stored.parked, job.ID)(); err != nil {
+			if err := s.parking.unparking(tx, existing.parkedAt, job.ID)(); err != nil {
 				return nil, err
 			}
 		}
@@ -92,7 +92,7 @@ func (s *Requests) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, e
 			return nil, err
 		}
 	}
-	return job, s.writer.add(tx, job, fdbjobs.Spec{Token: token}, s.names.naming(tx, job.ID, existing != nil))
+	return job, s.writer.add(tx, job, fdbjobs.Spec{Token: token})
 }
 
 // Await waits until a job has ended, and returns it. If life (JobArgs.Life) is not empty, Await
@@ -210,7 +210,7 @@ func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 			return before, nil
 		}
 		if !job.Parked().IsZero() {
-			if err := s.parking.unparking(tx, job.stored.parked, job.ID)(); err != nil {
+			if err := s.parking.unparking(tx, job.parkedAt, job.ID)(); err != nil {
 				return nil, err
 			}
 		}

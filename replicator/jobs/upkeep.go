@@ -153,31 +153,22 @@ func (s *Upkeep) part(ctx context.Context, limit *int, run func(kv.Transaction) 
 
 // removeRest removes what belongs to jobs that were removed.
 func (s *Upkeep) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
-	reservations, ids, runs := make([]reservation, len(removed)), make([]string, len(removed)), make([]noted, len(removed))
+	reservations, runs := make([]reservation, len(removed)), make([]noted, len(removed))
 	unpark := make([]func() error, len(removed))
 	for i, job := range removed {
 		var state replicator.JobState
 		// If the state cannot be read, a reservation remains, but it does not hold.
 		_ = json.Unmarshal(job.State, &state)
 		// Only a transient job that had not ended may have another reservation than the one in its state.
-		reservations[i], ids[i] = reservation{state.ReplicationID, job.ID}, job.ID
+		reservations[i] = reservation{state.ReplicationID, job.ID}
 		unpark[i] = s.parking.unparking(tx, sourceOf(state.Parked), job.ID)
 		runs[i] = noted{job.ID, holding{job.Lock, state.ReplicationID}}
-		s.records.clearRecord(tx, job.ID, recordOf(&state))
-		if job.Label == labelTransient {
-			s.records.forgetEnd(tx, job.ID)
-		}
+		s.records.clearRecords(tx, job.ID)
 	}
 	for _, end := range unpark {
 		if err := end(); err != nil {
 			return err
 		}
-	}
-	if err := s.names.unname(tx, removed); err != nil {
-		return err
-	}
-	if err := s.records.dropFailures(tx, ids...); err != nil {
-		return err
 	}
 	if err := s.reservations.noteEndings(tx, runs...); err != nil {
 		return err
@@ -267,13 +258,4 @@ func (s *Upkeep) ForgetEndings(ctx context.Context) error {
 		tx.ClearRange(rows.Range(s.space.Sub("ending")))
 		return nil
 	})
-}
-
-// nameAtOnce is the most jobs that one transaction of IndexNames indexes.
-const nameAtOnce = 100
-
-// IndexNames is a step of the conversion to NamesLevel, see levels.Conversion: it adds jobs to the index, in the order of
-// their ids. A position is a key.
-func (s *Upkeep) IndexNames(tx kv.Transaction, from []byte) (next []byte, err error) {
-	return s.names.indexNames(tx, from, nameAtOnce)
 }

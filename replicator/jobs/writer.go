@@ -13,8 +13,7 @@ import (
 type writer struct{ *tables }
 
 // add writes a job. spec has what the job does not say, and may have its Args and Listed if they are encoded already.
-// name is what naming has returned, before the transaction removed the job if it has.
-func (s *writer) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec, name func(*replicator.Replication) error) (err error) {
+func (s *writer) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec) (err error) {
 	spec.ID, spec.Owner, spec.Label = job.ID, job.owner(), job.label()
 	if job.IsMirror() && job.Args.Replication.Continuous && !spec.Ended {
 		tx.Set(s.mirrors.mirrorsKey(MirrorServer(job.Args.Replication), job.ID), nil)
@@ -32,10 +31,7 @@ func (s *writer) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec, name func(*
 	if spec.State, err = job.encodeState(); err != nil {
 		return err
 	}
-	if err := s.jobs.Add(tx, spec); err != nil {
-		return err
-	}
-	return name(job.Args.Replication)
+	return s.jobs.Add(tx, spec)
 }
 
 // start adds the job of a document, or gives it a new definition. A running job keeps its state
@@ -43,7 +39,6 @@ func (s *writer) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec, name func(*
 // job of a periodic replication waits for its first time, unless existing owes a run.
 func (s *writer) start(tx kv.Transaction, draft *documentDraft, existing *Job, order uint16) error {
 	job := draft.job
-	name := s.names.naming(tx, job.ID, existing != nil)
 	if existing != nil {
 		if existing.Args.Replication != nil && existing.IsMirror() && !job.IsMirror() {
 			if err := s.mirrors.endMirror(tx, existing); err != nil {
@@ -82,7 +77,7 @@ func (s *writer) start(tx kv.Transaction, draft *documentDraft, existing *Job, o
 		}
 		spec.Tag = waitingTag(spec.Scheduled, now)
 	}
-	return s.add(tx, job, draft.spec(spec), name)
+	return s.add(tx, job, draft.spec(spec))
 }
 
 // remove removes a job. If it is running, its run stops. The jobs that a mirror has made are dropped by upkeep.
@@ -100,7 +95,6 @@ func (s *writer) remove(tx kv.Transaction, job *Job) error {
 
 // removeJob is remove for a job whose mirror, or whose row of a mirror's database, the caller takes care of.
 func (s *writer) removeJob(tx kv.Transaction, job *Job) error {
-	name := s.names.naming(tx, job.ID, true)
 	if err := s.reservations.noteEndings(tx, job.running()); err != nil {
 		return err
 	}
@@ -108,9 +102,6 @@ func (s *writer) removeJob(tx kv.Transaction, job *Job) error {
 		return err
 	}
 	if err := s.records.dropRecords(tx, job); err != nil {
-		return err
-	}
-	if err := name(nil); err != nil {
 		return err
 	}
 	return s.reservations.releaseExcept(tx, job, "")

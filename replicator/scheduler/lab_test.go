@@ -52,7 +52,7 @@ func inLab(t *testing.T, opts jobs.Options, sets []string, test func(l *lab)) {
 		faulty := faultkv.Wrap(db, faultkv.Options{Seed: 1, Rates: faultkv.Rates{
 			faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.2, faultkv.UnknownNotCommitted: 0.05,
 		}})
-		layers := [2]*fdbjobs.Layer{fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{}), fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{})}
+		layers := [2]*fdbjobs.Layer{fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()}), fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})}
 		opts.Documents = []byte("docs")
 		l := &lab{T: t, log: zerolog.Nop(), peers: &peers{answers: map[string]answer{}}, sets: append([]string{"replicator/retries_per_request=0"}, sets...)}
 		var err error

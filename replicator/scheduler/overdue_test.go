@@ -55,7 +55,7 @@ func TestOverdue(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
 		var store, configuration barrier
 		db := freezing{enginetest.Memory(t), &store}
-		layer := fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{})
+		layer := fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})
 		defer layer.Close()
 		all, err := jobs.Open(t.Context(), db, layer, jobs.Options{Documents: []byte("docs")})
 		require.NoError(t, err)

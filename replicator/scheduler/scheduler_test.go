@@ -60,7 +60,7 @@ func newCluster(t *testing.T) *cluster {
 			faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.1, faultkv.UnknownNotCommitted: 0.05,
 			faultkv.TooOld: 0.01, faultkv.Delay: 0.05, faultkv.SpuriousWatch: 0.1,
 		}})
-		layer := fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{})
+		layer := fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})
 		t.Cleanup(layer.Close)
 		store, err := jobs.Open(t.Context(), faulty, layer, opts)
 		require.NoError(t, err)

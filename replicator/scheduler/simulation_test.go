@@ -94,7 +94,7 @@ func inWorld(t *testing.T, sets []string, test func(w *world)) {
 }
 
 func (w *world) open() (*fdbjobs.Layer, *jobs.Store) {
-	layer := fdbjobs.Open(w.db, []byte("jobs"), fdbjobs.Options{})
+	layer := fdbjobs.Open(w.db, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})
 	store, err := jobs.Open(context.Background(), w.db, layer, jobs.Options{Documents: []byte("docs")})
 	require.NoError(w, err)
 	return layer, store

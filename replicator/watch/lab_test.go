@@ -81,7 +81,7 @@ func newLab(t *testing.T, source *source, transport http.RoundTripper) *lab {
 // store opens the jobs of a store.
 func (l *lab) store(db kv.Database) *jobs.Store {
 	l.Helper()
-	layer := fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{})
+	layer := fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})
 	l.Cleanup(layer.Close)
 	store, err := jobs.Open(l.Context(), db, layer, jobs.Options{Documents: []byte("docs"), UUID: "0123"})
 	require.NoError(l, err)

@@ -1,0 +1,148 @@
+package jobs
+
+import (
+	"encoding/json"
+	"hash/fnv"
+	"time"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+	"settee/replicator"
+)
+
+// What follows from a replication job, see [fdbjobs.Derivation]. Times are in seconds since the Unix epoch.
+//
+//	index     key         has a job                                                     is read by
+//	crashing  since       that crashes, with JobState.CrashingSince                     [ByCrash], [Lists.Waits]
+//	stuck     since       that runs without progress, with JobState.StuckSince          [ByStuck], [Lists.Waits]
+//	behind    since       whose target lacks changes, with JobState.BehindSince         [ByLag], [Lists.Waits]
+//	refused   time        that has not ended, with JobState.RefusedAt                   [ByRefusal]
+//	named     kind, name  with the name of a host or a database, at most four times     searches, see search.go
+//
+// The first four follow from the state. While a job has a new definition that has not run yet, they do not: its state is of
+// the one before.
+const (
+	indexCrashing = "crashing"
+	indexStuck    = "stuck"
+	indexBehind   = "behind"
+	indexRefused  = "refused"
+	indexNamed    = "named"
+)
+
+// Derivations says what follows from the jobs of the queue [QueueName]. It is for [fdbjobs.Options].
+func Derivations() map[string]fdbjobs.Derivation {
+	return map[string]fdbjobs.Derivation{QueueName: {
+		OfListed: func(_ int64, listed json.RawMessage) []byte { return factsOfListed(listed).pack() },
+		OfState:  func(_ int64, state json.RawMessage) ([]byte, []int64) { return factsOfState(state).pack(), nil },
+		Entries:  func(_ int64, f fdbjobs.Facts) []fdbjobs.Entry { return entriesOf(f) },
+	}}
+}
+
+// listedFacts are what the entries of a job need of what lists show of it.
+type listedFacts struct {
+	definition int64 // a hash of JobArgs.Definition
+	names      []name
+}
+
+// factsOfListed returns the facts of a summary ([Job.summary]), none if it cannot be read.
+func factsOfListed(listed json.RawMessage) *listedFacts {
+	var args struct {
+		Definition  string                  `json:"definition"`
+		Replication *replicator.Replication `json:"replication"`
+	}
+	if json.Unmarshal(listed, &args) != nil {
+		return nil
+	}
+	return &listedFacts{hashOf(args.Definition), namesOf(args.Replication)}
+}
+
+// hashOf returns a hash of a definition.
+func hashOf(definition string) int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(definition)) // never fails
+	return int64(h.Sum64())            //nolint:gosec // all bits
+}
+
+func (f *listedFacts) pack() []byte {
+	if f == nil {
+		return nil
+	}
+	names := tuple.Tuple{}
+	for _, n := range f.names {
+		names = append(names, n.kind, n.text)
+	}
+	return tuple.Tuple{f.definition, names}.Pack()
+}
+
+func parseListedFacts(packed []byte) (f listedFacts) {
+	var names tuple.Tuple
+	if rows.Scan("facts", packed, &f.definition, &names) != nil {
+		return listedFacts{}
+	}
+	for ; len(names) >= 2; names = names[2:] {
+		var n name
+		if rows.As(names[0], &n.kind) && rows.As(names[1], &n.text) {
+			f.names = append(f.names, n)
+		}
+	}
+	return f
+}
+
+// stateFacts are what the entries of a job need of its state.
+type stateFacts struct {
+	definition                       int64 // a hash of JobState.Definition
+	crashing, stuck, behind, refused int64 // seconds since the Unix epoch; 0: it does not, or is not
+}
+
+// factsOfState returns the facts of a state, none if it cannot be read.
+func factsOfState(text json.RawMessage) *stateFacts {
+	var state struct {
+		Definition    string    `json:"definition"`
+		CrashingSince time.Time `json:"crashing_since"`
+		StuckSince    time.Time `json:"stuck_since"`
+		BehindSince   time.Time `json:"behind_since"`
+		RefusedAt     time.Time `json:"refused_at"`
+	}
+	if json.Unmarshal(text, &state) != nil {
+		return nil
+	}
+	return &stateFacts{
+		hashOf(state.Definition), storedTime(state.CrashingSince), storedTime(state.StuckSince), storedTime(state.BehindSince),
+		storedTime(state.RefusedAt),
+	}
+}
+
+func (f *stateFacts) pack() []byte {
+	if f == nil {
+		return nil
+	}
+	return tuple.Tuple{f.definition, f.crashing, f.stuck, f.behind, f.refused}.Pack()
+}
+
+func parseStateFacts(packed []byte) (f stateFacts) {
+	if rows.Scan("facts", packed, &f.definition, &f.crashing, &f.stuck, &f.behind, &f.refused) != nil {
+		return stateFacts{}
+	}
+	return f
+}
+
+// entriesOf returns what follows from a job. It is the table above.
+func entriesOf(f fdbjobs.Facts) (all []fdbjobs.Entry) {
+	at := func(index string, seconds int64, is bool) {
+		if seconds != 0 && is {
+			all = append(all, fdbjobs.Entry{Index: index, Key: tuple.Tuple{seconds}})
+		}
+	}
+	listed := parseListedFacts(f.Listed)
+	if state := parseStateFacts(f.State); state.definition == listed.definition {
+		at(indexCrashing, state.crashing, true)
+		at(indexStuck, state.stuck, f.Status == fdbjobs.Running)
+		at(indexBehind, state.behind, true)
+		at(indexRefused, state.refused, f.Status != fdbjobs.Finished)
+	}
+	for _, n := range listed.names {
+		all = append(all, fdbjobs.Entry{Index: indexNamed, Key: tuple.Tuple{n.kind, n.text}})
+	}
+	return all
+}
