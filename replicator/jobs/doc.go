@@ -10,7 +10,7 @@
 // # Parts
 //
 // A [Store] has a part for each kind of caller. Two types that all parts share write and read jobs: writer and pages. Below them
-// are the tables: the types of the rows besides the jobs, which know the core alone (jobRecords know parkedRows, too).
+// are the tables: the types of the rows besides the jobs, which know the core alone.
 //
 // # States
 //

@@ -54,6 +54,9 @@ func (j *Job) encodeState() (json.RawMessage, error) {
 // Transient reports whether the job was added by POST /_replicate, or by a mirror that was.
 func (j *Job) Transient() bool { return j.Args.Database == nil }
 
+// posted reports whether the job was added by POST /_replicate.
+func (j *Job) posted() bool { return j.Transient() && j.Mirror() == "" }
+
 // hasDocument reports whether the job was made from a document.
 func (j *Job) hasDocument() bool { return j.Args.DocID != nil }
 

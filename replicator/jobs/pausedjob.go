@@ -50,15 +50,7 @@ func (s *Documents) setPaused(tx kv.Transaction, existing *Job, paused bool, ord
 		}
 		args.Paused = nil
 	}
-	if err := s.reservations.noteEndings(tx, existing.running()); err != nil {
-		return err
-	}
-	if existing.Status == fdbjobs.Pending { // the next run looks for changes
-		if err := s.parking.unparking(tx, existing.parkedAt, existing.ID)(); err != nil {
-			return err
-		}
-	}
-	return s.writer.add(tx, &job, spec)
+	return s.writer.put(tx, existing, &job, spec) // the next run looks for changes
 }
 
 // pausedAt returns the pause of a job that is paused now.
@@ -119,27 +111,23 @@ func (r *Run) left(ctx context.Context) error {
 		case held || !mine:
 			return nil
 		}
-		if mine {
-			err = r.recordLeft(tx, job)
-		} else if job.redefined { // its new state replaces the state of the old definition here, and not when it starts
-			err = r.store.records.dropRecords(tx, job)
+		next, state := *job, *job.State
+		if next.State = &state; mine {
+			if err := r.recordLeft(tx, &next); err != nil {
+				return err
+			}
 		}
-		if err != nil {
-			return err
-		}
-		if _, err := r.store.jobs.Remove(tx, job.ID); err != nil { // the job layer keeps the state of a pending job
-			return err
-		}
-		return r.store.writer.add(tx, job, spec)
+		job.Status, job.held = fdbjobs.Pending, holding{} // this run has ended
+		return r.store.writer.put(tx, job, &next, spec)
 	})
 }
 
 // recordLeft sets the state of a job after this run, and records its end.
 func (r *Run) recordLeft(tx kv.Transaction, job *Job) error {
-	next := *job.State
+	next := job.State
 	next.History = slices.Clone(next.History)
 	if r.last != nil {
-		r.last(&next)
+		r.last(next)
 	}
 	reason := "the document was paused and resumed"
 	if job.Args.Paused != nil {
@@ -151,11 +139,10 @@ func (r *Run) recordLeft(tx kv.Transaction, job *Job) error {
 	if next.ErrorCount == 0 {
 		next.CrashingSince = time.Time{}
 	}
-	r.event(&next, next.LastUpdated, replicator.EventStopped, reason)
+	r.event(next, next.LastUpdated, replicator.EventStopped, reason)
 	next.Redact(r.secrets)
-	job.State = &next
-	if err := r.recordEnd(tx, replicator.RunStopped, &next); err != nil {
+	if err := r.recordEnd(tx, replicator.RunStopped, next); err != nil {
 		return err
 	}
-	return r.store.parking.unparkExcept(tx, job.ID, source{}, append(slices.Clip(r.parkedAt), job.parkedAt.row()...)...)
+	return r.store.parking.unparkExcept(tx, job.ID, source{}, r.parkedAt...)
 }

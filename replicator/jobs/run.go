@@ -120,7 +120,8 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 		if !r.job.redefined || r.job.Transient() {
 			return nil
 		}
-		return r.store.records.dropRecords(tx, r.job) // of the old definition
+		r.store.records.clearRecords(tx, r.job.ID) // of the old definition
+		return nil
 	})
 	r.started = err == nil
 	return err
@@ -364,7 +365,7 @@ func (r *Run) finish(ctx context.Context, outcome replicator.Outcome, change fun
 	writeDocument := r.documentWriter()
 	return r.halted(ctx, r.write(r.counting(unparked(change)), func(state *replicator.JobState, text json.RawMessage, c charge) error {
 		r.held.Tag = part("", state.State).Tag
-		if r.job.Transient() && r.job.Mirror() == "" {
+		if r.job.posted() {
 			// Requests that wait for the job read its end.
 			r.held.Expires = time.Now().Add(max(r.store.settings().TransientMaxAge, leastMaxAge))
 			return r.held.Finish(ctx, text, func(tx kv.Transaction) error {

@@ -24,10 +24,7 @@ import (
 const MaxRuns = 20
 
 // jobRecords are these rows.
-type jobRecords struct {
-	*core
-	parking *parkedRows
-}
+type jobRecords struct{ *core }
 
 // of returns the records of a job.
 func (s *jobRecords) of(jobID string) tuple.Subspace { return s.space.Sub("records", jobID) }
@@ -42,12 +39,6 @@ func (s *jobRecords) setRun(tx kv.Transaction, jobID string, n int64, run replic
 	}
 	tx.Set(s.runKey(jobID, n), text)
 	return nil
-}
-
-// dropRecords removes what is stored about the runs of a job that is removed, or has another definition.
-func (s *jobRecords) dropRecords(tx kv.Transaction, job *Job) error {
-	s.clearRecords(tx, job.ID)
-	return s.parking.unparking(tx, job.parkedAt, job.ID)()
 }
 
 // clearRecords removes the records of a job.
@@ -71,10 +62,4 @@ func (s *jobRecords) keepEnd(tx kv.Transaction, job *Job) error {
 	tx.Set(life, []byte(job.Args.Life))
 	tx.Set(state, text)
 	return nil
-}
-
-func (s *jobRecords) forgetEnd(tx kv.Transaction, jobID string) {
-	life, state := s.endKeys(jobID)
-	tx.Clear(life)
-	tx.Clear(state)
 }

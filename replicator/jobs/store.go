@@ -108,10 +108,8 @@ type tables struct {
 }
 
 func newTables(c *core) *tables {
-	parking := &parkedRows{c}
 	return &tables{
-		core: c, reservations: &reservations{c}, parking: parking,
-		records: &jobRecords{c, parking}, mirrors: &mirrorRows{c}, usage: &usageRows{c},
+		core: c, reservations: &reservations{c}, parking: &parkedRows{c}, records: &jobRecords{c}, mirrors: &mirrorRows{c}, usage: &usageRows{c},
 	}
 }
 

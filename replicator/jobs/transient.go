@@ -49,12 +49,6 @@ func (s *Requests) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, e
 	case errors.Is(err, ErrNotFound):
 	case errors.Is(err, fdbjobs.ErrSealed):
 		// The existing job cannot be compared. It is replaced.
-		if err := s.reservations.noteEndings(tx, existing.running()); err != nil {
-			return nil, err
-		}
-		if err := s.reservations.releaseExcept(tx, existing, job.Args.ReplicationID); err != nil {
-			return nil, err
-		}
 	case err != nil:
 		return nil, err
 	case existing.Args.Definition == token:
@@ -62,9 +56,6 @@ func (s *Requests) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, e
 	case existing.Status != fdbjobs.Finished && existing.Args.Replication.Equal(job.Args.Replication):
 		return existing, nil
 	case existing.Status != fdbjobs.Finished:
-		if err := s.reservations.noteEndings(tx, existing.running()); err != nil {
-			return nil, err
-		}
 		// The job keeps its id until its next run has the new one.
 		replaced, args := *existing, *job.Args
 		args.Life = existing.Args.Life
@@ -75,24 +66,11 @@ func (s *Requests) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, e
 		if err := s.records.keepEnd(tx, existing); err != nil {
 			return nil, err
 		}
-		if err := s.reservations.releaseExcept(tx, existing, job.Args.ReplicationID); err != nil {
-			return nil, err
-		}
 	}
 	if existing != nil {
-		job.State.Runs = existing.State.Runs // their rows stay
-		if existing.Status == fdbjobs.Pending {
-			if err := s.parking.unparking(tx, existing.parkedAt, job.ID)(); err != nil {
-				return nil, err
-			}
-		}
+		job.State.Runs = existing.State.Runs // their records stay
 	}
-	if job.Args.ReplicationID != "" {
-		if err := s.reservations.reserve(tx, job.Args.ReplicationID, job); err != nil {
-			return nil, err
-		}
-	}
-	return job, s.writer.add(tx, job, fdbjobs.Spec{Token: token})
+	return job, s.writer.put(tx, existing, job, fdbjobs.Spec{Token: token})
 }
 
 // Await waits until a job has ended, and returns it. If life (JobArgs.Life) is not empty, Await
@@ -231,14 +209,13 @@ func (s *Requests) CancelIf(ctx context.Context, id string, may func(*Job) error
 			return before, nil
 		case err != nil:
 			return nil, err
-		case job.Status == fdbjobs.Finished || !job.Transient() || job.Mirror() != "":
+		case job.Status == fdbjobs.Finished || !job.posted():
 			return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
 		}
 		if err := may(job); err != nil {
 			return nil, err
 		}
 		before = job
-		s.records.forgetEnd(tx, job.ID)
 		return job, s.writer.remove(tx, job)
 	})
 }

@@ -153,27 +153,18 @@ func (s *Upkeep) part(ctx context.Context, limit *int, run func(kv.Transaction) 
 
 // removeRest removes what belongs to jobs that were removed.
 func (s *Upkeep) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
-	reservations, runs := make([]reservation, len(removed)), make([]noted, len(removed))
-	unpark := make([]func() error, len(removed))
+	all := make([]left, len(removed))
 	for i, job := range removed {
 		var state replicator.JobState
 		// If the state cannot be read, a reservation remains, but it does not hold.
 		_ = json.Unmarshal(job.State, &state)
-		// Only a transient job that had not ended may have another reservation than the one in its state.
-		reservations[i] = reservation{state.ReplicationID, job.ID}
-		unpark[i] = s.parking.unparking(tx, sourceOf(state.Parked), job.ID)
-		runs[i] = noted{job.ID, holding{job.Lock, state.ReplicationID}}
-		s.records.clearRecords(tx, job.ID)
-	}
-	for _, end := range unpark {
-		if err := end(); err != nil {
-			return err
+		all[i] = left{
+			run: noted{job.ID, holding{job.Lock, state.ReplicationID}}, parkedAt: sourceOf(state.Parked), forgotten: true,
+			// Only a transient job that had not ended may have another reservation than the one in its state.
+			reserved: []string{state.ReplicationID},
 		}
 	}
-	if err := s.reservations.noteEndings(tx, runs...); err != nil {
-		return err
-	}
-	return s.reservations.release(tx, reservations...)
+	return s.writer.leave(tx, all...)
 }
 
 const mirrorsTask = "databases of mirrors that have ended"

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"settee/fdbjobs"
@@ -9,10 +10,100 @@ import (
 	"settee/replicator"
 )
 
-// writer writes and removes jobs together with the rows that follow from them. Documents, requests, runs and upkeep use it.
+// writer writes and removes jobs with everything that hangs on them. What follows from a job alone is written by the job layer
+// (derivation.go). What depends on other jobs, or is written by others, is kept in line by put:
+//
+//	what                         when a job goes or changes
+//	its run                      is noted, so that the next run with its replication id waits for it (endings.go)
+//	reservations                 those of ids that the job has no longer end; a new definition reserves its own (reservations.go)
+//	the row of a parked job      goes, unless the job runs: then its run clears it (parked.go)
+//	records                      go with the job, and if the state of a document's job begins anew (runs.go)
+//	the rows of a mirror         a mirror ends if its job is no mirror any more (mirrors.go)
+//	the row of its database      goes with the job of a mirror's database (mirrored.go)
+//
+// A run writes the state of its own job (run.go). Documents, requests and mirrors use the writer, and so do runs whose job is gone.
 type writer struct{ *tables }
 
-// add writes a job. spec has what the job does not say, and may have its Args and Listed if they are encoded already.
+// put adds a job, replaces it or removes it. old is the job as the transaction has read it, nil if there is none. next is what
+// it becomes, nil if it is removed; a running job keeps its state. spec has what next does not say, and may have its Args and
+// Listed if they are encoded already. The error is a *Collision if the job was posted and another one has its replication id.
+func (s *writer) put(tx kv.Transaction, old, next *Job, spec fdbjobs.Spec) error {
+	if old != nil {
+		if err := s.leave(tx, left{
+			run: old.running(), reserved: old.replicationIDs(next), parkedAt: old.leaves(next), forgotten: old.isForgotten(next),
+		}); err != nil {
+			return err
+		}
+		if err := s.leaveMirror(tx, old, next); err != nil {
+			return err
+		}
+		if next == nil || old.Status == fdbjobs.Pending && next.State != old.State { // the job layer would keep the state
+			if _, err := s.jobs.Remove(tx, old.ID); err != nil || next == nil {
+				return err
+			}
+		}
+	}
+	if err := s.reserveFor(tx, old, next, spec.Ended); err != nil {
+		return err
+	}
+	return s.add(tx, next, spec)
+}
+
+// replicationIDs returns the ids that a job may have reserved, without those of what it becomes, if that is not nil.
+func (j *Job) replicationIDs(next *Job) (ids []string) {
+	for _, id := range []string{j.State.ReplicationID, j.Args.ReplicationID} {
+		if id != "" && !slices.Contains(ids, id) && (next == nil || !next.has(id)) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// leaves returns the source in the row of a parked job that goes when the job is replaced.
+func (j *Job) leaves(next *Job) source {
+	if next != nil && j.Status == fdbjobs.Running {
+		return source{}
+	}
+	return j.parkedAt
+}
+
+// isForgotten reports whether the records of a job go when it is replaced.
+func (j *Job) isForgotten(next *Job) bool {
+	anew := func() bool {
+		return j.redefined || next.State.Definition != j.State.Definition || next.State.Runs < j.State.Runs
+	}
+	return next == nil || j.Status != fdbjobs.Running && !next.posted() && next.State != j.State && anew()
+}
+
+// leaveMirror ends a mirror that is replaced by what is none, and clears the row of a database whose job is removed.
+func (s *writer) leaveMirror(tx kv.Transaction, old, next *Job) error {
+	if old.Args.Replication != nil && old.IsMirror() && (next == nil || !next.IsMirror()) {
+		if err := s.mirrors.endMirror(tx, old); err != nil {
+			return err
+		}
+	}
+	if next != nil {
+		return nil
+	}
+	return s.mirrors.dropMirrored(tx, old)
+}
+
+// reserveFor reserves the replication id of a new definition. A posted job must get it. The job of a document need not: its run
+// finds out; and while an earlier run goes on, that one has its id.
+func (s *writer) reserveFor(tx kv.Transaction, old, next *Job, ended bool) error {
+	id := next.Args.ReplicationID
+	switch {
+	case id == "" || ended || old != nil && old.Status != fdbjobs.Finished && old.Args.Definition == next.Args.Definition:
+		return nil
+	case next.posted():
+		return s.reservations.reserve(tx, id, next)
+	case old != nil && old.Status == fdbjobs.Running:
+		return nil
+	}
+	return s.reservations.reserveFree(tx, id, next.ID)
+}
+
+// add writes a job.
 func (s *writer) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec) (err error) {
 	spec.ID, spec.Owner, spec.Label = job.ID, job.owner(), job.label()
 	if job.IsMirror() && job.Args.Replication.Continuous && !spec.Ended {
@@ -34,38 +125,42 @@ func (s *writer) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec) (err error)
 	return s.jobs.Add(tx, spec)
 }
 
-// start adds the job of a document, or gives it a new definition. A running job keeps its state
-// until its processor lets go of it, and does not reserve the new replication id before that. The
-// job of a periodic replication waits for its first time, unless existing owes a run.
+// left is what jobs leave behind that are removed or replaced.
+type left struct {
+	run       noted
+	reserved  []string // replication ids that it may have reserved
+	parkedAt  source
+	forgotten bool // its records go
+}
+
+// leave removes what jobs leave behind.
+func (s *writer) leave(tx kv.Transaction, all ...left) error {
+	runs, unpark := make([]noted, len(all)), make([]func() error, len(all))
+	var reserved []reservation
+	for i, l := range all {
+		runs[i], unpark[i] = l.run, s.parking.unparking(tx, l.parkedAt, l.run.jobID)
+		for _, id := range l.reserved {
+			reserved = append(reserved, reservation{id, l.run.jobID})
+		}
+		if l.forgotten {
+			s.records.clearRecords(tx, l.run.jobID)
+		}
+	}
+	for _, end := range unpark {
+		if err := end(); err != nil {
+			return err
+		}
+	}
+	if err := s.reservations.noteEndings(tx, runs...); err != nil { // while they still have their reservations
+		return err
+	}
+	return s.reservations.release(tx, reserved...)
+}
+
+// start adds the job of a document, or gives it a new definition. The job of a periodic replication waits for its first
+// time, unless existing owes a run.
 func (s *writer) start(tx kv.Transaction, draft *documentDraft, existing *Job, order uint16) error {
 	job := draft.job
-	if existing != nil {
-		if existing.Args.Replication != nil && existing.IsMirror() && !job.IsMirror() {
-			if err := s.mirrors.endMirror(tx, existing); err != nil {
-				return err
-			}
-		}
-		if err := s.reservations.noteEndings(tx, existing.running()); err != nil {
-			return err
-		}
-		if err := s.reservations.releaseExcept(tx, existing, job.Args.ReplicationID); err != nil {
-			return err
-		}
-	}
-	if existing == nil || existing.Status != fdbjobs.Running {
-		// The job layer would keep the state of a pending job too.
-		if _, err := s.jobs.Remove(tx, job.ID); err != nil {
-			return err
-		}
-		if existing != nil {
-			if err := s.records.dropRecords(tx, existing); err != nil {
-				return err
-			}
-		}
-		if err := s.reservations.reserveFree(tx, job.Args.ReplicationID, job.ID); err != nil {
-			return err
-		}
-	}
 	spec := fdbjobs.Spec{Order: order}
 	now := time.Now()
 	if job.Args.Paused != nil {
@@ -77,35 +172,11 @@ func (s *writer) start(tx kv.Transaction, draft *documentDraft, existing *Job, o
 		}
 		spec.Tag = waitingTag(spec.Scheduled, now)
 	}
-	return s.add(tx, job, draft.spec(spec))
+	return s.put(tx, existing, job, draft.spec(spec))
 }
 
 // remove removes a job. If it is running, its run stops. The jobs that a mirror has made are dropped by upkeep.
-func (s *writer) remove(tx kv.Transaction, job *Job) error {
-	if job.Args.Replication != nil && job.IsMirror() {
-		if err := s.mirrors.endMirror(tx, job); err != nil {
-			return err
-		}
-	}
-	if err := s.mirrors.dropMirrored(tx, job); err != nil {
-		return err
-	}
-	return s.removeJob(tx, job)
-}
-
-// removeJob is remove for a job whose mirror, or whose row of a mirror's database, the caller takes care of.
-func (s *writer) removeJob(tx kv.Transaction, job *Job) error {
-	if err := s.reservations.noteEndings(tx, job.running()); err != nil {
-		return err
-	}
-	if _, err := s.jobs.Remove(tx, job.ID); err != nil {
-		return err
-	}
-	if err := s.records.dropRecords(tx, job); err != nil {
-		return err
-	}
-	return s.reservations.releaseExcept(tx, job, "")
-}
+func (s *writer) remove(tx kv.Transaction, job *Job) error { return s.put(tx, job, nil, fdbjobs.Spec{}) }
 
 // readChild reads the job of a mirror's database, also if its replicator database is gone. It returns nil if there is none.
 func (s *writer) readChild(tx kv.ReadTransaction, id string) (*Job, error) {
@@ -129,17 +200,13 @@ func (s *writer) dropDatabase(tx kv.Transaction, mirror, database string, next *
 	if err != nil || row == nil {
 		return err
 	}
-	if row.hasJob() {
-		job, err := s.readChild(tx, replicator.ChildJobID(mirror, database))
-		if err != nil {
-			return err
-		}
-		if job != nil {
-			if err := s.removeJob(tx, job); err != nil {
-				return err
-			}
-		}
-	}
 	s.mirrors.setMirrored(tx, mirror, database, row, next)
-	return nil
+	if !row.hasJob() {
+		return nil
+	}
+	job, err := s.readChild(tx, replicator.ChildJobID(mirror, database))
+	if err != nil || job == nil {
+		return err
+	}
+	return s.remove(tx, job)
 }
