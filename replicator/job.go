@@ -31,6 +31,9 @@ type JobArgs struct {
 	// the mirror has one: DocID is nil. Its job id names the mirror, see [MirrorOf].
 	MirroredDatabase string `json:"mirrored_database,omitempty"`
 
+	// MirrorServer is the key of who answers for a mirror's source (Endpoint.Route). Only what lists show of a job has it.
+	MirrorServer string `json:"mirror_server,omitempty"`
+
 	// User is the user that asked for the replication. nil means the anonymous user.
 	User *string `json:"user"`
 

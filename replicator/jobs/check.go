@@ -63,13 +63,11 @@ var rowChecks = map[string]struct {
 	"records":         {2, 3, checker.record},
 	"parked":          {3, 3, checker.parked},
 	"asks":            {3, 3, checker.asks},
-	"watched":         {1, 1, checker.watched},
-	"parks":           {1, 1, checker.parks},
+	"watched":         {1, 2, checker.watched},
 	"paused":          {1, 1, checker.paused},
 	"ending":          {1, 1, checker.ending},
 	"deleted":         {1, 1, checker.deleted},
-	"ran":             {2, 2, checker.sum},
-	"entitled":        {2, 2, checker.sum},
+	"times":           {3, 3, checker.sum},
 	"rates":           {3, 3, checker.work},
 	"mirrored":        {2, 2, checker.mirrored},
 	"mirror_waiting":  {3, 3, checker.mirrorIndex},
@@ -80,7 +78,6 @@ var rowChecks = map[string]struct {
 	"mirror_news":     {2, 2, checker.mirrorOf},
 	"mirror_pokes":    {1, 1, checker.mirrorOf},
 	"mirror_ended":    {1, 1, checker.mirrorOf},
-	"mirrors":         {2, 2, checker.mirrorOf},
 }
 
 func (k checker) row(p *check.Page, pair kv.KeyValue) (func() error, error) {

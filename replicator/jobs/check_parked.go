@@ -109,9 +109,12 @@ func (k checker) asks(e entry) (func() error, error) {
 
 // watched checks that the watch of a server exists and has not ended.
 func (k checker) watched(e entry) (func() error, error) {
-	var server string
-	if !rows.As(e.key[0], &server) {
+	var server, parks string
+	if !rows.As(e.key[0], &server) || len(e.key) == 2 && (!rows.As(e.key[1], &parks) || parks != "parks") {
 		return e.unknown()
+	}
+	if len(e.key) == 2 {
+		return k.parks(e, server)
 	}
 	watch := peek(e, k.watches, server)
 	return func() error {
@@ -124,11 +127,7 @@ func (k checker) watched(e entry) (func() error, error) {
 }
 
 // parks checks the counter of a server whose jobs were parked.
-func (k checker) parks(e entry) (func() error, error) {
-	var server string
-	if !rows.As(e.key[0], &server) {
-		return e.unknown()
-	}
+func (k checker) parks(e entry, server string) (func() error, error) {
 	if _, err := rows.ParseInt(e.Value); err != nil {
 		return e.unreadable("how often jobs were parked")
 	}

@@ -19,6 +19,7 @@ import (
 //	behind    since       whose target lacks changes, with JobState.BehindSince         [ByLag], [Lists.Waits]
 //	refused   time        that has not ended, with JobState.RefusedAt                   [ByRefusal]
 //	named     kind, name  with the name of a host or a database, at most four times     searches, see search.go
+//	mirrors   server      that is a continuous mirror of a server and has not ended     the server's watch, lists of mirrors
 //
 // The first four follow from the state. While a job has a new definition that has not run yet, they do not: its state is of
 // the one before.
@@ -28,6 +29,7 @@ const (
 	indexBehind   = "behind"
 	indexRefused  = "refused"
 	indexNamed    = "named"
+	indexMirrors  = "mirrors"
 )
 
 // Derivations says what follows from the jobs of the queue [QueueName]. It is for [fdbjobs.Options].
@@ -41,20 +43,26 @@ func Derivations() map[string]fdbjobs.Derivation {
 
 // listedFacts are what the entries of a job need of what lists show of it.
 type listedFacts struct {
-	definition int64 // a hash of JobArgs.Definition
+	definition int64  // a hash of JobArgs.Definition
+	mirrors    string // JobArgs.MirrorServer of a continuous mirror
 	names      []name
 }
 
 // factsOfListed returns the facts of a summary ([Job.summary]), none if it cannot be read.
 func factsOfListed(listed json.RawMessage) *listedFacts {
 	var args struct {
-		Definition  string                  `json:"definition"`
-		Replication *replicator.Replication `json:"replication"`
+		Definition   string                  `json:"definition"`
+		MirrorServer string                  `json:"mirror_server"`
+		Replication  *replicator.Replication `json:"replication"`
 	}
 	if json.Unmarshal(listed, &args) != nil {
 		return nil
 	}
-	return &listedFacts{hashOf(args.Definition), namesOf(args.Replication)}
+	f := listedFacts{definition: hashOf(args.Definition), names: namesOf(args.Replication)}
+	if args.Replication != nil && args.Replication.Continuous {
+		f.mirrors = args.MirrorServer
+	}
+	return &f
 }
 
 // hashOf returns a hash of a definition.
@@ -72,12 +80,12 @@ func (f *listedFacts) pack() []byte {
 	for _, n := range f.names {
 		names = append(names, n.kind, n.text)
 	}
-	return tuple.Tuple{f.definition, names}.Pack()
+	return tuple.Tuple{f.definition, f.mirrors, names}.Pack()
 }
 
 func parseListedFacts(packed []byte) (f listedFacts) {
 	var names tuple.Tuple
-	if rows.Scan("facts", packed, &f.definition, &names) != nil {
+	if rows.Scan("facts", packed, &f.definition, &f.mirrors, &names) != nil {
 		return listedFacts{}
 	}
 	for ; len(names) >= 2; names = names[2:] {
@@ -140,6 +148,9 @@ func entriesOf(f fdbjobs.Facts) (all []fdbjobs.Entry) {
 		at(indexStuck, state.stuck, f.Status == fdbjobs.Running)
 		at(indexBehind, state.behind, true)
 		at(indexRefused, state.refused, f.Status != fdbjobs.Finished)
+	}
+	if listed.mirrors != "" && f.Status != fdbjobs.Finished {
+		all = append(all, fdbjobs.Entry{Index: indexMirrors, Key: tuple.Tuple{listed.mirrors}})
 	}
 	for _, n := range listed.names {
 		all = append(all, fdbjobs.Entry{Index: indexNamed, Key: tuple.Tuple{n.kind, n.text}})

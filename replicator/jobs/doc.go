@@ -137,17 +137,15 @@
 //	("mirror_failing", mirror, since, database)  -> "": its runs fail
 //	("mirror_gone", mirror, time, database)      -> "": it is to be deleted at the target
 //	("mirror_sums", mirror, name)        -> int64: sums over a mirror's databases
-//	("mirrors", server, mirror)          -> "": a mirror whose source is a server, see mirrors.go
 //	("mirror_news", mirror, database)    -> (type, token): what happened to a database
 //	("mirror_pokes", mirror)             -> int64: changes when a mirror has something to do
 //	("mirror_ended", mirror)             -> "": a mirror that has ended, and may still have databases
 //	("asks", server, ask, job id)        -> database: when to ask for changes of such a job
 //	("watched", server)                  -> "": the server has a watch, see watched.go
-//	("parks", server)                    -> int64: changes when a job of the server is parked
+//	("watched", server, "parks")         -> int64: changes when a job of the server is parked
 //	("ending", replication_id)           -> (job id, lock, timeout, time): its run ends, see endings.go
 //	("deleted", instance)                -> owner: a deleted database that may still have jobs
 //	("paused", owner)                    -> (time, weight before) of a database without shares, see pauses.go
-//	("ran", slice, owner)                -> int64: milliseconds that an owner's jobs ran, see entitled.go
 //	("rates", length, slot, process)     -> what a process did in some seconds, see rates.go
-//	("entitled", slice, owner)           -> int64: milliseconds that they were entitled to
+//	("times", sum, slice, owner)         -> int64: milliseconds that an owner's jobs ran, or were entitled to, see entitled.go
 package jobs

@@ -17,8 +17,8 @@ import (
 
 // How much each owner's jobs ran in the last hour, and how much they were entitled to run. Both are only shown.
 //
-//	(ran, slice, owner)      -> int64    milliseconds that the owner's jobs ran
-//	(entitled, slice, owner) -> int64    milliseconds that they were entitled to run
+//	("times", "ran", slice, owner)      -> int64    milliseconds that the owner's jobs ran
+//	("times", "entitled", slice, owner) -> int64    milliseconds that they were entitled to run
 //
 // A slice is sliceLength long, numbered from the Unix epoch. RollUp removes slices that are older than an hour.
 
@@ -33,7 +33,7 @@ func (s *Shares) entitle(ctx context.Context, interval time.Duration) error {
 	for some := range slices.Chunk(owners, entitledAtOnce) {
 		err := s.db.Transact(ctx, func(tx kv.Transaction) error {
 			for _, o := range some {
-				s.usage.addTime(tx, "entitled", now, o.Name, time.Duration(entitled[o.Name]*float64(interval)))
+				s.usage.addTime(tx, timesEntitled, now, o.Name, time.Duration(entitled[o.Name]*float64(interval)))
 			}
 			return nil
 		})
@@ -42,8 +42,8 @@ func (s *Shares) entitle(ctx context.Context, interval time.Duration) error {
 		}
 	}
 	return s.db.Transact(ctx, func(tx kv.Transaction) error {
-		for _, sum := range []string{"ran", "entitled"} {
-			old := s.space.Sub(sum)
+		for _, sum := range []string{timesRan, timesEntitled} {
+			old := s.space.Sub("times", sum)
 			begin, _ := old.Range()
 			tx.ClearRange(kv.KeyRange{Begin: begin, End: old.Pack(sliceOf(now) - slices1h)})
 		}
@@ -135,11 +135,11 @@ func (s *Shares) List(ctx context.Context) ([]Share, error) {
 	if err != nil {
 		return nil, err
 	}
-	ran, err := s.lastHour(ctx, "ran")
+	ran, err := s.lastHour(ctx, timesRan)
 	if err != nil {
 		return nil, err
 	}
-	entitled, err := s.lastHour(ctx, "entitled")
+	entitled, err := s.lastHour(ctx, timesEntitled)
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +250,7 @@ func kind(s *Share) int {
 // lastHour returns each owner's fraction of a sum over the last hour.
 func (s *Shares) lastHour(ctx context.Context, sum string) (map[string]float64, error) {
 	const atOnce = 2_000
-	sums := s.space.Sub(sum)
+	sums := s.space.Sub("times", sum)
 	_, end := sums.Range()
 	rest := kv.KeyRange{Begin: sums.Pack(sliceOf(time.Now()) - slices1h), End: end}
 	parts, total := map[string]float64{}, 0.0

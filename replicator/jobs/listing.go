@@ -12,7 +12,6 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
-	"settee/pkg/kv/rows"
 	"settee/pkg/route"
 	"settee/pkg/tuple"
 	"settee/replicator"
@@ -485,41 +484,36 @@ func (s *Lists) countTroubles(ctx context.Context, index string, until time.Time
 
 // ListMirrors returns up to limit continuous mirrors that have not ended, by their sources, with their summaries.
 func (s *Lists) ListMirrors(ctx context.Context, limit int) (found []*Job, err error) {
-	all := rows.Range(s.space.Sub("mirrors"))
+	r := fdbjobs.EntryRange{}
 	for more := true; more && len(found) < limit; {
-		page, next, err := s.pageOfMirrors(ctx, all, min(limit-len(found), mirrorsAtOnce))
+		r.Limit = min(limit-len(found), mirrorsAtOnce)
+		page, entries, err := s.pageOfMirrors(ctx, r)
 		if err != nil {
 			return nil, err
 		}
-		found, all.Begin, more = append(found, page...), next, next != nil
+		if found, more = append(found, page...), len(entries) == r.Limit; more {
+			last := entries[len(entries)-1]
+			r.After = append(slices.Clip(last.Key), last.ID)
+		}
 	}
 	return found, nil
 }
 
-// pageOfMirrors reads the mirrors of up to limit rows, and returns where the next rows begin, nil if there are none.
-func (s *Lists) pageOfMirrors(ctx context.Context, all kv.KeyRange, limit int) (found []*Job, next []byte, err error) {
-	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
-		found, next = nil, nil
+// pageOfMirrors reads mirrors of the index of mirrors, and returns the entries that it has read.
+func (s *Lists) pageOfMirrors(ctx context.Context, r fdbjobs.EntryRange) (found []*Job, entries []fdbjobs.EntryRow, err error) {
+	err = s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
 		now := tx.Snapshot()
-		pairs, err := now.GetRange(all, kv.RangeOptions{Limit: limit}).Slice()
-		if err != nil {
+		found = nil
+		if entries, err = s.jobs.Entries(now, indexMirrors, r).Await(); err != nil {
 			return err
 		}
-		for i, pair := range pairs {
-			e, err := s.space.Unpack(pair.Key)
-			var server, id string
-			if err != nil || len(e) != 3 || !rows.As(e[1], &server) || !rows.As(e[2], &id) {
-				return fmt.Errorf("reading a mirror: %w", errors.Join(err, tuple.ErrMalformed))
-			}
-			if i+1 == limit {
-				next = kv.KeyAfter(pair.Key)
-			}
-			job, err := s.mirrors.liveMirror(now, id)
+		for _, e := range entries {
+			job, err := s.mirrors.liveMirror(now, e.ID)
 			if err != nil {
 				return err
 			}
-			if job == nil || !job.IsMirror() || MirrorServer(job.Args.Replication) != server {
-				continue // Watches.Mirrors will clear the row
+			if job == nil || !job.IsMirror() {
+				continue // its database is gone, or its definition cannot be opened
 			}
 			if job, err = s.pages.summed(now)(s.usage.withPause(now, job, nil)); err != nil {
 				return err
@@ -528,7 +522,7 @@ func (s *Lists) pageOfMirrors(ctx context.Context, all kv.KeyRange, limit int) (
 		}
 		return nil
 	})
-	return found, next, err
+	return found, entries, err
 }
 
 // MaxBefore is the most jobs that [Lists.Before] counts.

@@ -109,7 +109,6 @@ func (r *Run) BeginMirror(ctx context.Context) error {
 	server := MirrorServer(r.job.Args.Replication)
 	return r.holding(ctx, func(tx kv.Transaction) error {
 		watched := r.store.parking.watching(tx, server, r.job.owner())
-		tx.Set(r.store.mirrors.mirrorsKey(server, r.job.ID), nil)
 		return watched()
 	})
 }

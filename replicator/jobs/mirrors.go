@@ -14,12 +14,12 @@ import (
 
 // A mirror follows the watch of its source's server, which tells it of databases that were created and deleted:
 //
-//	("mirrors", server, mirror)          -> "": a continuous mirror. Its first run adds the server's watch (watched.go)
 //	("mirror_news", mirror, database)    -> (type, token): the latest news of a database that the mirror has not looked at
 //	("mirror_pokes", mirror)             -> int64: changes with news, and when there is room for another first run
 //	("mirror_ended", mirror)             -> "": its databases are to be dropped, see Upkeep.dropMirrors
 //
-// A row in mirrors may be left of a mirror that is gone or has another source now. Each reader checks that.
+// The continuous mirrors of a server are in the index "mirrors" (derivation.go). The first run of one adds the server's watch
+// (watched.go).
 
 // The types of news.
 const (
@@ -39,10 +39,6 @@ func (j *Job) IsMirror() bool { return j.Args.Replication != nil && j.Args.Repli
 func (j *Job) Mirror() string {
 	id, _ := replicator.MirrorOf(j.ID)
 	return id
-}
-
-func (s *mirrorRows) mirrorsKey(server, mirror string) []byte {
-	return s.space.Pack("mirrors", server, mirror)
 }
 
 func (s *mirrorRows) mirrorPokesKey(mirror string) []byte {
@@ -180,9 +176,6 @@ func (s *mirrorRows) mirrorSum(tx kv.ReadTransaction, mirror, name string) kv.Fu
 // endMirror notes that a mirror has ended, or is no mirror any more. Upkeep drops its databases.
 func (s *mirrorRows) endMirror(tx kv.Transaction, job *Job) error {
 	tx.Set(s.mirrorEndedKey(job.ID), nil)
-	if job.Args.Replication != nil && job.IsMirror() {
-		tx.Clear(s.mirrorsKey(MirrorServer(job.Args.Replication), job.ID))
-	}
 	err := s.upkeep.Add(tx, fdbjobs.Spec{ID: mirrorsTask})
 	if errors.Is(err, kv.ErrUnreadable) {
 		return nil // the transaction ends several mirrors

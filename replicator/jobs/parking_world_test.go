@@ -273,7 +273,7 @@ func (w *parkWorld) run() []string {
 	for id := range w.places {
 		w.cancel(id)
 	}
-	kinds := []string{"parked", "asks", "watched", "parks"}
+	kinds := []string{"parked", "asks", "watched"}
 	left := func() bool {
 		return slices.ContainsFunc(kinds, func(kind string) bool { return len(w.rows(kind)) > 0 })
 	}

@@ -121,6 +121,7 @@ func (j *Job) summary() (json.RawMessage, error) {
 		args.Replication.Mirror = &replicator.Mirror{
 			Security: r.Mirror.Security, Deleted: r.Mirror.Deleted, Prefix: r.Mirror.Prefix,
 		}
+		args.MirrorServer = MirrorServer(&r)
 	}
 	text, err := json.Marshal(args)
 	if err != nil {

@@ -9,6 +9,12 @@ import (
 // Each write of a job's state charges the job's owner for the time that the job has run since the last write. The time is
 // also added to a sum of the last hour (entitled.go).
 
+// The sums of times of an owner (entitled.go).
+const (
+	timesRan      = "ran"
+	timesEntitled = "entitled"
+)
+
 // usageRows are the rows of owners: what their jobs have run, and their pauses (pauses.go).
 type usageRows struct{ *core }
 
@@ -32,13 +38,13 @@ func (r *Run) charge() charge {
 func (s *usageRows) charge(tx kv.Transaction, c charge) {
 	if c.ran > 0 {
 		s.jobs.Fair().Charge(tx, c.owner, c.ran.Milliseconds())
-		s.addTime(tx, "ran", c.at, c.owner, c.ran)
+		s.addTime(tx, timesRan, c.at, c.owner, c.ran)
 	}
 }
 
 func (s *usageRows) addTime(tx kv.Transaction, sum string, at time.Time, owner string, d time.Duration) {
 	if ms := d.Milliseconds(); ms > 0 {
-		tx.Add(s.space.Pack(sum, sliceOf(at), owner), ms)
+		tx.Add(s.space.Pack("times", sum, sliceOf(at), owner), ms)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 // answers for the server (replicator.Endpoint.Route). Its owner is the owner of one of its jobs: a user or a replicator
 // database, between which watches take turns (see Watches.Reown). Its keys are:
 //
-//	("watched", server) -> ""       the server has a watch
-//	("parks", server)   -> int64    changes with each call of Run.Parking
+//	("watched", server)          -> ""       the server has a watch
+//	("watched", server, "parks") -> int64    changes with each call of Run.Parking
 //
 // The transactions that park a job and that end the watch read the first key with a conflict. The latter also read with a
 // conflict that there are no rows. So no row is left without a watch. The same holds for the rows of mirrors (mirrors.go).
@@ -64,7 +64,7 @@ const (
 
 func (s *parkedRows) watchedKey(server string) []byte { return s.space.Pack("watched", server) }
 
-func (s *parkedRows) parksKey(server string) []byte { return s.space.Pack("parks", server) }
+func (s *parkedRows) parksKey(server string) []byte { return s.space.Pack("watched", server, "parks") }
 
 // watching starts reading whether a server is watched. The function that it returns adds the watch for an owner, if there is
 // none, and tells it of a new row.

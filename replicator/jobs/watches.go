@@ -154,15 +154,15 @@ func (s *Watches) Queue() *fdbjobs.Queue { return s.watches }
 func (s *Watches) Unwatch(tx kv.Transaction, server string) (ended bool, err error) {
 	watched := tx.Get(s.parking.watchedKey(server))
 	first := tx.GetRange(rows.Range(s.space.Sub("parked", server)), kv.RangeOptions{Limit: 1})
-	mirrors := tx.GetRange(rows.Range(s.space.Sub("mirrors", server)), kv.RangeOptions{Limit: 1})
+	mirrors := s.jobs.Entries(tx, indexMirrors, fdbjobs.EntryRange{Prefix: tuple.Tuple{server}, Limit: 1})
 	if _, err := watched.Await(); err != nil {
 		return false, err
 	}
-	for _, reading := range []kv.RangeResult{first, mirrors} {
-		pairs, err := reading.Slice()
-		if err != nil || len(pairs) > 0 {
-			return false, err
-		}
+	if pairs, err := first.Slice(); err != nil || len(pairs) > 0 {
+		return false, err
+	}
+	if found, err := mirrors.Await(); err != nil || len(found) > 0 {
+		return false, err
 	}
 	tx.Clear(s.parking.watchedKey(server))
 	tx.Clear(s.parking.parksKey(server))
@@ -262,33 +262,25 @@ func (s *Watches) AwaitParked(ctx context.Context, server string) (kv.Watch, err
 // mirrorsAtOnce is the maximum number of mirrors of a server that one transaction reads.
 const mirrorsAtOnce = 50
 
-// Mirrors returns up to limit mirrors whose sources are a server, in the order of their job ids: those after one. It
-// forgets those that are gone or have another source.
+// Mirrors returns up to limit continuous mirrors whose sources are a server, in the order of their job ids: those after one.
 func (s *Watches) Mirrors(ctx context.Context, server, after string, limit int) (found []*Job, more bool, err error) {
-	limit = min(max(limit, 1), mirrorsAtOnce)
-	all := rows.Range(s.space.Sub("mirrors", server))
+	r := fdbjobs.EntryRange{Prefix: tuple.Tuple{server}, Limit: min(max(limit, 1), mirrorsAtOnce)}
 	if after != "" {
-		all.Begin = kv.KeyAfter(s.mirrors.mirrorsKey(server, after))
+		r.After = tuple.Tuple{after}
 	}
 	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
-		found, more = nil, false
-		pairs, err := tx.Snapshot().GetRange(all, kv.RangeOptions{Limit: limit}).Slice()
+		found = nil
+		entries, err := s.jobs.Entries(tx.Snapshot(), indexMirrors, r).Await()
 		if err != nil {
 			return err
 		}
-		more = len(pairs) == limit
-		for _, pair := range pairs {
-			id, err := rows.LastString(s.space.Sub("mirrors", server), pair.Key)
+		more = len(entries) == r.Limit
+		for _, e := range entries {
+			job, err := s.mirrors.liveMirror(tx.Snapshot(), e.ID)
 			if err != nil {
-				return fmt.Errorf("reading the mirrors of a server: %w", err)
-			}
-			job, err := s.mirrors.liveMirror(tx, id)
-			switch {
-			case err != nil:
 				return err
-			case job == nil || job.IsMirror() && MirrorServer(job.Args.Replication) != server:
-				tx.Clear(pair.Key)
-			case job.IsMirror():
+			}
+			if job != nil && job.IsMirror() {
 				found = append(found, job)
 			}
 		}

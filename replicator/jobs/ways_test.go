@@ -198,7 +198,7 @@ func TestEachWayInEachState(t *testing.T) {
 					}
 					time.Sleep(jobs.LeastMaxAge + time.Second)
 					b.upkeep()
-					for _, family := range []string{"replication_ids", "records", "parked", "asks", "ending", "mirrors"} {
+					for _, family := range []string{"replication_ids", "records", "parked", "asks", "ending"} {
 						assert.Empty(t, b.rows(family), family)
 					}
 					assert.Zero(t, b.stored())

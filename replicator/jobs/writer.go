@@ -106,9 +106,6 @@ func (s *writer) reserveFor(tx kv.Transaction, old, next *Job, ended bool) error
 // add writes a job.
 func (s *writer) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec) (err error) {
 	spec.ID, spec.Owner, spec.Label = job.ID, job.owner(), job.label()
-	if job.IsMirror() && job.Args.Replication.Continuous && !spec.Ended {
-		tx.Set(s.mirrors.mirrorsKey(MirrorServer(job.Args.Replication), job.ID), nil)
-	}
 	if spec.Args == nil {
 		if spec.Args, err = job.encodeArgs(); err != nil {
 			return err
@@ -176,7 +173,9 @@ func (s *writer) start(tx kv.Transaction, draft *documentDraft, existing *Job, o
 }
 
 // remove removes a job. If it is running, its run stops. The jobs that a mirror has made are dropped by upkeep.
-func (s *writer) remove(tx kv.Transaction, job *Job) error { return s.put(tx, job, nil, fdbjobs.Spec{}) }
+func (s *writer) remove(tx kv.Transaction, job *Job) error {
+	return s.put(tx, job, nil, fdbjobs.Spec{})
+}
 
 // readChild reads the job of a mirror's database, also if its replicator database is gone. It returns nil if there is none.
 func (s *writer) readChild(tx kv.ReadTransaction, id string) (*Job, error) {
