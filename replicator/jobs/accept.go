@@ -14,8 +14,13 @@ import (
 
 // Runs takes jobs from the queue for the scheduler. Each [Run] uses it, too.
 type Runs struct {
-	*tables
-	writer *writer
+	*core
+	reservations *reservations
+	parking      *parkedRows
+	records      *jobRecords
+	mirrors      *mirrorRows
+	usage        *usageRows
+	writer       *writer
 }
 
 // AcceptOptions are the options of [Runs.Accept].
@@ -152,6 +157,16 @@ func (s *Runs) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
 		return s.parking.unparking(tx, sourceOf(was.Parked), held.Job().ID)()
 	})
 	if err != nil {
+		return err
+	}
+	return fdbjobs.ErrHalt
+}
+
+// putAside queues a job again that is paused, and returns fdbjobs.ErrHalt. A paused job is taken only if its run
+// has died, or has stopped with an unknown result.
+func (s *Runs) putAside(ctx context.Context, held *fdbjobs.Held) error {
+	held.Tag = tagPaused
+	if err := held.Resubmit(ctx, time.Now().Add(pausedFor), nil, nil); err != nil {
 		return err
 	}
 	return fdbjobs.ErrHalt

@@ -18,39 +18,13 @@ import (
 // repairs the indexes and the sums of mirrors. It checks neither the jobs nor what follows from them: see
 // [fdbjobs.Layer.Check].
 func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer) error {
-	k := checker{
-		tables: newTables(&core{
-			jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), space: tuple.NewSubspace("replicator"),
-		}),
-		due: new(uint16),
-	}
+	all := &core{jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), space: tuple.NewSubspace("replicator")}
+	k := checker{all, &parkedRows{all}, &jobRecords{all}, &mirrorRows{all}, &usageRows{all}, new(uint16)}
 	states, _ := k.jobs.Admin().Rows()
 	if err := c.Walk(ctx, rows.Range(states), k.state); err != nil {
 		return err
 	}
 	return c.Walk(ctx, kv.PrefixRange(k.space.Bytes()), k.row)
-}
-
-type checker struct {
-	*tables
-	due *uint16 // the number of the latest job that a repair made due
-}
-
-// entry is a row with the elements of its key after the first one.
-type entry struct {
-	*check.Page
-	kv.KeyValue
-	key tuple.Tuple
-}
-
-func (e entry) unknown() (func() error, error) {
-	e.Fault(e.Key, nil, "unknown key")
-	return nil, nil
-}
-
-func (e entry) unreadable(what string) (func() error, error) {
-	e.Fault(e.Key, nil, "%s: the value is not one that settee writes", what)
-	return nil, nil
 }
 
 // rowChecks has the check of each kind of rows by the first element of its key, and the possible numbers of further ones.
@@ -120,35 +94,6 @@ func (k checker) reservation(e entry) (func() error, error) {
 		return e.unknown()
 	}
 	return k.ofJob(e, string(e.Value), true, "a replication id")
-}
-
-// peek starts reading a job that another row belongs to. Its result is nil if the job does not exist. A job whose row cannot
-// be read, which is a fault of the job layer, has no Status and no State.
-func peek(tx kv.ReadTransaction, queue *fdbjobs.Queue, jobID string) kv.Future[*fdbjobs.Job] {
-	read := queue.Index().Read(tx, jobID)
-	return kv.Func[*fdbjobs.Job](func() (*fdbjobs.Job, error) {
-		job, err := read.Await()
-		if errors.Is(err, tuple.ErrMalformed) {
-			return &fdbjobs.Job{ID: jobID}, nil
-		}
-		return job, err
-	})
-}
-
-// ofJob checks that a job exists. If the row is derived, it goes otherwise.
-func (k checker) ofJob(e entry, jobID string, derived bool, what string) (func() error, error) {
-	job := peek(e, k.jobs, jobID)
-	return func() error {
-		there, err := job.Await()
-		switch {
-		case err != nil || there != nil:
-		case derived:
-			e.Stray(e.Key, "%s of the job %q, which does not exist", what, jobID)
-		default:
-			e.Fault(e.Key, nil, "%s of the job %q, which does not exist", what, jobID)
-		}
-		return err
-	}, nil
 }
 
 // record checks one of the records of a job.

@@ -9,8 +9,8 @@
 //
 // # Parts
 //
-// A [Store] has a part for each kind of caller. Two types that all parts share write and read jobs: writer and pages. Below them
-// are the tables: the types of the rows besides the jobs, which know the core alone.
+// A [Store] has a part for each kind of caller. Two types write and read jobs for all of them: writer and pages. Below are the
+// types of the rows besides the jobs, which know the core alone. Each part names the types that it uses.
 //
 // # States
 //
@@ -129,7 +129,7 @@
 //
 //	("uuid")                             -> the server uuid, made once
 //	("replication_ids", replication_id)  -> job id
-//	("records", job id, kind[, n])       -> what is stored of the past of a job, see runs.go
+//	("records", job id, kind[, n])       -> what is stored of the past of a job, see records.go
 //	("parked", server, database, job id) -> (ask, woken, update_seq, ...): a job that waits for a change, see parked.go
 //	("mirrored", mirror, database)       -> a database that a mirror knows, see mirrored.go
 //	("mirror_waiting", mirror, turn, database)   -> "": its job is to be added

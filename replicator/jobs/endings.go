@@ -38,12 +38,6 @@ const (
 	endingsAtOnce = 200
 )
 
-// holding is what a running job's row says about its run.
-type holding struct {
-	lock          string // see fdbjobs.Job
-	replicationID string // in the stored state: the one that the run has, if it has one
-}
-
 // ending is a row.
 type ending struct {
 	jobID, lock string

@@ -9,8 +9,6 @@ import (
 	"slices"
 
 	"settee/pkg/kv"
-	"settee/pkg/kv/rows"
-	"settee/pkg/tuple"
 	"settee/replicator"
 )
 
@@ -31,10 +29,6 @@ type Failures struct {
 	// Latest are the latest ones, the newest first, at most replicator.MaxFailures.
 	Latest []json.RawMessage // a replicator.Failure each
 }
-
-func (s *jobRecords) failureKey(jobID string) []byte { return s.of(jobID).Pack("failures") }
-
-func (s *jobRecords) failureRows(jobID string) tuple.Subspace { return s.of(jobID).Sub("failure") }
 
 // ListRefused adds to the job's failures: count of them, of which latest are the latest ones, the
 // oldest first. It is also an update of the job, and may be called concurrently with one.
@@ -73,34 +67,4 @@ func (r *Run) listHeld(ctx context.Context, rows [][]byte, unlisted int64, token
 		}
 		return r.store.records.addFailures(tx, r.job.ID, rows, unlisted, token)
 	}))
-}
-
-// addFailures adds rows to the list, and counts unlisted failures before them.
-func (s *jobRecords) addFailures(tx kv.Transaction, jobID string, rows [][]byte, unlisted int64, token string) error {
-	previous, err := awaitFailures(tx.Get(s.failureKey(jobID)))
-	if err != nil || previous.token == token {
-		return err
-	}
-	ring := s.failureRows(jobID)
-	for i, row := range rows {
-		tx.Set(ring.Pack((previous.listed+int64(i))%replicator.MaxFailures), row)
-	}
-	n := int64(len(rows))
-	tx.Set(s.failureKey(jobID), tuple.Tuple{previous.listed + n, token, previous.total + unlisted + n}.Pack())
-	return nil
-}
-
-// failureCount is the row before the failures of a job.
-type failureCount struct {
-	listed, total int64
-	token         string
-}
-
-// awaitFailures returns the counts, zero if there are none.
-func awaitFailures(read kv.Future[[]byte]) (c failureCount, err error) {
-	value, err := read.Await()
-	if err != nil || value == nil {
-		return c, err
-	}
-	return c, rows.Scan("the failures of a replication job", value, &c.listed, &c.token, &c.total)
 }

@@ -176,3 +176,103 @@ func deref(s *string) string {
 	}
 	return *s
 }
+
+// Jobs are listed by these labels and tags, which are stored. A job's label says whether it is
+// transient. Its state is its status in the job layer, or the status and a tag.
+const (
+	labelTransient = "transient"
+	labelDocument  = "document"
+	// Jobs that a mirror has made have a label of their own: they have no documents, and are not cancelled by requests.
+	labelMirrored       = "mirrored"           // by a document
+	labelMirroredByPost = "mirrored transient" // by a request
+
+	tagCrashing  = "crashing"
+	tagWaiting   = "waiting" // pending, and queued for the next time of a periodic replication
+	tagParked    = "parked"  // pending, and waits for a change of its source
+	tagPaused    = "paused"  // pending, and its document is paused
+	tagCompleted = "completed"
+	tagFailed    = "failed"
+)
+
+// IsMirror reports whether the job is a mirror.
+func (j *Job) IsMirror() bool { return j.Args.Replication != nil && j.Args.Replication.Mirror != nil }
+
+// Mirror returns the job id of the mirror that has made the job, or "" if none has.
+func (j *Job) Mirror() string {
+	id, _ := replicator.MirrorOf(j.ID)
+	return id
+}
+
+// MirrorServer returns the key of who answers for a mirror's source, as [replicator.Endpoint.Route] returns it for its
+// databases.
+func MirrorServer(r *replicator.Replication) string {
+	server, _, _ := r.Child("x").Source.Route()
+	return server
+}
+
+// holding is what a running job's row says about its run.
+type holding struct {
+	lock          string // see fdbjobs.Job
+	replicationID string // in the stored state: the one that the run has, if it has one
+}
+
+// source is a database that jobs wait for. The zero value is none.
+type source struct{ server, database string }
+
+// row returns the source in a list, an empty one if there is none.
+func (s source) row() []source {
+	if s == (source{}) {
+		return nil
+	}
+	return []source{s}
+}
+
+// sourceOf returns the source that a state names.
+func sourceOf(parked *replicator.Parked) source {
+	if parked == nil {
+		return source{}
+	}
+	return source{parked.Server, parked.Database}
+}
+
+// storedTime returns a time as a row has it: in seconds since the Unix epoch, 0 for none.
+func storedTime(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.Unix()
+}
+
+// readTime is the reverse of storedTime.
+func readTime(seconds int64) time.Time {
+	if seconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0)
+}
+
+// encodeState encodes a state in the size that the job layer accepts. Servers choose the length
+// of sequences and reasons, so it drops what is not essential, oldest events first.
+func encodeState(state *replicator.JobState) (json.RawMessage, error) {
+	for {
+		text, err := json.Marshal(state)
+		if err != nil || len(text) <= fdbjobs.MaxStateSize {
+			return text, err
+		}
+		switch {
+		case len(state.History) > 1:
+			state.History = state.History[:len(state.History)/2]
+		case state.SourceSeq != nil || state.ThroughSeq != nil || len(state.CheckpointedSourceSeq) > len(unknownSeq):
+			state.SourceSeq, state.ThroughSeq, state.CheckpointedSourceSeq = nil, nil, json.RawMessage(unknownSeq)
+		case len(state.Result) > len(resultWithoutHistory):
+			state.Result = json.RawMessage(resultWithoutHistory)
+		default:
+			return text, nil // the job layer will refuse it
+		}
+	}
+}
+
+const (
+	resultWithoutHistory = `{"ok":true}`
+	unknownSeq           = "null" // there is a checkpoint
+)

@@ -8,12 +8,9 @@ import (
 	"iter"
 	"slices"
 	"strings"
-	"time"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
-	"settee/pkg/route"
-	"settee/pkg/tuple"
 	"settee/replicator"
 )
 
@@ -29,8 +26,13 @@ const listBatch = 50
 // Lists reads jobs, alone and in lists, without a change to any. The HTTP interface, the metrics and the health of a node, and the
 // watches, which need the definitions of jobs, use it.
 type Lists struct {
-	*tables
-	pages *pages
+	*core
+	reservations *reservations
+	parking      *parkedRows
+	records      *jobRecords
+	mirrors      *mirrorRows
+	usage        *usageRows
+	pages        *pages
 }
 
 // Get returns the job with that job id or replication id, including jobs that have ended. It
@@ -57,50 +59,8 @@ type Filter struct {
 	Mirror string
 }
 
-// ListOptions select a page of a list. The zero value selects nothing.
-type ListOptions struct {
-	// After is where the page starts: the Next of the page before, the zero value for the first.
-	After fdbjobs.Position
-	// Skip is the number of jobs to skip, which is better done with After if there are many. Limit
-	// is the most jobs on the page, at most MaxLimit.
-	Skip, Limit int
-	// Query, if not empty, selects the jobs with this text, in lower or upper case, in their source,
-	// target, job id, replication id or document id. A page looks at MaxScanned jobs at most, so it
-	// may have a Next and fewer jobs than Limit. In lists of all owners, the jobs come first with a host or
-	// a database whose name begins with the text, if the store has an index of them, and the page with
-	// the last of these ends. If Query is the job id or replication id of a job of
-	// the list, the page has that job alone, and no Next.
-	Query string
-	// Parked, if not nil, selects the jobs that are parked, or those that are not: see [Job.Parked].
-	Parked *bool
-	// Order is the order of the list. Only the one by owner has a Total and can Skip. In the others
-	// each page looks at MaxScanned jobs at most, and After and Next have a time instead of an owner.
-	Order Order
-}
-
 // MaxScanned is the most jobs that one page looks at.
 const MaxScanned = 2_000
-
-// Order is an order of a list of jobs.
-type Order string
-
-// The orders of lists.
-const (
-	// ByOwner is by owner and job id.
-	ByOwner Order = ""
-	// ByCrash has the jobs that have crashed and not recovered since, also while they run again: the
-	// one whose crashes began first is the first.
-	ByCrash Order = "since"
-	// ByStuck has the running jobs that make no progress although they have something to do: the one
-	// that has made none for longest is the first.
-	ByStuck Order = "stuck"
-	// ByLag has the continuous jobs whose targets may have lacked changes for long: the one that is furthest behind is the
-	// first.
-	ByLag Order = "behind"
-	// ByRefusal has the jobs that have not ended and whose target has refused revisions: the one with
-	// the latest refusal is the first.
-	ByRefusal Order = "refused"
-)
 
 // List is a page of a list of jobs. Their definitions have no credentials and no document ids,
 // selectors and parameters, which may be large.
@@ -253,81 +213,6 @@ func (s *Lists) Counts(ctx context.Context) (Counts, error) {
 	})
 }
 
-// Waits is what [Lists.Waits] reads.
-type Waits struct {
-	// Due is the time for which the due job that waits longest is scheduled ([fdbjobs.Index.OldestDue]). It is zero if
-	// no job is due.
-	Due time.Time
-	// Crashing is when the crashes of the job began that has crashed for the longest time. It is zero if no job has
-	// crashed since it last recovered.
-	Crashing time.Time
-	// Stuck is since when the running job makes no progress that has made none for the longest time. It is zero if all that
-	// have something to do make progress.
-	Stuck time.Time
-	// Behind is since when a target may lack changes of a continuous job, of the job that is furthest behind. It is zero if
-	// none is behind for long.
-	Behind time.Time
-	// LongCrashing is the number of jobs that have crashed since before the time that Waits was asked for, and StuckJobs the
-	// number of those that make no progress. Neither is more than MaxCounted.
-	LongCrashing, StuckJobs int
-}
-
-// MaxCounted is the largest number of jobs that [Lists.Waits] counts. They are rows of an index.
-const MaxCounted = 1_000
-
-// Waits reads since when jobs wait: for a node, for a run without a crash, and for progress. Jobs that have crashed since
-// before the time crashed are counted.
-func (s *Lists) Waits(ctx context.Context, crashed time.Time) (w Waits, err error) {
-	if w.Due, err = s.OldestDue(ctx); err != nil {
-		return Waits{}, err
-	}
-	for order, since := range map[Order]func(*replicator.JobState){
-		ByCrash: func(s *replicator.JobState) { w.Crashing = s.CrashingSince },
-		ByStuck: func(s *replicator.JobState) { w.Stuck = s.StuckSince },
-		ByLag:   func(s *replicator.JobState) { w.Behind = s.BehindSince },
-	} {
-		longest, err := s.List(ctx, Filter{}, ListOptions{Limit: 1, Order: order})
-		if err != nil {
-			return Waits{}, err
-		}
-		for _, job := range longest.Jobs {
-			since(job.State)
-		}
-	}
-	if !w.Crashing.IsZero() {
-		w.LongCrashing, err = s.countTroubles(ctx, indexCrashing, crashed)
-	}
-	if !w.Stuck.IsZero() && err == nil {
-		w.StuckJobs, err = s.countTroubles(ctx, indexStuck, time.Now())
-	}
-	return w, err
-}
-
-// OldestDue reads the time for which the due job that waits longest is scheduled ([fdbjobs.Index.OldestDue]). It is zero if
-// no job is due.
-func (s *Lists) OldestDue(ctx context.Context) (time.Time, error) {
-	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (time.Time, error) {
-		return s.jobs.Index().OldestDue(tx.Snapshot())
-	})
-}
-
-// listing describes a list of jobs.
-type listing struct {
-	owner   string // empty: any
-	parts   []fdbjobs.Part
-	counted []fdbjobs.Part // for the total
-	mirror  string         // empty: any job
-}
-
-// has reports whether a job belongs to the list.
-func (l listing) has(job *Job) bool {
-	its := part(job.label(), job.Condition())
-	if !job.Parked().IsZero() {
-		its.Tag = tagParked
-	}
-	return (l.owner == "" || l.owner == job.owner()) && slices.Contains(l.parts, its)
-}
-
 // matches reports whether a job has a text, in lower case, in its source, target or ids, or a name that begins with it.
 func matches(job *Job, lower string) bool {
 	r := job.Args.Replication
@@ -474,14 +359,6 @@ func (s *Lists) Runs(ctx context.Context, job *Job) ([]json.RawMessage, error) {
 	})
 }
 
-// countTroubles returns the number of entries of an index with times until then, at most MaxCounted.
-func (s *Lists) countTroubles(ctx context.Context, index string, until time.Time) (int, error) {
-	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (int, error) {
-		found, err := s.jobs.Entries(tx.Snapshot(), index, fdbjobs.EntryRange{Until: tuple.Tuple{until.Unix() + 1}, Limit: MaxCounted}).Await()
-		return len(found), err
-	})
-}
-
 // ListMirrors returns up to limit continuous mirrors that have not ended, by their sources, with their summaries.
 func (s *Lists) ListMirrors(ctx context.Context, limit int) (found []*Job, err error) {
 	r := fdbjobs.EntryRange{}
@@ -523,54 +400,4 @@ func (s *Lists) pageOfMirrors(ctx context.Context, r fdbjobs.EntryRange) (found 
 		return nil
 	})
 	return found, entries, err
-}
-
-// MaxBefore is the most jobs that [Lists.Before] counts.
-const MaxBefore = 1_000
-
-// Before returns how many jobs of the same database or user have been due for longer than a job that waits for a slot, up
-// to MaxBefore, and whether there are more.
-func (s *Lists) Before(ctx context.Context, job *Job) (n int, more bool, err error) {
-	err = s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
-		n, more, err = s.jobs.Index().DueBefore(tx.Snapshot(), job.ID, MaxBefore)
-		return err
-	})
-	return n, more, err
-}
-
-// Waking is what wakes a parked job.
-type Waking struct {
-	// Server is the URL of the job's source's server, and Database the name of the database.
-	Server, Database string
-	WatchStatus
-	// NextQuestion is when the source is asked next. It is zero if it is not asked.
-	NextQuestion time.Time
-}
-
-// Waking returns what wakes a parked job, or nil if the job is not parked.
-func (s *Lists) Waking(ctx context.Context, job *Job) (*Waking, error) {
-	if job.Parked().IsZero() {
-		return nil, nil
-	}
-	of := sourceOf(job.State.Parked)
-	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Waking, error) {
-		reading := s.parking.readParked(tx.Snapshot(), of, job.ID)
-		waking := &Waking{Database: of.database}
-		waking.Server, _ = route.Server(of.server)
-		watch, err := s.watches.Get(tx.Snapshot(), of.server)
-		switch {
-		case errors.Is(err, fdbjobs.ErrNotFound):
-		case err != nil:
-			return nil, err
-		default:
-			if err := json.Unmarshal(watch.State, &waking.WatchStatus); err != nil {
-				return nil, fmt.Errorf("reading the state of the watch of %q: %w", of.server, err)
-			}
-		}
-		row, err := reading.Await()
-		if err == nil && row != nil && waking.By == ByQuestions {
-			waking.NextQuestion = row.Ask
-		}
-		return waking, err
-	})
 }

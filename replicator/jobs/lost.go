@@ -2,36 +2,15 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
 	"settee/replicator"
 )
-
-// ErrEnding is an fdbjobs.ErrHalt: the job was removed or has a new definition, and the run may go on to write its last
-// checkpoint. No other run begins with its replication id before [Run.Release]. [Run.Context] ends if that takes too
-// long.
-var ErrEnding = fmt.Errorf("%w: it was removed or changed", fdbjobs.ErrHalt)
-
-// tenure is how long a run may work on its job.
-type tenure struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-
-	deciding chan struct{} // holds a token while the store is asked whether the run may go on
-
-	mu    sync.Mutex // guards the fields below; never held during I/O
-	ids   []string   // replication ids whose row in endings may name the run
-	begun bool       // Identify has succeeded
-	lost  error      // ErrEnding or ErrHalt, once the job is lost
-	until time.Time  // of an ErrEnding
-	timer *time.Timer
-}
 
 // hold begins the tenure of a run that holds its job.
 func (r *Run) hold() {
@@ -49,31 +28,6 @@ func (r *Run) hold() {
 			_ = r.lose(t.ctx)
 		}
 	})
-}
-
-// expire ends a tenure whose job was not kept alive, unless the run may go on.
-func (t *tenure) expire(cause error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.lost == nil {
-		t.end(cause)
-	}
-}
-
-// end ends the tenure. The caller holds mu.
-func (t *tenure) end(cause error) {
-	t.lost = fdbjobs.ErrHalt
-	t.cancel(cause)
-}
-
-// may returns nil while an ErrEnding lets the run go on, and else ErrHalt. Both clocks count, as for a hold. The caller
-// holds mu.
-func (t *tenure) may() error {
-	now := time.Now()
-	if t.ctx.Err() == nil && (t.until.Before(now) || t.until.Round(0).Before(now.Round(0))) {
-		t.end(fdbjobs.ErrExpired)
-	}
-	return context.Cause(t.ctx)
 }
 
 // Context returns a context that ends when the job must no longer be worked on: when the hold has ended (see
@@ -197,34 +151,6 @@ func (r *Run) eachEnding(tx kv.ReadTransaction, do func(key []byte, row ending))
 	return nil
 }
 
-// identifying notes that the run is about to reserve a replication id.
-func (t *tenure) identifying(id string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if id != "" && !slices.Contains(t.ids, id) {
-		t.ids = append(t.ids, id)
-	}
-}
-
-// identified notes that the run begins.
-func (t *tenure) identified() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.begun = true
-}
-
-// close ends the tenure, and waits for a decision that is being made.
-func (t *tenure) close() {
-	t.mu.Lock()
-	if t.timer != nil {
-		t.timer.Stop()
-	}
-	t.end(context.Canceled)
-	t.mu.Unlock()
-	t.deciding <- struct{}{}
-	<-t.deciding
-}
-
 // Release ends a run whose methods have returned fdbjobs.ErrHalt. The worker must have ended. It queues a job with a new
 // definition, and one that this node could not keep alive and no other node has taken yet. Then it lets the run begin
 // that waits for the end of this one.
@@ -262,5 +188,73 @@ func (r *Run) listEnding(ctx context.Context, rows [][]byte, unlisted int64, tok
 	})
 }
 
-// unchanged changes nothing in a state.
-func unchanged(*replicator.JobState) {}
+// Last says what the last progress of a run is that has lost its job, and what it has copied, for the case that the job
+// was paused.
+func (r *Run) Last(copied replicator.Stats, change func(*replicator.JobState)) {
+	r.copied, r.last = copied.DocCounts, change
+}
+
+// left writes the end of this run into the state of a job that has been paused or resumed while it ran, and tags a job
+// that is paused. Other jobs stay as they are.
+func (r *Run) left(ctx context.Context) error {
+	return r.store.db.Transact(ctx, func(tx kv.Transaction) error {
+		raw, err := r.store.jobs.Get(tx, r.job.ID)
+		if errors.Is(err, fdbjobs.ErrNotFound) || errors.Is(err, fdbjobs.ErrSealed) {
+			return nil
+		}
+		// A run that stops with an unknown result may still hold the job.
+		held := err == nil && raw.Status == fdbjobs.Running && raw.Lock == r.job.held.lock
+		if err != nil || raw.Status != fdbjobs.Pending && !held {
+			return err
+		}
+		var was replicator.JobState
+		job, err := r.store.parse(raw)
+		if err != nil || json.Unmarshal(raw.State, &was) != nil {
+			return nil //nolint:nilerr // the next run fails, and says why
+		}
+		mine := r.started && !job.redefined && was.State == replicator.StateRunning && was.PID == r.job.State.PID &&
+			was.StartTime.Equal(r.job.State.StartTime.UTC().Truncate(time.Second))
+		spec := fdbjobs.Spec{Scheduled: raw.Scheduled, Tag: raw.Tag}
+		switch {
+		case job.Args.Paused != nil && held:
+			spec.Scheduled, spec.Tag = time.Now().Add(pausedFor), tagPaused
+		case job.Args.Paused != nil && raw.Tag == "":
+			spec.Tag = tagPaused
+		case held || !mine:
+			return nil
+		}
+		next, state := *job, *job.State
+		if next.State = &state; mine {
+			if err := r.recordLeft(tx, &next); err != nil {
+				return err
+			}
+		}
+		job.Status, job.held = fdbjobs.Pending, holding{} // this run has ended
+		return r.store.writer.put(tx, job, &next, spec)
+	})
+}
+
+// recordLeft sets the state of a job after this run, and records its end.
+func (r *Run) recordLeft(tx kv.Transaction, job *Job) error {
+	next := job.State
+	next.History = slices.Clone(next.History)
+	if r.last != nil {
+		r.last(next)
+	}
+	reason := "the document was paused and resumed"
+	if job.Args.Paused != nil {
+		reason = "the document is paused"
+	}
+	next.State, next.StuckSince, next.Parked, next.LastUpdated = replicator.StatePending, time.Time{}, nil, time.Now()
+	next.SetError("", "")
+	next.Runs++
+	if next.ErrorCount == 0 {
+		next.CrashingSince = time.Time{}
+	}
+	r.event(next, next.LastUpdated, replicator.EventStopped, reason)
+	next.Redact(r.secrets)
+	if err := r.recordEnd(tx, replicator.RunStopped, next); err != nil {
+		return err
+	}
+	return r.store.parking.unparkExcept(tx, job.ID, source{}, r.parkedAt...)
+}

@@ -88,16 +88,3 @@ func (s *Watches) Hosted(ctx context.Context, identity string, names []string) (
 	})
 	return hosted, err
 }
-
-// lostSince returns since when the target of a parked job has lost what it had, as its row says. The zero time means that it has
-// not, or that there is no row.
-func (s *parkedRows) lostSince(tx kv.ReadTransaction, of source, jobID string) (time.Time, error) {
-	if of == (source{}) {
-		return time.Time{}, nil
-	}
-	row, err := s.readParked(tx, of, jobID).Await()
-	if err != nil || row == nil {
-		return time.Time{}, err
-	}
-	return row.Lost, nil
-}

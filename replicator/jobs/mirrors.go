@@ -32,15 +32,6 @@ const (
 // News says what happened to a database.
 type News struct{ Database, Type string }
 
-// IsMirror reports whether the job is a mirror.
-func (j *Job) IsMirror() bool { return j.Args.Replication != nil && j.Args.Replication.Mirror != nil }
-
-// Mirror returns the job id of the mirror that has made the job, or "" if none has.
-func (j *Job) Mirror() string {
-	id, _ := replicator.MirrorOf(j.ID)
-	return id
-}
-
 func (s *mirrorRows) mirrorPokesKey(mirror string) []byte {
 	return s.space.Pack("mirror_pokes", mirror)
 }
@@ -68,13 +59,6 @@ func (s *mirrorRows) liveMirror(tx kv.ReadTransaction, id string) (*Job, error) 
 		return nil, nil
 	}
 	return job, nil
-}
-
-// MirrorServer returns the key of who answers for a mirror's source, as [replicator.Endpoint.Route] returns it for its
-// databases.
-func MirrorServer(r *replicator.Replication) string {
-	server, _, _ := r.Child("x").Source.Route()
-	return server
 }
 
 // firstFailures is the number of failures in a summary.
@@ -222,3 +206,8 @@ func (s *mirrorRows) tellIn(tx kv.Transaction, mirror, token string, news ...New
 	}
 	tx.Add(s.mirrorPokesKey(mirror), 1)
 }
+
+const mirrorsTask = "databases of mirrors that have ended"
+
+// mirrorsAtOnce is the maximum number of mirrors of a server that one transaction reads.
+const mirrorsAtOnce = 50

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -17,7 +18,11 @@ import (
 
 // pages reads the pages of lists, in each order that a list may have: by owner here, by time and by mirror below, and by name in
 // search.go. [Lists] uses it.
-type pages struct{ *tables }
+type pages struct {
+	*core
+	mirrors *mirrorRows
+	usage   *usageRows
+}
 
 // page is a part of a list.
 type page struct {
@@ -300,3 +305,62 @@ func (s *pages) mirroredPlaces(
 	}
 	return s.mirrors.mirrorTimes("mirror_failing", mirror, tx.GetRange(all, kv.RangeOptions{Limit: n}))
 }
+
+// ListOptions select a page of a list. The zero value selects nothing.
+type ListOptions struct {
+	// After is where the page starts: the Next of the page before, the zero value for the first.
+	After fdbjobs.Position
+	// Skip is the number of jobs to skip, which is better done with After if there are many. Limit
+	// is the most jobs on the page, at most MaxLimit.
+	Skip, Limit int
+	// Query, if not empty, selects the jobs with this text, in lower or upper case, in their source,
+	// target, job id, replication id or document id. A page looks at MaxScanned jobs at most, so it
+	// may have a Next and fewer jobs than Limit. In lists of all owners, the jobs come first with a host or
+	// a database whose name begins with the text, if the store has an index of them, and the page with
+	// the last of these ends. If Query is the job id or replication id of a job of
+	// the list, the page has that job alone, and no Next.
+	Query string
+	// Parked, if not nil, selects the jobs that are parked, or those that are not: see [Job.Parked].
+	Parked *bool
+	// Order is the order of the list. Only the one by owner has a Total and can Skip. In the others
+	// each page looks at MaxScanned jobs at most, and After and Next have a time instead of an owner.
+	Order Order
+}
+
+// Order is an order of a list of jobs.
+type Order string
+
+// listing describes a list of jobs.
+type listing struct {
+	owner   string // empty: any
+	parts   []fdbjobs.Part
+	counted []fdbjobs.Part // for the total
+	mirror  string         // empty: any job
+}
+
+// has reports whether a job belongs to the list.
+func (l listing) has(job *Job) bool {
+	its := part(job.label(), job.Condition())
+	if !job.Parked().IsZero() {
+		its.Tag = tagParked
+	}
+	return (l.owner == "" || l.owner == job.owner()) && slices.Contains(l.parts, its)
+}
+
+// The orders of lists.
+const (
+	// ByOwner is by owner and job id.
+	ByOwner Order = ""
+	// ByCrash has the jobs that have crashed and not recovered since, also while they run again: the
+	// one whose crashes began first is the first.
+	ByCrash Order = "since"
+	// ByStuck has the running jobs that make no progress although they have something to do: the one
+	// that has made none for longest is the first.
+	ByStuck Order = "stuck"
+	// ByLag has the continuous jobs whose targets may have lacked changes for long: the one that is furthest behind is the
+	// first.
+	ByLag Order = "behind"
+	// ByRefusal has the jobs that have not ended and whose target has refused revisions: the one with
+	// the latest refusal is the first.
+	ByRefusal Order = "refused"
+)

@@ -10,23 +10,6 @@ import (
 	"settee/replicator"
 )
 
-// Jobs are listed by these labels and tags, which are stored. A job's label says whether it is
-// transient. Its state is its status in the job layer, or the status and a tag.
-const (
-	labelTransient = "transient"
-	labelDocument  = "document"
-	// Jobs that a mirror has made have a label of their own: they have no documents, and are not cancelled by requests.
-	labelMirrored       = "mirrored"           // by a document
-	labelMirroredByPost = "mirrored transient" // by a request
-
-	tagCrashing  = "crashing"
-	tagWaiting   = "waiting" // pending, and queued for the next time of a periodic replication
-	tagParked    = "parked"  // pending, and waits for a change of its source
-	tagPaused    = "paused"  // pending, and its document is paused
-	tagCompleted = "completed"
-	tagFailed    = "failed"
-)
-
 // part returns the part of the listings that has the jobs of a state, except those with tagWaiting, tagParked
 // and tagPaused.
 func part(label string, state replicator.State) fdbjobs.Part {

@@ -498,28 +498,79 @@ func mayHaveCommitted(err error) bool {
 	return errors.Is(err, kv.ErrCommitUnknown) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// encodeState encodes a state in the size that the job layer accepts. Servers choose the length
-// of sequences and reasons, so it drops what is not essential, oldest events first.
-func encodeState(state *replicator.JobState) (json.RawMessage, error) {
-	for {
-		text, err := json.Marshal(state)
-		if err != nil || len(text) <= fdbjobs.MaxStateSize {
-			return text, err
-		}
-		switch {
-		case len(state.History) > 1:
-			state.History = state.History[:len(state.History)/2]
-		case state.SourceSeq != nil || state.ThroughSeq != nil || len(state.CheckpointedSourceSeq) > len(unknownSeq):
-			state.SourceSeq, state.ThroughSeq, state.CheckpointedSourceSeq = nil, nil, json.RawMessage(unknownSeq)
-		case len(state.Result) > len(resultWithoutHistory):
-			state.Result = json.RawMessage(resultWithoutHistory)
-		default:
-			return text, nil // the job layer will refuse it
-		}
-	}
+// told is what the row of a mirror's database follows from.
+type told struct {
+	state     replicator.State
+	errorCode string
+	doing     replicator.Doing
+	waiting   int
+	parked    bool
+	stats     replicator.Stats
+	pending   int64
+	instance  string
 }
 
-const (
-	resultWithoutHistory = `{"ok":true}`
-	unknownSeq           = "null" // there is a checkpoint
-)
+func toldOf(state *replicator.JobState) told {
+	t := told{state: state.State, errorCode: state.ErrorCode, parked: state.Parked != nil, stats: state.Stats, instance: state.Target.Instance}
+	if state.Activity != nil {
+		t.doing, t.waiting = state.Activity.Doing, len(state.Activity.Waiting)
+	}
+	if state.ChangesPending != nil {
+		t.pending = *state.ChangesPending
+	}
+	return t
+}
+
+// followed changes the row of a job that a mirror has made, in the transaction that writes the state of the job.
+func (r *Run) followed(tx kv.Transaction, state *replicator.JobState) error {
+	mirror, is := replicator.MirrorOf(r.job.ID)
+	if !is {
+		return nil
+	}
+	told := toldOf(state)
+	if told == r.told {
+		return nil
+	}
+	database := r.job.Args.MirroredDatabase
+	row, err := r.store.mirrors.readMirrored(tx, mirror, database).Await()
+	if err != nil || row == nil || !row.hasJob() {
+		return err // the mirror has ended
+	}
+	next := row.after(state, time.Now().Unix())
+	if instance := state.Target.Instance; instance != "" {
+		next.instance = instance
+	}
+	if *next != *row {
+		r.store.mirrors.setMirrored(tx, mirror, database, row, next)
+	}
+	return nil
+}
+
+// charge returns the charge of a write now. A mirror takes no slot, so it is not charged.
+func (r *Run) charge() charge {
+	c := charge{owner: r.job.owner(), at: time.Now()}
+	if !r.charged.IsZero() && !r.job.IsMirror() {
+		c.ran = c.at.Sub(r.charged)
+	}
+	return c
+}
+
+// behind returns the lag of the target of a continuous job in a state, and the time of its row in the index of such jobs. The
+// time is zero while a run has been behind for less than StuckAfter: most runs catch up before, and have no row.
+func (r *Run) behind(state *replicator.JobState) (*replicator.Behind, time.Time) {
+	if r.job.IsMirror() || !r.job.Args.Replication.Continuous {
+		return nil, time.Time{}
+	}
+	now, was := time.Now(), state.Behind
+	if was == nil && !r.lost.IsZero() {
+		was = &replicator.Behind{Since: r.lost}
+	}
+	behind := was.After(state, now)
+	if behind == nil || state.State == replicator.StateRunning && now.Sub(behind.Since) < r.store.settings().StuckAfter {
+		return behind, time.Time{}
+	}
+	return behind, behind.Since.UTC().Truncate(time.Second)
+}
+
+// unchanged changes nothing in a state.
+func unchanged(*replicator.JobState) {}

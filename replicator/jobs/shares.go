@@ -56,7 +56,10 @@ const (
 )
 
 // Shares sets, decays and lists the shares of owners. The scheduler and the HTTP interface use it.
-type Shares struct{ *tables }
+type Shares struct {
+	*core
+	usage *usageRows
+}
 
 // Decay says how fast usage decays: it is multiplied by Coeff, from 0 to 1, each Interval. All nodes must use the same
 // values.

@@ -15,8 +15,12 @@ import (
 
 // Requests is what users do with jobs by HTTP requests: they add, await, cancel and start them.
 type Requests struct {
-	*tables
-	writer *writer
+	*core
+	reservations *reservations
+	parking      *parkedRows
+	records      *jobRecords
+	mirrors      *mirrorRows
+	writer       *writer
 }
 
 // Replicate adds a transient job. If a job for the same replication exists and has not ended, it

@@ -18,8 +18,10 @@ import (
 // Upkeep removes what is no longer needed, and converts a store. The program runs its tasks, on nodes with the role
 // api_frontend, and calls the other methods when it opens a store.
 type Upkeep struct {
-	*tables
-	writer *writer
+	*core
+	reservations *reservations
+	mirrors      *mirrorRows
+	writer       *writer
 }
 
 const (
@@ -30,11 +32,8 @@ const (
 	// removeTime is the longest time for one transaction that removes several. Its commit must come before
 	// kv.MaxTransactionAge.
 	removeTime = kv.MaxTransactionAge / 2
-	// deletedAtOnce is the most deleted databases that one transaction reads.
-	deletedAtOnce = 100
 
-	cancelledTask = "replications of deleted databases"
-	expiredTask   = "expired replications"
+	expiredTask = "expired replications"
 )
 
 // Tasks returns the upkeep tasks: removing the jobs of deleted databases, transient jobs that have
@@ -166,8 +165,6 @@ func (s *Upkeep) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
 	}
 	return s.writer.leave(tx, all...)
 }
-
-const mirrorsTask = "databases of mirrors that have ended"
 
 // dropAtOnce is the maximum number of databases of a mirror that one transaction drops.
 const dropAtOnce = 50

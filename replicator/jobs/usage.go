@@ -25,15 +25,6 @@ type charge struct {
 	ran   time.Duration // since the last charge
 }
 
-// charge returns the charge of a write now. A mirror takes no slot, so it is not charged.
-func (r *Run) charge() charge {
-	c := charge{owner: r.job.owner(), at: time.Now()}
-	if !r.charged.IsZero() && !r.job.IsMirror() {
-		c.ran = c.at.Sub(r.charged)
-	}
-	return c
-}
-
 // charge adds a charge in the transaction that writes the state. It conflicts with nothing.
 func (s *usageRows) charge(tx kv.Transaction, c charge) {
 	if c.ran > 0 {

@@ -1,9 +1,16 @@
 package jobs
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 
 	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/route"
+	"settee/pkg/tuple"
 	"settee/replicator"
 )
 
@@ -44,4 +51,151 @@ func (j *Job) WaitsFor(now time.Time) *WaitsFor {
 		return &WaitsFor{What: WaitTime, Until: j.scheduled, Schedule: j.Condition() != replicator.StateCrashing}
 	}
 	return &WaitsFor{What: WaitSlot, Since: j.scheduled}
+}
+
+// LateWatch is a watch whose questions are late.
+type LateWatch struct {
+	Server string // its URL
+	Late
+}
+
+// LateWatches returns the watches whose questions are late, of the first MaxLimit watches that nodes run, by owner and
+// server. more reports whether there may be others.
+func (s *Lists) LateWatches(ctx context.Context) (late []LateWatch, more bool, err error) {
+	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
+		late = nil
+		running, err := s.watches.Index().List(tx.Snapshot(), fdbjobs.Position{}, MaxLimit, fdbjobs.Part{Status: fdbjobs.Running})
+		if err != nil {
+			return err
+		}
+		more = len(running) == MaxLimit
+		for _, watch := range running {
+			var status WatchStatus
+			if err := json.Unmarshal(watch.State, &status); err != nil {
+				return fmt.Errorf("reading the state of the watch of %q: %w", watch.ID, err)
+			}
+			if status.Late != (Late{}) {
+				server, _ := route.Server(watch.ID)
+				late = append(late, LateWatch{server, status.Late})
+			}
+		}
+		return nil
+	})
+	return late, more, err
+}
+
+// Waits is what [Lists.Waits] reads.
+type Waits struct {
+	// Due is the time for which the due job that waits longest is scheduled ([fdbjobs.Index.OldestDue]). It is zero if
+	// no job is due.
+	Due time.Time
+	// Crashing is when the crashes of the job began that has crashed for the longest time. It is zero if no job has
+	// crashed since it last recovered.
+	Crashing time.Time
+	// Stuck is since when the running job makes no progress that has made none for the longest time. It is zero if all that
+	// have something to do make progress.
+	Stuck time.Time
+	// Behind is since when a target may lack changes of a continuous job, of the job that is furthest behind. It is zero if
+	// none is behind for long.
+	Behind time.Time
+	// LongCrashing is the number of jobs that have crashed since before the time that Waits was asked for, and StuckJobs the
+	// number of those that make no progress. Neither is more than MaxCounted.
+	LongCrashing, StuckJobs int
+}
+
+// MaxCounted is the largest number of jobs that [Lists.Waits] counts. They are rows of an index.
+const MaxCounted = 1_000
+
+// Waits reads since when jobs wait: for a node, for a run without a crash, and for progress. Jobs that have crashed since
+// before the time crashed are counted.
+func (s *Lists) Waits(ctx context.Context, crashed time.Time) (w Waits, err error) {
+	if w.Due, err = s.OldestDue(ctx); err != nil {
+		return Waits{}, err
+	}
+	for order, since := range map[Order]func(*replicator.JobState){
+		ByCrash: func(s *replicator.JobState) { w.Crashing = s.CrashingSince },
+		ByStuck: func(s *replicator.JobState) { w.Stuck = s.StuckSince },
+		ByLag:   func(s *replicator.JobState) { w.Behind = s.BehindSince },
+	} {
+		longest, err := s.List(ctx, Filter{}, ListOptions{Limit: 1, Order: order})
+		if err != nil {
+			return Waits{}, err
+		}
+		for _, job := range longest.Jobs {
+			since(job.State)
+		}
+	}
+	if !w.Crashing.IsZero() {
+		w.LongCrashing, err = s.countTroubles(ctx, indexCrashing, crashed)
+	}
+	if !w.Stuck.IsZero() && err == nil {
+		w.StuckJobs, err = s.countTroubles(ctx, indexStuck, time.Now())
+	}
+	return w, err
+}
+
+// OldestDue reads the time for which the due job that waits longest is scheduled ([fdbjobs.Index.OldestDue]). It is zero if
+// no job is due.
+func (s *Lists) OldestDue(ctx context.Context) (time.Time, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (time.Time, error) {
+		return s.jobs.Index().OldestDue(tx.Snapshot())
+	})
+}
+
+// countTroubles returns the number of entries of an index with times until then, at most MaxCounted.
+func (s *Lists) countTroubles(ctx context.Context, index string, until time.Time) (int, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (int, error) {
+		found, err := s.jobs.Entries(tx.Snapshot(), index, fdbjobs.EntryRange{Until: tuple.Tuple{until.Unix() + 1}, Limit: MaxCounted}).Await()
+		return len(found), err
+	})
+}
+
+// MaxBefore is the most jobs that [Lists.Before] counts.
+const MaxBefore = 1_000
+
+// Before returns how many jobs of the same database or user have been due for longer than a job that waits for a slot, up
+// to MaxBefore, and whether there are more.
+func (s *Lists) Before(ctx context.Context, job *Job) (n int, more bool, err error) {
+	err = s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
+		n, more, err = s.jobs.Index().DueBefore(tx.Snapshot(), job.ID, MaxBefore)
+		return err
+	})
+	return n, more, err
+}
+
+// Waking is what wakes a parked job.
+type Waking struct {
+	// Server is the URL of the job's source's server, and Database the name of the database.
+	Server, Database string
+	WatchStatus
+	// NextQuestion is when the source is asked next. It is zero if it is not asked.
+	NextQuestion time.Time
+}
+
+// Waking returns what wakes a parked job, or nil if the job is not parked.
+func (s *Lists) Waking(ctx context.Context, job *Job) (*Waking, error) {
+	if job.Parked().IsZero() {
+		return nil, nil
+	}
+	of := sourceOf(job.State.Parked)
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Waking, error) {
+		reading := s.parking.readParked(tx.Snapshot(), of, job.ID)
+		waking := &Waking{Database: of.database}
+		waking.Server, _ = route.Server(of.server)
+		watch, err := s.watches.Get(tx.Snapshot(), of.server)
+		switch {
+		case errors.Is(err, fdbjobs.ErrNotFound):
+		case err != nil:
+			return nil, err
+		default:
+			if err := json.Unmarshal(watch.State, &waking.WatchStatus); err != nil {
+				return nil, fmt.Errorf("reading the state of the watch of %q: %w", of.server, err)
+			}
+		}
+		row, err := reading.Await()
+		if err == nil && row != nil && waking.By == ByQuestions {
+			waking.NextQuestion = row.Ask
+		}
+		return waking, err
+	})
 }

@@ -1,14 +1,10 @@
 package jobs
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
-	"settee/pkg/route"
 )
 
 // A server from which parked jobs wait for changes is watched by a job of the queue WatchQueue, whose id is the key of who
@@ -84,35 +80,4 @@ func (s *parkedRows) watching(tx kv.Transaction, server, owner string) func() er
 func (s *parkedRows) addWatch(tx kv.Transaction, server, owner string) error {
 	tx.Set(s.watchedKey(server), nil)
 	return s.watches.Add(tx, fdbjobs.Spec{ID: server, Owner: owner})
-}
-
-// LateWatch is a watch whose questions are late.
-type LateWatch struct {
-	Server string // its URL
-	Late
-}
-
-// LateWatches returns the watches whose questions are late, of the first MaxLimit watches that nodes run, by owner and
-// server. more reports whether there may be others.
-func (s *Lists) LateWatches(ctx context.Context) (late []LateWatch, more bool, err error) {
-	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
-		late = nil
-		running, err := s.watches.Index().List(tx.Snapshot(), fdbjobs.Position{}, MaxLimit, fdbjobs.Part{Status: fdbjobs.Running})
-		if err != nil {
-			return err
-		}
-		more = len(running) == MaxLimit
-		for _, watch := range running {
-			var status WatchStatus
-			if err := json.Unmarshal(watch.State, &status); err != nil {
-				return fmt.Errorf("reading the state of the watch of %q: %w", watch.ID, err)
-			}
-			if status.Late != (Late{}) {
-				server, _ := route.Server(watch.ID)
-				late = append(late, LateWatch{server, status.Late})
-			}
-		}
-		return nil
-	})
-	return late, more, err
 }

@@ -16,7 +16,11 @@ import (
 
 // Watches is what the watches of servers (package watch) do with the jobs whose sources are on their servers: they read the rows
 // of parked jobs, ask for changes, wake jobs, and tell mirrors of databases.
-type Watches struct{ *tables }
+type Watches struct {
+	*core
+	parking *parkedRows
+	mirrors *mirrorRows
+}
 
 // ParkedOf returns up to limit rows of a server in the order of database and job id: those after a row, which need not
 // exist, or from the first one if after is the zero value.
@@ -258,9 +262,6 @@ func (s *Watches) AwaitParked(ctx context.Context, server string) (kv.Watch, err
 		return tx.Watch(s.parking.parksKey(server)), nil
 	})
 }
-
-// mirrorsAtOnce is the maximum number of mirrors of a server that one transaction reads.
-const mirrorsAtOnce = 50
 
 // Mirrors returns up to limit continuous mirrors whose sources are a server, in the order of their job ids: those after one.
 func (s *Watches) Mirrors(ctx context.Context, server, after string, limit int) (found []*Job, more bool, err error) {

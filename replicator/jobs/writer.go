@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -22,7 +23,13 @@ import (
 //	the row of its database      goes with the job of a mirror's database (mirrored.go)
 //
 // A run writes the state of its own job (run.go). Documents, requests and mirrors use the writer, and so do runs whose job is gone.
-type writer struct{ *tables }
+type writer struct {
+	*core
+	reservations *reservations
+	parking      *parkedRows
+	records      *jobRecords
+	mirrors      *mirrorRows
+}
 
 // put adds a job, replaces it or removes it. old is the job as the transaction has read it, nil if there is none. next is what
 // it becomes, nil if it is removed; a running job keeps its state. spec has what next does not say, and may have its Args and
@@ -208,4 +215,18 @@ func (s *writer) dropDatabase(tx kv.Transaction, mirror, database string, next *
 		return err
 	}
 	return s.remove(tx, job)
+}
+
+// documentDraft is a revision that can have a job: what the hook before its commit passes to the one after it.
+type documentDraft struct {
+	document *replicator.Document
+	job      *Job
+	args     json.RawMessage // of the job, in their stored form
+	listed   json.RawMessage // of the job
+}
+
+// spec returns a spec with what is encoded of the job already.
+func (d *documentDraft) spec(spec fdbjobs.Spec) fdbjobs.Spec {
+	spec.Args, spec.Listed = d.args, d.listed
+	return spec
 }

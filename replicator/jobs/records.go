@@ -63,3 +63,37 @@ func (s *jobRecords) keepEnd(tx kv.Transaction, job *Job) error {
 	tx.Set(state, text)
 	return nil
 }
+
+func (s *jobRecords) failureKey(jobID string) []byte { return s.of(jobID).Pack("failures") }
+
+func (s *jobRecords) failureRows(jobID string) tuple.Subspace { return s.of(jobID).Sub("failure") }
+
+// addFailures adds rows to the list, and counts unlisted failures before them.
+func (s *jobRecords) addFailures(tx kv.Transaction, jobID string, rows [][]byte, unlisted int64, token string) error {
+	previous, err := awaitFailures(tx.Get(s.failureKey(jobID)))
+	if err != nil || previous.token == token {
+		return err
+	}
+	ring := s.failureRows(jobID)
+	for i, row := range rows {
+		tx.Set(ring.Pack((previous.listed+int64(i))%replicator.MaxFailures), row)
+	}
+	n := int64(len(rows))
+	tx.Set(s.failureKey(jobID), tuple.Tuple{previous.listed + n, token, previous.total + unlisted + n}.Pack())
+	return nil
+}
+
+// failureCount is the row before the failures of a job.
+type failureCount struct {
+	listed, total int64
+	token         string
+}
+
+// awaitFailures returns the counts, zero if there are none.
+func awaitFailures(read kv.Future[[]byte]) (c failureCount, err error) {
+	value, err := read.Await()
+	if err != nil || value == nil {
+		return c, err
+	}
+	return c, rows.Scan("the failures of a replication job", value, &c.listed, &c.token, &c.total)
+}
