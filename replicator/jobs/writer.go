@@ -18,7 +18,7 @@ import (
 //	its run                      is noted, so that the next run with its replication id waits for it (endings.go)
 //	reservations                 those of ids that the job has no longer end; a new definition reserves its own (reservations.go)
 //	the row of a parked job      goes, unless the job runs: then its run clears it (parked.go)
-//	records                      go with the job, and if the state of a document's job begins anew (runs.go)
+//	records                      go with the job, and if the state of a document's job begins anew (records.go)
 //	the rows of a mirror         a mirror ends if its job is no mirror any more (mirrors.go)
 //	the row of its database      goes with the job of a mirror's database (mirrored.go)
 //
