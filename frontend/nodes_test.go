@@ -35,7 +35,7 @@ func at(clock string) time.Time {
 func (n *node) seen() []nodes.Seen {
 	return append([]nodes.Seen{{
 		Node: nodes.Node{
-			Name: "node1.example", Instance: "A", Roles: []string{"api_frontend"}, Version: "1.2.3", Store: "mem",
+			Name: "node1.example", Instance: "A", Roles: []string{"api_frontend"}, Version: "1.2.3", Store: "mem", Level: 1,
 			Started: at("2026-01-02T03:04:05.6+02:00"),
 		},
 		LastSeen: at("2026-01-02T03:05:06.7Z"), Live: true,
@@ -47,7 +47,7 @@ func dyingAndLiving() []nodes.Seen {
 	dying := nodes.Seen{
 		Node: nodes.Node{
 			Name: "node0", Instance: "B", Roles: []string{"replication"}, Version: "1.2.2", Store: "mem",
-			Started: at("2026-01-01T00:00:00Z"), Running: 3, MaxJobs: 500, MaxChurn: 100,
+			Started: at("2026-01-01T00:00:00Z"), Running: 3, MaxJobs: 500, MaxChurn: 100, Level: 1,
 		},
 		LastSeen: at("2026-01-02T03:00:00Z"),
 	}

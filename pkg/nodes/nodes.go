@@ -37,9 +37,8 @@ type Node struct {
 	Running  int       `json:"running"` // replication jobs
 	MaxJobs  int       `json:"max_jobs"`
 	MaxChurn int       `json:"max_churn"`
-	// Level is the highest level of the store that the process knows ([levels.Options].Own). Processes of releases before
-	// levels do not say it: they know the first one.
-	Level int64 `json:"level,omitempty"`
+	// Level is the highest level of the store that the process knows ([levels.Options].Own).
+	Level int64 `json:"level"`
 }
 
 // Seen is a process as another one sees it.
@@ -90,11 +89,11 @@ type reading struct {
 	ahead   time.Duration
 }
 
-// row is the value of a row. Rows of earlier versions have no clock.
+// row is the value of a row.
 type row struct {
 	Node
 	Renewals int64     `json:"renewals"`
-	Clock    time.Time `json:"clock,omitzero"`
+	Clock    time.Time `json:"clock"`
 }
 
 // New returns a registry that knows only this process. It does not use the store.
@@ -223,8 +222,6 @@ func (r *Registry) Renewed() time.Time { return r.readings()[r.key].changed }
 // earlier value of the row is known, this one was written after the last renewal read that one, or was under way then.
 func (r *Registry) ahead(written, now time.Time, known bool) time.Duration {
 	switch {
-	case written.IsZero():
-		return 0
 	case written.After(now):
 		return written.Sub(now)
 	case known:

@@ -46,7 +46,7 @@ func (u *Upgrade) Status() LevelStatus {
 	}
 	s.Next = u.guard.Own()
 	for _, n := range u.nodes.Nodes() {
-		if n.Live && !n.knows(s.Next) {
+		if n.Live && n.Level < s.Next {
 			s.Behind = append(s.Behind, n.Node)
 		}
 	}
@@ -58,11 +58,6 @@ func (u *Upgrade) Converting(ctx context.Context) (bool, error) {
 	_, yet, err := u.guard.Converting(ctx)
 	return yet, err
 }
-
-// Knows returns the highest level of a store that the process knows.
-func (n *Node) Knows() int64 { return max(n.Level, levels.First) }
-
-func (n *Node) knows(level int64) bool { return n.Knows() >= level }
 
 // BehindError is the error of [Upgrade.Raise] while live processes do not know the next level.
 type BehindError struct {
@@ -113,7 +108,7 @@ func (r *Registry) behind(tx kv.Transaction, level int64) ([]Node, error) {
 		if err := json.Unmarshal(pair.Value, &row); err != nil {
 			return nil, fmt.Errorf("reading the row of a node: %w", err)
 		}
-		if !row.knows(level) {
+		if row.Level < level {
 			behind = append(behind, row.Node)
 		}
 	}

@@ -53,7 +53,7 @@ func TestUpgrade(t *testing.T) {
 		assert.EqualValues(t, 1, s.Level)
 		assert.EqualValues(t, 2, s.Next)
 		require.Len(t, s.Behind, 1)
-		assert.EqualValues(t, 1, s.Behind[0].Knows())
+		assert.EqualValues(t, 1, s.Behind[0].Level)
 		assert.Equal(t, nodes.LevelStatus{Level: 1}, old.Status(), "it can raise the store to nothing")
 
 		pass(nodes.LiveFor)

@@ -55,7 +55,7 @@ func (e *Endpoints) ListNodes(w http.ResponseWriter, r *http.Request) error {
 			Name: n.Name, Instance: n.Instance, Roles: n.Roles, Version: n.Version, Store: n.Store,
 			Started: n.Started.UTC().Format(time.RFC3339), LastSeen: n.LastSeen.UTC().Format(time.RFC3339), Live: n.Live,
 			Running: n.Running, MaxJobs: n.MaxJobs, MaxChurn: n.MaxChurn,
-			Level: n.Knows(),
+			Level: n.Level,
 		})
 	}
 	var store nodes.LevelStatus

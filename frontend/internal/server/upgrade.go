@@ -36,7 +36,7 @@ func (e *Endpoints) UpgradeStatus(w http.ResponseWriter, r *http.Request) error 
 		Converting bool `json:"converting"`
 	}{s.Level, s.Next, []levelOfNode{}, converting}
 	for _, n := range s.Behind {
-		answer.WaitsFor = append(answer.WaitsFor, levelOfNode{n.Name, n.Instance, n.Version, n.Knows()})
+		answer.WaitsFor = append(answer.WaitsFor, levelOfNode{n.Name, n.Instance, n.Version, n.Level})
 	}
 	return web.Respond(w, r, http.StatusOK, answer)
 }
