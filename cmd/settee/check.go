@@ -191,7 +191,7 @@ func describeChecked(c check.Counts) string {
 // checkLayers checks everything in a store.
 func checkLayers(ctx context.Context, c *check.Checker, keys *sealed.Keys) error {
 	c.Layer = "meta"
-	if err := checkFormat(ctx, c.DB); err != nil {
+	if err := checkSettee(ctx, c.DB); err != nil {
 		return err
 	}
 	guard, err := levels.Open(ctx, c.DB, levelOptions(nil)) // a node may raise the level meanwhile
@@ -229,8 +229,8 @@ func checkLayers(ctx context.Context, c *check.Checker, keys *sealed.Keys) error
 	return c.Rest(ctx, kv.KeyRange{Begin: []byte{}, End: []byte{0xff}}, known...)
 }
 
-// checkFormat returns an error if the store is not of this binary's format.
-func checkFormat(ctx context.Context, db kv.Database) error {
+// checkSettee returns an error if the store is not one of settee's that this binary knows.
+func checkSettee(ctx context.Context, db kv.Database) error {
 	value, err := kv.TransactValue(ctx, db, func(tx kv.Transaction) ([]byte, error) { return tx.Get(metaFormat).Await() })
 	switch {
 	case err != nil:
@@ -238,11 +238,7 @@ func checkFormat(ctx context.Context, db kv.Database) error {
 	case value == nil:
 		return errors.New("there is no settee store here: no node has used it")
 	}
-	next, err := nextFormat(value)
-	if err == nil && next != 0 {
-		err = errors.New("the store has the format of an earlier version of settee: start a node, which converts it, and check it then")
-	}
-	return err
+	return checkFormat(value)
 }
 
 // checkMeta checks the rows of (meta). A version that has gone back is a fault.
@@ -251,7 +247,7 @@ func checkMeta(ctx context.Context, c *check.Checker, keys *sealed.Keys) error {
 		key, err := metaKeys.Unpack(pair.Key)
 		switch string(pair.Key) {
 		case string(metaFormat):
-			return nil, nil // checkFormat has read it
+			return nil, nil // checkSettee has read it
 		case string(metaStamp):
 			version := p.ReadVersion()
 			return func() error {

@@ -11,7 +11,6 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/kv"
 	"settee/pkg/kv/levels"
-	"settee/pkg/tuple"
 )
 
 // storeLevel is a level of a store: what the nodes that use it may rely on.
@@ -32,22 +31,20 @@ type storeLevel struct {
 // has the new level, in bounded transactions that another node can go on from. What needs all rows converted asks for that
 // ([levels.Guard.Converted]).
 var storeLevels = []storeLevel{{
-	number: levels.First, since: "1.0.0-rc", changes: "the rows of the formats `12` and `13`",
-	reads:  "nothing: stores of earlier formats are converted with a stop",
-	tested: "`TestConvertStore`: stores of earlier formats are converted",
+	number: levels.First, since: "1.0.0", changes: "it is the first one", reads: "there is none",
+	tested: "`TestRolling`: the raise from it in a cluster. Until 1.0.0 is released both programs are of one commit, and the " +
+		"newer one has a made-up level 2; afterwards the older one is 1.0.0",
 }}
 
-// ownLevel is the level of this release.
-var ownLevel = storeLevels[len(storeLevels)-1].number
+// ownLevel returns the level of this release.
+func ownLevel() int64 { return storeLevels[len(storeLevels)-1].number }
 
 // levelOptions returns the options of a store's guard.
 func levelOptions(unknown func(error)) levels.Options { return optionsOf(storeLevels, unknown) }
 
 // optionsOf returns the options of a guard for a release with the given levels.
 func optionsOf(known []storeLevel, unknown func(error)) levels.Options {
-	opts := levels.Options{Key: metaLevel, Own: known[len(known)-1].number, Release: currentVersion(), Raising: func(tx kv.Transaction) {
-		tx.Set(metaFormat, tuple.Tuple{leveledFormat}.Pack())
-	}}
+	opts := levels.Options{Key: metaLevel, Own: known[len(known)-1].number, Release: currentVersion()}
 	for _, l := range converting(known) {
 		opts.Conversions = append(opts.Conversions, l.number)
 	}
@@ -99,7 +96,7 @@ func (n *node) beginConversion(tx kv.Transaction) error {
 	if storeLevels[len(storeLevels)-1].convert == nil {
 		return nil
 	}
-	return n.layer.Queue(upkeep.Queue).Add(tx, fdbjobs.Spec{ID: conversionTask(ownLevel)})
+	return n.layer.Queue(upkeep.Queue).Add(tx, fdbjobs.Spec{ID: conversionTask(ownLevel())})
 }
 
 // raiseLevel raises the level of the store once all live nodes have known the next one for [settee] upgrade_after_sec.

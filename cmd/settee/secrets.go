@@ -102,9 +102,7 @@ func notedKeys(tx kv.ReadTransaction) (map[string][]byte, error) {
 	return noted, nil
 }
 
-// noteKey notes the key that new values are sealed with, and sets the store's format to
-// sealedFormat. Nodes of versions that do not know sealed values refuse the store from then on.
-// They refuse leveledFormat, too.
+// noteKey notes the key that new values are sealed with. Nodes without that key refuse the store from then on.
 func noteKey(ctx context.Context, db kv.Database, keys *sealed.Keys) error {
 	id := keys.First()
 	if id == "" {
@@ -113,18 +111,10 @@ func noteKey(ctx context.Context, db kv.Database, keys *sealed.Keys) error {
 	key, note := metaKeys.Pack(id), keys.Seal(sealedText, "key", id)
 	return db.Transact(ctx, func(tx kv.Transaction) error {
 		noted, err := tx.Get(key).Await()
-		if err != nil || noted != nil {
-			return err
+		if err == nil && noted == nil {
+			tx.Set(key, note)
 		}
-		stored, err := tx.Get(metaFormat).Await()
-		if err != nil {
-			return err
-		}
-		tx.Set(key, note)
-		if string(stored) != string(tuple.Tuple{leveledFormat}.Pack()) {
-			tx.Set(metaFormat, tuple.Tuple{sealedFormat}.Pack())
-		}
-		return nil
+		return err
 	})
 }
 

@@ -15,11 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/pkg/kv"
-	"settee/pkg/kv/enginetest"
-	"settee/pkg/kv/levels"
 	"settee/pkg/sealed"
-	"settee/pkg/tuple"
 )
 
 // keyFile is a key file of a test.
@@ -235,40 +231,6 @@ func TestKeysOfUsers(t *testing.T) {
 	require.Zero(t, node.end(syscall.SIGTERM))
 	out, errs, status = secrets("reseal")
 	require.Zero(t, status, errs+out)
-}
-
-// Nodes that do not know sealed values must not change them.
-func TestSealedFormat(t *testing.T) {
-	t.Parallel()
-	db := enginetest.Memory(t)
-	stored := func() any {
-		value, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]byte, error) { return tx.Get(metaFormat).Await() })
-		require.NoError(t, err)
-		elements, err := tuple.Unpack(value)
-		require.NoError(t, err)
-		return elements[0]
-	}
-	require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
-		tx.Set(metaFormat, tuple.Tuple{format}.Pack()) // of the first level
-		return nil
-	}))
-	require.NoError(t, checked(t, db))
-	require.NoError(t, noteKey(t.Context(), db, nil))
-	require.Equal(t, format, stored())
-	require.NoError(t, noteKey(t.Context(), db, newKeyFile(t, "a").keys()))
-	require.Equal(t, sealedFormat, stored())
-	require.NoError(t, checked(t, db))
-	require.Equal(t, sealedFormat, stored())
-
-	// Further levels have a format of their own, with keys and without.
-	next, err := levels.Open(t.Context(), db, levelOptions(nil))
-	require.NoError(t, err)
-	_, err = next.Raise(t.Context(), func(kv.Transaction) error { return nil })
-	require.NoError(t, err)
-	require.Equal(t, leveledFormat, stored())
-	require.NoError(t, noteKey(t.Context(), next, newKeyFile(t, "b").keys()))
-	require.NoError(t, checked(t, db))
-	require.Equal(t, leveledFormat, stored())
 }
 
 func TestBadKeyFiles(t *testing.T) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -58,7 +57,7 @@ func showLevel(ctx context.Context, cmd *cobra.Command, node *console.Node) erro
 		Converting bool `json:"converting"`
 	}
 	if err := node.Get(ctx, upgradePath, &is); err != nil {
-		return notOffered(err)
+		return err
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "The store has level %d", is.Level)
@@ -96,19 +95,11 @@ func askToRaise(ctx context.Context, cmd *cobra.Command, node *console.Node) err
 	case remote.IsStatus(err, http.StatusConflict):
 		return &exitError{exitRefused, err}
 	case err != nil:
-		return notOffered(err)
+		return err
 	case is.Raised:
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "The store has level %d now.\n", is.Level)
 	default:
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "The store has level %d already, the highest one that the node knows.\n", is.Level)
-	}
-	return err
-}
-
-// notOffered returns a clearer error if a node has no path _upgrade.
-func notOffered(err error) error {
-	if remote.IsStatus(err, http.StatusNotFound) {
-		return errors.New("the node is of a version before levels of the store: upgrade it first")
 	}
 	return err
 }

@@ -94,7 +94,7 @@ func (g *Guard) enter(r *http.Request, a *Rights, name string) error {
 	}
 	security, err := auth.ParseSecurity(object)
 	if err != nil {
-		// An earlier version may have stored an object that is refused now. Only server administrators may enter.
+		// Another version may have stored an object that this one refuses. Only server administrators may enter.
 		security = auth.Security{Members: auth.Who{Roles: []string{auth.AdminRole}}}
 	}
 	a.db, a.admin, a.member = db, security.IsAdmin(a.user.User), security.IsMember(a.user.User)

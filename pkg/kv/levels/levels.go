@@ -26,8 +26,6 @@ type Options struct {
 	Release string
 	// Conversions are the levels of the two that have a [Conversion].
 	Conversions []int64
-	// Raising, if not nil, is called in each transaction that gives the store a level above [First]. It may write.
-	Raising func(kv.Transaction)
 	// Unknown, if not nil, is called once, when a transaction has found a level that this process does not know. It must
 	// not wait.
 	Unknown func(*UnknownLevelError)
@@ -249,7 +247,4 @@ func Set(tx kv.Transaction, opts Options) {
 func set(tx kv.Transaction, opts Options) {
 	tx.Set(opts.Key, tuple.Tuple{opts.Own, opts.Release}.Pack())
 	tx.ChangeMetadataVersion()
-	if opts.Own > First && opts.Raising != nil {
-		opts.Raising(tx)
-	}
 }
