@@ -121,10 +121,11 @@ func newCluster(t *testing.T, build func(c *cluster) string) *cluster {
 // build builds the settee of this commit.
 func (c *cluster) build() string { return c.buildIn("") }
 
-// buildIn builds the settee of a module in a directory. Packages that two modules have in common are compiled once.
-func (c *cluster) buildIn(module string) string {
+// buildIn builds the settee of a module in a directory, with more build tags than the one of the store. Packages that two
+// modules have in common are compiled once.
+func (c *cluster) buildIn(module string, tags ...string) string {
 	program := filepath.Join(c.TempDir(), "settee")
-	require.NoError(c, servers.BuildSettee(c.Context(), module, "fdb", program))
+	require.NoError(c, servers.BuildSettee(c.Context(), module, strings.Join(append(tags, "fdb"), ","), program))
 	return program
 }
 

@@ -22,22 +22,25 @@ import (
 	"settee/pkg/nodes"
 )
 
-// base is the release before this one, whose nodes run beside those of this one. Until there is a release it is the first
-// commit that refuses a level of the store wherever it finds one that it does not know. It knows the level before this
-// commit's.
-const base = "73d0598cca1f476b767d6bfbe16ffbdd35319a9a"
+// base is the last release, whose nodes run beside those of the next one. Until there is a release it is this commit itself.
+// After the release of 1.0.0 it is the commit of that.
+const base = "HEAD"
+
+// nextLevel is the build tag of a settee that knows one level more than the base: see cmd/settee/nextlevel.go. Leave it out when
+// this commit has such a level of its own.
+const nextLevel = "nextlevel"
 
 // between is the pause between two restarts.
 const between = 500 * time.Millisecond
 
-// TestRolling upgrades a cluster under the load of the fire test, node by node in random order: from the base to this commit,
-// back and forward again, and then it raises the level of the store to this commit's, which the base does not know. One old
-// node is frozen over the raise. At the end all rows have been converted.
+// TestRolling upgrades a cluster under the load of the fire test, node by node in random order: from the base to the next
+// release, back and forward again, and then it raises the level of the store to that release's, which the base does not know. One
+// old node is frozen over the raise. At the end all rows have been converted.
 func TestRolling(t *testing.T) {
 	var next string
 	var frozen time.Time
 	l := disturbed(t, func(c *cluster) string {
-		next = c.build()
+		next = c.buildIn("", nextLevel)
 		return c.buildBase()
 	}, func(l *observer) {
 		r := &roll{observer: l, random: rand.New(rand.NewPCG(*seed, 40)), next: next, old: l.program}
@@ -102,7 +105,7 @@ func (r *roll) restart(n *node, program string) {
 	}
 	n.program = program
 	require.NoError(r, n.start())
-	r.Logf("%s runs %s", n.name, map[string]string{r.next: "this commit", r.old: "the base"}[program])
+	r.Logf("%s runs %s", n.name, map[string]string{r.next: "the next release", r.old: "the base"}[program])
 	pause(r.Context(), between)
 }
 
@@ -130,7 +133,7 @@ func (l *observer) requeued(before time.Time) (lines []string) {
 	return lines
 }
 
-// raise asks the last frontend to raise the level of the store. It runs this commit.
+// raise asks the last frontend to raise the level of the store. It runs the next release.
 func (r *roll) raise() (status int, answer string) {
 	status, answer, err := askAgain(r.Context(), patience, http.MethodPost, r.at(hosted, r.doors[frontends-1])+"_node/_local/_upgrade", "", anyAnswer)
 	require.NoError(r, err)
