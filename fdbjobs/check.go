@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 
-	"settee/fdbjobs/upgrade"
 	"settee/pkg/kv"
 	"settee/pkg/kv/check"
 	"settee/pkg/kv/rows"
@@ -85,20 +84,9 @@ var checks = map[int64]struct {
 func (c *checker) visit(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	k := keyed{Page: p, KeyValue: pair}
 	elements, err := c.layer.space.Unpack(pair.Key)
-	if err != nil || len(elements) == 0 {
-		return nil, k.unknown()
-	}
 	var tag int64
 	var name string
-	switch {
-	case !rows.As(elements[0], &tag):
-		return nil, k.unknown()
-	case tag == tagLayout && len(elements) == 1:
-		if !bytes.Equal(pair.Value, tuple.Tuple{upgrade.Layout}.Pack()) {
-			k.unreadable("the layout")
-		}
-		return nil, nil
-	case len(elements) < 2 || !rows.As(elements[1], &name):
+	if err != nil || len(elements) < 2 || !rows.As(elements[0], &tag) || !rows.As(elements[1], &name) {
 		return nil, k.unknown()
 	}
 	kind, known := checks[tag]

@@ -41,21 +41,21 @@ func TestCheckNamesFaults(t *testing.T) {
 		says     string
 		repaired bool
 	}{
-		"a missing index row":       {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(14, "o", "pending", "", "", "ready")) }, "missing in the index of its owner's jobs", derived},
-		"an extra index row":        {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(14, "o", "pending", "", "", "none"), nil) }, `has the job "none", which is not there`, derived},
-		"an index row of no tuple":  {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(append(key(14, "o"), 0xfe), nil) }, "unknown key", primary},
-		"a wrong counter":           {func(tx kv.Transaction, _ map[int64][]byte) { tx.Add(key(26, "pending", "o", "", ""), 5) }, `7 pending jobs of the owner "o" are counted, and there are 2`, derived},
-		"a missing counter":         {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(26, "pending", "o", "", "")) }, "are not counted", derived},
-		"a counter of nothing":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Add(key(26, "pending", "p", "", ""), 1) }, "and there are none", derived},
-		"a short counter":           {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(26, "pending", "o", "", ""), []byte{1}) }, "are counted, and there are 2", derived},
+		"a missing index row":       {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(13, "o", "pending", "", "", "ready")) }, "missing in the index of its owner's jobs", derived},
+		"an extra index row":        {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(13, "o", "pending", "", "", "none"), nil) }, `has the job "none", which is not there`, derived},
+		"an index row of no tuple":  {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(append(key(13, "o"), 0xfe), nil) }, "unknown key", primary},
+		"a wrong counter":           {func(tx kv.Transaction, _ map[int64][]byte) { tx.Add(key(18, "pending", "o", "", ""), 5) }, `7 pending jobs of the owner "o" are counted, and there are 2`, derived},
+		"a missing counter":         {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(18, "pending", "o", "", "")) }, "are not counted", derived},
+		"a counter of nothing":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Add(key(18, "pending", "p", "", ""), 1) }, "and there are none", derived},
+		"a short counter":           {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(18, "pending", "o", "", ""), []byte{1}) }, "are counted, and there are 2", derived},
 		"a job that is not ready":   {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[4]) }, "missing in the index by which it is found", derived},
 		"a job that is not delayed": {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[3]) }, "missing in the index by which it is found", derived},
 		"a job that is not active":  {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[12]) }, "missing in the index by which it is found", derived},
-		"a job that never expires":  {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[17]) }, "missing in the index by which it is found", derived},
+		"a job that never expires":  {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[14]) }, "missing in the index by which it is found", derived},
 		"a timeout of nothing":      {func(tx kv.Transaction, found map[int64][]byte) { tx.Set(found[12], nil) }, "the timeout of a running job", derived},
 		"a delayed job of another":  {func(tx kv.Transaction, found map[int64][]byte) { tx.Set(found[3], []byte("p")) }, "another owner than its own", derived},
 		"a dangling ready row":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(4, "o", stamp, "none"), nil) }, "the job is not there", derived},
-		"a dangling expiry":         {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(17, 1, "ready"), nil) }, "the job is not there", derived},
+		"a dangling expiry":         {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(14, 1, "ready"), nil) }, "the job is not there", derived},
 		"an owner out of line":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(5, "o")) }, "is not in fair share", derived},
 		"an owner without usage": {func(tx kv.Transaction, _ map[int64][]byte) {
 			tx.Clear(key(6, "o"))
@@ -70,24 +70,23 @@ func TestCheckNamesFaults(t *testing.T) {
 		"a job of no status": {func(tx kv.Transaction, _ map[int64][]byte) {
 			tx.Set(key(0, "ready"), tuple.Tuple{nil, "lost", "", 0, "o", 0, nil, "", nil, 0, "", "", false, 0, 0, 0}.Pack())
 		}, "a job: the value is not one", primary},
-		"a missing state":        {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(1, "ready")) }, "the job has no state", primary},
-		"broken JSON":            {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(1, "ready"), []byte(`{"a":`)) }, "a state is not a JSON object", primary},
-		"a dangling state":       {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(1, "none"), []byte(`{}`)) }, "a state of a job that does not have it", primary},
-		"a missing chunk":        {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(2, "ready", 1)) }, "a chunk of the job's args is missing", primary},
-		"a truncated chunk":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(2, "ready", 0), []byte(`{`)) }, "a chunk of the job's args is missing or truncated", primary},
-		"broken args":            {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(2, "delayed", 0), []byte(`[]`)) }, "args are not a JSON object", primary},
-		"a chunk too many":       {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(2, "ready", 2), nil) }, "a chunk of args of a job that does not have it", primary},
-		"a missing listed part":  {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(24, "ready")) }, "the job has no listed part", primary},
-		"a weight of no tuple":   {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(9, "o"), []byte{0xfe}) }, "an owner's weight: the value", primary},
-		"a roll-up of no tuple":  {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(10), []byte{0xfe}) }, "the last roll-up: the value", primary},
-		"a claimer of no tuple":  {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(11, "c"), []byte{0xfe}) }, "last took jobs: the value", primary},
-		"a timeout of no tuple":  {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(20), []byte{0xfe}) }, "the queue's timeout: the value", primary},
-		"a layout that is later": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(space.Pack(27), tuple.Tuple{9}.Pack()) }, "the layout: the value", primary},
-		"a key of no layer":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(space.Pack(99, "work"), nil) }, "unknown key", primary},
+		"a missing state":       {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(1, "ready")) }, "the job has no state", primary},
+		"broken JSON":           {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(1, "ready"), []byte(`{"a":`)) }, "a state is not a JSON object", primary},
+		"a dangling state":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(1, "none"), []byte(`{}`)) }, "a state of a job that does not have it", primary},
+		"a missing chunk":       {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(2, "ready", 1)) }, "a chunk of the job's args is missing", primary},
+		"a truncated chunk":     {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(2, "ready", 0), []byte(`{`)) }, "a chunk of the job's args is missing or truncated", primary},
+		"broken args":           {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(2, "delayed", 0), []byte(`[]`)) }, "args are not a JSON object", primary},
+		"a chunk too many":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(2, "ready", 2), nil) }, "a chunk of args of a job that does not have it", primary},
+		"a missing listed part": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(17, "ready")) }, "the job has no listed part", primary},
+		"a weight of no tuple":  {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(9, "o"), []byte{0xfe}) }, "an owner's weight: the value", primary},
+		"a roll-up of no tuple": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(10), []byte{0xfe}) }, "the last roll-up: the value", primary},
+		"a claimer of no tuple": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(11, "c"), []byte{0xfe}) }, "last took jobs: the value", primary},
+		"a timeout of no tuple": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(15), []byte{0xfe}) }, "the queue's timeout: the value", primary},
+		"a key of no layer":     {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(space.Pack(99, "work"), nil) }, "unknown key", primary},
 		"a key that is no tuple": {func(tx kv.Transaction, _ map[int64][]byte) {
 			tx.Set(append(prefix[:len(prefix):len(prefix)], 0xfe), nil)
 		}, "unknown key", primary},
-		"an index of wrong types": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(14, "o", 1, "", "", "x"), nil) }, "unknown key", primary},
+		"an index of wrong types": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(13, "o", 1, "", "", "x"), nil) }, "unknown key", primary},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := enginetest.Memory(t)

@@ -87,10 +87,10 @@ func followsFromScratch(tx kv.ReadTransaction, queue *fdbjobs.Queue) error {
 			f.Amounts = r.Facts.Amounts
 		}
 		for _, e := range d.Entries(r.Version, f) {
-			key := slices.Concat(tuple.Tuple{28, queue.Name(), e.Index}, e.Key, tuple.Tuple{f.ID})
+			key := slices.Concat(tuple.Tuple{19, queue.Name(), e.Index}, e.Key, tuple.Tuple{f.ID})
 			entries[string(space.Pack(key...))] = string(e.Value)
 			for _, a := range e.Adds {
-				key := slices.Concat(tuple.Tuple{29, queue.Name(), e.Index, a.Prefix}, e.Key[:a.Prefix], tuple.Tuple{a.Name})
+				key := slices.Concat(tuple.Tuple{20, queue.Name(), e.Index, a.Prefix}, e.Key[:a.Prefix], tuple.Tuple{a.Name})
 				tallies[string(space.Pack(key...))] += a.N
 			}
 		}
@@ -100,13 +100,13 @@ func followsFromScratch(tx kv.ReadTransaction, queue *fdbjobs.Queue) error {
 	}
 	maps.DeleteFunc(tallies, func(_ string, n int64) bool { return n == 0 })
 	stored, storedTallies := map[string]string{}, map[string]int64{}
-	for pair, err := range tx.GetRange(rows.Range(space.Sub(28, queue.Name())), kv.RangeOptions{}).All() {
+	for pair, err := range tx.GetRange(rows.Range(space.Sub(19, queue.Name())), kv.RangeOptions{}).All() {
 		if err != nil {
 			return err
 		}
 		stored[string(pair.Key)] = string(pair.Value)
 	}
-	for pair, err := range tx.GetRange(rows.Range(space.Sub(29, queue.Name())), kv.RangeOptions{}).All() {
+	for pair, err := range tx.GetRange(rows.Range(space.Sub(20, queue.Name())), kv.RangeOptions{}).All() {
 		if err != nil {
 			return err
 		}

@@ -128,7 +128,6 @@
 //	(timeout, queue)                    -> seconds
 //	(watch_ready, queue)                -> counter  changed when a job becomes ready, or is delayed until before
 //	                                                all others
-//	(layout)                            -> version  of these keys: see package upgrade
 //
 // and the keys of fair share: owners, waiting, ranks, charges, weights and rollup (fairshare.go).
 //

@@ -118,12 +118,6 @@ func (q *Queue) Delay(tx kv.Transaction, id string, scheduled time.Time) error {
 	return q.batch(tx).put(id, old, queued(row{}, scheduled.Unix(), scheduled.Unix()-1, 0))
 }
 
-// ForgetCounters removes what package upgrade writes.
-func (q *Queue) ForgetCounters(tx kv.Transaction) {
-	tx.ClearRange(rows.Range(q.keys.counts))
-	tx.Clear(q.layer.space.Pack(tagLayout))
-}
-
 // Promote moves some due jobs to ready.
 func (q *Queue) Promote(ctx context.Context) error {
 	return q.promote(ctx, 0, q.claimer.memory.partition)

@@ -26,21 +26,12 @@ const (
 	tagRollup
 	tagClaimers
 	tagActive
-	_ // 13 and the other gaps: what version 0.1.0 wrote, see package upgrade
 	tagOwned
-	_
-	_
 	tagExpiry
-	_
-	_
 	tagTimeout
 	tagWatchReady
-	_
-	_
 	tagListed
-	_
 	tagCounts
-	tagLayout
 	tagEntries
 	tagTallies
 )
