@@ -140,7 +140,7 @@ func TestChangesQueries(t *testing.T) {
 		{"?last-event-id=" + seq(2), "345", end, 0},
 		{"?since=" + end, "", end, 0},
 		{"?since=now", "", end, 0},
-		{"?since=f00000000000000000000000", "", "6-f00000000000000000000000", 0},
+		{"?since=1-f00000000000000000000000", "", "6-f00000000000000000000000", 0},
 		{"?limit=2", "01", seq(1), 4},
 		{"?limit=2&since=" + seq(1), "23", seq(3), 2},
 		{"?limit=6", "012345", end, 0},

@@ -124,19 +124,6 @@ func TestLengthsOfEncoded(t *testing.T) {
 			require.Equal(t, test.length, a.Length, name)
 			require.Equal(t, test.known, a.HasLength(), name)
 		}
-		// Rows, also of earlier versions.
-		for _, test := range []struct {
-			encoding               string
-			length, stored, wanted int64
-			known                  bool
-		}{
-			{"gzip", -1, 30, 0, true}, {"gzip", 0, 30, 30, false}, {"gzip", 30, 30, 30, false}, {"gzip", 99, 30, 99, true},
-			{"gzip", 0, 20, 0, true}, {"gzip", 20, 20, 20, false}, {"", 0, 0, 0, true}, {"", 30, 30, 30, true},
-		} {
-			a := docstore.StoredAttachment(test.length, test.encoding, test.stored)
-			require.Equal(t, test.wanted, a.Length, test)
-			require.Equal(t, test.known, a.HasLength(), test)
-		}
 	})
 }
 

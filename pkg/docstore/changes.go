@@ -1,7 +1,6 @@
 package docstore
 
 import (
-	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -49,15 +48,14 @@ type Changes struct {
 	count int64 // the number of the last row
 }
 
-// number gives a row its number: the writer's or, where that is too small or unknown, one more than the row
-// before it has. So the numbers of a pass are in the order of the rows, whatever the writers knew of each other. With
+// number gives a row its number: the writer's or, where that is too small, one more than the row before it has. So the numbers of a pass are in the order of the rows, whatever the writers knew of each other. With
 // Descending, no row has a greater number than the one before it.
 func (c *Changes) number(row *ChangeRow) {
 	n := &row.Sequence.number
 	if !c.opts.Descending {
 		*n = max(*n, c.count+1)
 	} else {
-		*n = max(min(cmp.Or(*n, c.count-1), c.count), 1)
+		*n = max(min(*n, c.count), 1)
 	}
 	c.count, c.last = *n, row.Sequence
 }
@@ -362,15 +360,10 @@ func (db *Database) parseChange(pair kv.KeyValue) (row storedChange, err error) 
 		return row, err
 	}
 	t, err := tuple.Unpack(pair.Value)
-	for _, number := range []*int64{&row.Sequence.number, &row.time} {
-		if len(t) > 2 && rows.As(t[2], number) {
-			t = slices.Delete(t, 2, 3)
-		}
-	}
-	if err != nil || len(t) < 3 || !rows.As(t[0], &row.ID) || !rows.As(t[1], &row.size) {
+	if err != nil || len(t) < 5 || !rows.Store(t[:4], &row.ID, &row.size, &row.Sequence.number, &row.time) {
 		return row, corrupt("a change of %d elements (%w)", len(t), err)
 	}
-	for i, element := range t[2:] {
+	for i, element := range t[4:] {
 		var l tuple.Tuple
 		var raw []byte
 		var rev Rev

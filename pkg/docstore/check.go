@@ -71,11 +71,17 @@ func (k *storeChecker) database(p *check.Page, pair kv.KeyValue) (func() error, 
 	if err != nil {
 		return unreadable(p, pair, "a database")
 	}
-	deleted := p.Get(k.store.keys.trash.Pack(row.instance))
+	deleted, life := p.Get(k.store.keys.trash.Pack(row.instance)), p.Get(k.store.keys.lives.Pack(name))
 	return func() error {
 		value, err := deleted.Await()
-		if err == nil && value != nil {
+		if err != nil {
+			return err
+		}
+		if value != nil {
 			p.Fault(pair.Key, nil, "the database %s is also among the deleted ones", quote(name))
+		}
+		if value, err = life.Await(); err == nil && value == nil {
+			p.Fault(pair.Key, nil, "when the database %s was created is missing", quote(name))
 		}
 		p.After(func() error {
 			k.live[row.instance] = name

@@ -36,8 +36,7 @@ func (b *bundle) faults(t *testing.T, repair bool) (said []string, counts check.
 func TestCheckNamesFaults(t *testing.T) {
 	testkit.SkipRace(t)
 	t.Parallel()
-	// A repaired row has no time, because no other row has it.
-	b := newBundle(t, enginetest.Memory(t), docstore.Options{Times: func(kv.Transaction) (bool, error) { return false, nil }})
+	b := newBundle(t, enginetest.Memory(t), docstore.Options{})
 	ctx := t.Context()
 	b.put(t, "d", "", `{}`)
 	b.merge(t, "d", "2-x y")
@@ -58,6 +57,7 @@ func TestCheckNamesFaults(t *testing.T) {
 	_, err = b.store.RemoveUpdates(ctx)
 	require.NoError(t, err)
 	require.NoError(t, b.store.WaitUpdate(ctx, docstore.Sequence{}))
+	b.transact(t, b.db.ForgetTimes) // a repaired row has none, because no other row has it
 	said, sound := b.faults(t, false)
 	require.Empty(t, said)
 
@@ -91,7 +91,7 @@ func TestCheckNamesFaults(t *testing.T) {
 		for _, pair := range slices.Backward(before) { // the last one
 			e, err := root.Unpack(pair.Key)
 			require.NoError(t, err)
-			if e[0] == int64(4) && len(e) == 5 && e[4] == name && bytes.Equal(pair.Value, tuple.Tuple{kind}.Pack()) {
+			if e[0] == int64(4) && len(e) == 5 && e[4] == name && bytes.Equal(pair.Value, tuple.Tuple{kind, 0}.Pack()) {
 				return slices.Clone(pair.Key)
 			}
 		}
@@ -118,9 +118,11 @@ func TestCheckNamesFaults(t *testing.T) {
 	}{
 		{"a missing change", func(set set) { set(nth(0, 4, "big"), nil) }, `the change of the document "big" is missing`, derived},
 		{"an unreadable change", func(set set) { set(nth(0, 4, "big"), []byte{0xfe}) }, `the change of the document "big" is missing`, derived},
-		{"a change of another document", func(set set) { set(at(4, stamp), tuple.Tuple{"d", 2, tuple.Tuple{1, []byte{1}, true, false}}.Pack()) }, "that is not its latest one", derived},
+		{"a change of another document", func(set set) {
+			set(at(4, stamp), tuple.Tuple{"d", 2, 1, 0, tuple.Tuple{1, []byte{1}, true, false}}.Pack())
+		}, "that is not its latest one", derived},
 		{"a dangling change", func(set set) {
-			set(at(4, stamp), tuple.Tuple{"none", 2, tuple.Tuple{1, []byte{1}, true, false}}.Pack())
+			set(at(4, stamp), tuple.Tuple{"none", 2, 1, 0, tuple.Tuple{1, []byte{1}, true, false}}.Pack())
 		}, "that is not its latest one", derived},
 		{"a missing index row", func(set set) { set(at(5, "d"), nil) }, `the document "d" is missing in the index`, derived},
 		{"a wrong index row", func(set set) { set(at(5, "d"), tuple.Tuple{9, []byte{1}, true, 2}.Pack()) }, "has another winner there", derived},
@@ -170,13 +172,14 @@ func TestCheckNamesFaults(t *testing.T) {
 		{"a missing deletion", func(set set) { set(update("fleeting", 3), nil) }, `the update that says that the database "fleeting" was deleted is missing`, derived},
 		{"a deletion that is never forgotten", func(set set) { set(deletion(), nil) }, `the deletion of the database "fleeting" is missing`, derived},
 		{"a deletion of a living database", func(set set) { set(root.Pack(6, 7, "db"), []byte{}) }, `a deletion of the database "db" that is not the last thing`, derived},
-		{"an update in another place", func(set set) { set(root.Pack(4, 2, 3, stamp, "db"), tuple.Tuple{2}.Pack()) }, `an update of the database "db" in another place`, derived},
+		{"an update in another place", func(set set) { set(root.Pack(4, 2, 3, stamp, "db"), tuple.Tuple{2, 0}.Pack()) }, `an update of the database "db" in another place`, derived},
 		{"a creation of no database", func(set set) {
 			e, err := root.Unpack(update("db", 1))
 			require.NoError(t, err)
 			other := tuple.Versionstamp{TransactionVersion: [10]byte{9: 9}, UserVersion: e[3].(tuple.Versionstamp).UserVersion}
-			set(root.Pack(e[0], e[1], e[2], other, "db"), tuple.Tuple{1}.Pack())
+			set(root.Pack(e[0], e[1], e[2], other, "db"), tuple.Tuple{1, 0}.Pack())
 		}, `which is not the last time`, derived},
+		{"a database without a life", func(set set) { set(root.Pack(5, "db"), nil) }, `when the database "db" was created is missing`, primary},
 		{"a life of no tuple", func(set set) { set(root.Pack(5, "db"), []byte{0xfe}) }, "the creation or deletion of a database: the value", primary},
 		{"a life of nothing", func(set set) { set(root.Pack(0, "db"), nil) }, `the database "db" was last created, and that is not how it is`, primary},
 		{"an unknown row of updates", func(set set) { set(root.Pack(4, 2, 9), []byte{}) }, "unknown key", primary},

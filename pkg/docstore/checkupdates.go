@@ -55,8 +55,8 @@ func (k *storeChecker) updateRow(p *check.Page, pair kv.KeyValue) (func() error,
 	}, nil
 }
 
-// lifeRow checks a database's creation or deletion: it has a row in updates, and the last change of a database that was
-// created since there are such rows has one, too.
+// lifeRow checks a database's creation or deletion: it has a row in updates, and the last change of a database that exists
+// has one, too.
 func (k *storeChecker) lifeRow(p *check.Page, pair kv.KeyValue) (func() error, error) {
 	keys := &k.store.keys
 	name, err := rows.LastString(keys.lives, pair.Key)

@@ -52,14 +52,9 @@
 // one key cannot do for both. While rows come, followers look again after lookInterval and arm nothing. All waiters of a
 // process share one follower, which reads the stripes that are not armed in one transaction.
 //
-// A store that an earlier version of this package has written has no such rows, and needs no conversion: a database
-// appears with its first change. A version that does not write the rows must not write to the store any more, because
-// its changes would not be seen.
-//
 // # Times
 //
-// A row in changes, and one in updates, has the time of its write, in seconds since the epoch, once [Options].Times
-// allows it. It is read in the transaction of the write, at most [kv.MaxTransactionAge] before the commit, by the clock of the
+// A row in changes, and one in updates, has the time of its write, in seconds since the epoch. It is read in the transaction of the write, at most [kv.MaxTransactionAge] before the commit, by the clock of the
 // process. It is not before the time of the last change that the writer knows, so that a clock that is set back does
 // not hide changes from clients that have its earlier time. Writers at a time do not know each other's changes, and so the times are
 // only nearly in the order of the stamps.
@@ -112,9 +107,8 @@
 //	(chunks, id, key, n)                     -> chunk of a content
 //
 // The path of a leaf is the ids of the revision, its parent and so on. An attachment in it is (name, type, length,
-// encoding, stored length, md5, revpos, key). They are in the order of the edit; version 0.1.0 sorted them by name. The
-// length of an encoded content is 0 if it is not known, and -1 if the content is empty (see rowLength). The upload draws the
-// key at random. A chunk has 90,000 bytes, the last one at most that.
+// encoding, stored length, md5, revpos, key). They are in the order of the edit. The
+// length of an encoded content is the stored length if it is not known. The upload draws the key at random. A chunk has 90,000 bytes, the last one at most that.
 //
 // Invariants, kept by the functions of flush.go and checked by [Store.Check]:
 //
@@ -126,8 +120,8 @@
 //   - a content in blobs has as many references as attachments of leaves have its key, at
 //     least one, and no row in uploads; any other content has a row in uploads;
 //   - the counters agree with all that;
-//   - a database that has a row in lives, which databases of earlier versions lack, exists if it was created and not if it
-//     was deleted. It has that row in updates, and one for its last change. If it was deleted, it has one in deletions.
+//   - each database has a row in lives. One that has such a row exists if it was created and not if it was deleted. It has
+//     that row in updates, and one for its last change. If it was deleted, it has one in deletions.
 //
 // # Conflicts between writes
 //

@@ -23,7 +23,7 @@ type Document struct {
 	// Path is the ids of the revision, its parent and so on, as far as they are kept. Only the id is kept of all
 	// revisions except the first.
 	Path []string
-	// Attachments are in the order of the edit. Version 0.1.0 sorted them by name.
+	// Attachments are in the order of the edit.
 	Attachments []Attachment
 	// Conflicts are the other leaves that are not deleted, DeletedConflicts the deleted ones, each in winning order.
 	// They are read only if [GetOptions] ask for them.

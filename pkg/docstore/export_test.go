@@ -31,17 +31,6 @@ func (s *Store) Waiting() (tickers, waiting int) {
 	return len(s.tickers), waiting
 }
 
-// StoredAttachment returns an attachment as it is read from a row that has these lengths.
-func StoredAttachment(length int64, encoding string, stored int64) Attachment {
-	row := Attachment{Name: "a", Encoding: encoding, StoredLength: stored}.tuple()
-	row[2] = length
-	a, ok := parseAttachment(row)
-	if !ok {
-		panic("a row of an attachment that is not read")
-	}
-	return a
-}
-
 // Leaf is a leaf as it is stored, for models.
 type Leaf struct {
 	Rev     Rev
@@ -143,6 +132,20 @@ func (db *Database) Retime(tx kv.Transaction, id string, to int64) error {
 	}
 	tx.Set(key, packChange(id, row.Sequence.number, to, tree))
 	return nil
+}
+
+// ForgetTimes gives all changes of the database, and all updates, the time 0, as a repair does.
+func (db *Database) ForgetTimes(tx kv.Transaction) error {
+	err := each(tx, db.keys.docs, func(key tuple.Tuple, _ []byte) error { return db.Retime(tx, key[0].(string), 0) })
+	for i := range db.store.keys.stripes {
+		stripe := db.store.keys.stripes[i].rows
+		err = errors.Join(err, each(tx, stripe, func(key tuple.Tuple, value []byte) error {
+			kind, _, err := parseUpdateValue(value)
+			tx.Set(stripe.Pack(key...), kind.packed(0))
+			return err
+		}))
+	}
+	return err
 }
 
 // TimeOf returns the time of the last change of a document, in seconds since the epoch.

@@ -178,15 +178,9 @@ func (w *writer) flushIndexes(d *docWrite) error {
 }
 
 // packChange returns a document's value in changes: its id, the size of the winner's body, the number and the time of the
-// change, unless they are unknown (0), and the leaves, the winner first.
+// change, which is 0 if it is not known, and the leaves, the winner first.
 func packChange(id string, number, time int64, t leafTree) []byte {
-	value := tuple.Tuple{id, t.Winner().Value.size}
-	if number > 0 || time > 0 {
-		value = append(value, number)
-	}
-	if time > 0 {
-		value = append(value, time)
-	}
+	value := tuple.Tuple{id, t.Winner().Value.size, number, time}
 	for _, l := range slices.Backward(t) {
 		raw, isHex := revtree.Raw(l.IDs[0])
 		value = append(value, tuple.Tuple{l.Pos, raw, isHex, l.Deleted})

@@ -38,37 +38,8 @@ func (a Attachment) Digest() string { return "md5-" + base64.StdEncoding.EncodeT
 // it, or if it came from a server that did not know it.
 func (a Attachment) HasLength() bool { return a.Encoding == "" || a.Length != a.StoredLength }
 
-// emptyStored is the size in bytes of an empty content that CouchDB has stored as gzip. No other content has this size as gzip.
-const emptyStored = 20
-
-// rowLength returns the length of a content as its row has it. If the content is encoded, the length is 0 if it is not known,
-// and -1 if the content is empty; if it is empty and has emptyStored bytes, it is 0. Earlier versions wrote 0 for all these, and
-// the stored length if the source said that.
-func (a Attachment) rowLength() int64 {
-	switch {
-	case a.Encoding == "" || a.StoredLength == emptyStored:
-		return a.Length
-	case !a.HasLength():
-		return 0
-	case a.Length == 0:
-		return -1
-	}
-	return a.Length
-}
-
-// fromRowLength is the reverse of rowLength.
-func (a Attachment) fromRowLength(length int64) int64 {
-	switch {
-	case a.Encoding == "" || a.StoredLength == emptyStored:
-		return length
-	case length == 0:
-		return a.StoredLength
-	}
-	return max(length, 0)
-}
-
 func (a Attachment) tuple() tuple.Tuple {
-	return tuple.Tuple{a.Name, a.Type, a.rowLength(), a.Encoding, a.StoredLength, a.MD5[:], a.RevPos, a.key[:]}
+	return tuple.Tuple{a.Name, a.Type, a.Length, a.Encoding, a.StoredLength, a.MD5[:], a.RevPos, a.key[:]}
 }
 
 func parseAttachment(element any) (a Attachment, ok bool) {
@@ -83,7 +54,6 @@ func parseAttachment(element any) (a Attachment, ok bool) {
 	if ok {
 		a.MD5, a.key = [16]byte(md5), [16]byte(key)
 	}
-	a.Length = a.fromRowLength(a.Length)
 	return a, ok
 }
 

@@ -1,7 +1,6 @@
 package docstore
 
 import (
-	"cmp"
 	"encoding/hex"
 	"fmt"
 	"regexp"
@@ -84,14 +83,14 @@ func (r Rev) check() error {
 type Sequence struct {
 	stamp tuple.Versionstamp // of the commit
 	// number is the number of changes in the database up to this one. It may be too small by the number of changes that
-	// were committed at the same time. 0: unknown.
+	// were committed at the same time.
 	number int64
 }
 
-// sequenceForm is the form of a sequence: the number of changes and the stamp. Version 0.1.0 wrote only the stamp.
-var sequenceForm = regexp.MustCompile(`^(?:([0-9]{1,18})-)?([0-9a-fA-F]{24})$`)
+// sequenceForm is the form of a sequence: the number of changes and the stamp.
+var sequenceForm = regexp.MustCompile(`^([0-9]{1,18})-([0-9a-fA-F]{24})$`)
 
-// ParseSequence parses the result of [Sequence.String], also of version 0.1.0. The error is [ErrInvalid].
+// ParseSequence parses the result of [Sequence.String]. The error is [ErrInvalid].
 func ParseSequence(s string) (Sequence, error) {
 	var seq Sequence
 	if s == "0" {
@@ -101,9 +100,9 @@ func ParseSequence(s string) (Sequence, error) {
 	if parts == nil {
 		return seq, fmt.Errorf("%w sequence %s", ErrInvalid, quote(s))
 	}
-	seq.number, _ = strconv.ParseInt(cmp.Or(parts[1], "0"), 10, 64) // of at most 18 digits
-	b, _ := hex.DecodeString(parts[2])                              // they are 24
-	seq.stamp, _ = tuple.ParseVersionstamp(b)                       // it has the length
+	seq.number, _ = strconv.ParseInt(parts[1], 10, 64) // of at most 18 digits
+	b, _ := hex.DecodeString(parts[2])                 // they are 24
+	seq.stamp, _ = tuple.ParseVersionstamp(b)          // it has the length
 	if !seq.stamp.IsComplete() {
 		return Sequence{}, fmt.Errorf("%w sequence %s", ErrInvalid, quote(s))
 	}
@@ -111,13 +110,10 @@ func ParseSequence(s string) (Sequence, error) {
 }
 
 // String returns the number of changes up to this one, which clients show as progress, a dash, and 24 hexadecimal
-// digits. It leaves out a number that is unknown. The zero value is 0.
+// digits. The zero value is 0.
 func (s Sequence) String() string {
 	if s == (Sequence{}) {
 		return "0"
-	}
-	if s.number == 0 {
-		return s.stamp.String()
 	}
 	return fmt.Sprintf("%d-%s", s.number, s.stamp)
 }

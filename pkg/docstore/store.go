@@ -44,9 +44,6 @@ type Options struct {
 	// cannot be guessed from the revision and the rest of the document. The same edit at two servers makes two
 	// revisions there, and so a conflict when they are replicated. Default: no database.
 	Salted func(database string) bool
-	// Times reports whether the rows that a transaction writes may have times, which earlier versions of this package cannot
-	// read. Without times [Database.SequenceBefore] finds nothing. Default: they may.
-	Times func(tx kv.Transaction) (bool, error)
 }
 
 // Hooks let other code take part in the transactions of writes: what a hook writes is committed with the document. Like
@@ -97,7 +94,6 @@ type Store struct {
 	sealer   kv.Sealer
 	sealed   func(database string) bool // never nil
 	salted   func(database string) bool // never nil
-	times    func(tx kv.Transaction) (bool, error)
 
 	ctx   context.Context // of waiting feeds; Close ends it
 	close context.CancelFunc
@@ -118,7 +114,7 @@ type Store struct {
 func Open(db kv.Database, prefix []byte, opts Options) *Store {
 	s := &Store{
 		kv: db, keys: newStoreKeys(prefix),
-		hooks: opts.Hooks, security: opts.Security, sealer: opts.Sealer, sealed: opts.Sealed, salted: opts.Salted, times: opts.Times,
+		hooks: opts.Hooks, security: opts.Security, sealer: opts.Sealer, sealed: opts.Sealed, salted: opts.Salted,
 		tickers: map[uuid.UUID]*ticker{},
 	}
 	if s.security == nil {

@@ -50,7 +50,7 @@ func TestTimeBins(t *testing.T) {
 		b.retime(t, map[string]int64{"twice": times["8"]})
 		assert.Equal(t, "2026-01-03 03:00:00 3", b.bins(t)[5])
 
-		// Rows of an earlier version have no time.
+		// Rows that were repaired have no time.
 		for i := range 6 {
 			b.retime(t, map[string]int64{fmt.Sprint(i): 0})
 		}

@@ -19,14 +19,6 @@ const (
 	maxClockStep = 24 * time.Hour
 )
 
-// keepsTimes reports whether all processes can read rows with times.
-func (s *Store) keepsTimes(tx kv.Transaction) (bool, error) {
-	if s.times == nil {
-		return true, nil
-	}
-	return s.times(tx)
-}
-
 // changeTime returns the time of a change, in seconds since the epoch: now, or last if the clock was set back. last is the
 // time of the change before in the database, and 0 if it is not known.
 func changeTime(now time.Time, last int64) int64 {
@@ -38,7 +30,7 @@ func changeTime(now time.Time, last int64) int64 {
 
 // SequenceBefore returns a sequence that is followed by all changes since a time. It is the sequence of the last change if the
 // time is yet to come. Changes after it may be earlier than the time: up to clockSlack; more if a clock was ahead; and any
-// number if an earlier version, which wrote no times, has written the last change before the time.
+// number if the last change before the time has none, because [Store.Check] has repaired its row.
 //
 // Times are those of the clocks of the processes that write. What a process has written whose clock is behind by more than
 // kv.MaxTransactionAge is found at the time that its clock had.

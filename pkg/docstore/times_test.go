@@ -24,8 +24,8 @@ func (b *bundle) since(t *testing.T, at time.Time) []string {
 	return changedIDs(rows)
 }
 
-// retime gives the last changes of documents other times, in seconds since the epoch; 0 is none, as in rows of earlier
-// versions.
+// retime gives the last changes of documents other times, in seconds since the epoch; 0 is none, as in rows that
+// were repaired.
 func (b *bundle) retime(t *testing.T, times map[string]int64) {
 	t.Helper()
 	require.NoError(t, b.kv.Transact(t.Context(), func(tx kv.Transaction) error {
@@ -120,7 +120,7 @@ func TestChangesSinceATimeRandom(t *testing.T) {
 		random := rand.New(rand.NewPCG(7, 7))
 		for range 6 {
 			commits, stored := make([]int64, n), map[string]int64{}
-			timed := random.IntN(n) // rows before that are of an earlier version
+			timed := random.IntN(n) // rows before that have no time
 			now := int64(1_700_000_000)
 			for i := range n {
 				if random.IntN(3) == 0 {
@@ -170,21 +170,20 @@ func TestChangesSinceATimeCost(t *testing.T) {
 	assert.Len(t, b.since(t, time.Unix(1_700_000_000+60*3_456, 0)), 10_000-3_456)
 }
 
-// Before the level of the store is raised, rows have no times. Then a time that has come may be before any of them.
+// Rows that were repaired have no times. Then a time that has come may be before any of them.
 func TestRowsWithoutTimes(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		timed := false
-		b := newBundle(t, db, docstore.Options{Times: func(kv.Transaction) (bool, error) { return timed, nil }})
+		b := newBundle(t, db, docstore.Options{})
 		began := time.Now()
 		b.put(t, "a", "", `{}`)
 		b.put(t, "b", "", `{}`)
+		b.transact(t, b.db.ForgetTimes)
 		after(time.Hour)
 		now := time.Now()
 		assert.Equal(t, []string{"a", "b"}, b.since(t, now))
 		assert.Equal(t, []string{"created", "updated"}, b.updatesAfter(t, now))
 		assert.Empty(t, b.since(t, now.Add(time.Minute)))
 		assert.Empty(t, b.updatesAfter(t, now.Add(time.Minute)))
-		timed = true
 		b.put(t, "c", "", `{}`)
 		assert.Equal(t, []string{"a", "b", "c"}, b.since(t, now))
 		after(time.Hour)

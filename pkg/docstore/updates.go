@@ -30,14 +30,11 @@ var updateTypes = [...]UpdateType{1: Created, 2: Updated, 3: Deleted}
 
 // packed returns the value of a row with this type and a time, in seconds since the epoch. 0 means that it is unknown.
 func (u UpdateType) packed(time int64) []byte {
-	if time == 0 {
-		return tuple.Tuple{u.number()}.Pack()
-	}
 	return tuple.Tuple{u.number(), time}.Pack()
 }
 
 // packedUpdated is the beginning of the value of most rows.
-var packedUpdated = Updated.packed(0)
+var packedUpdated = tuple.Tuple{Updated.number()}.Pack()
 
 // packedStamp is the length of a versionstamp in a key.
 var packedStamp = len(tuple.Tuple{tuple.Versionstamp{}}.Pack())
@@ -376,15 +373,7 @@ func (t turn) set(kind UpdateType, now int64) error {
 	}
 	t.tx.SetVersionstampedValue(keys.lives.Pack(t.name), row)
 	t.store.wake(t.tx, t.name)
-	timed, err := t.store.keepsTimes(t.tx)
-	if err != nil {
-		return err
-	}
-	var written int64
-	if timed {
-		written = time.Now().Unix() // now may be of an earlier run of the transaction
-	}
-	return t.store.setUpdate(t.tx, t.name, kind, written)
+	return t.store.setUpdate(t.tx, t.name, kind, time.Now().Unix()) // now may be of an earlier run of the transaction
 }
 
 // storedUpdate is a row of updates.
@@ -423,7 +412,7 @@ func (k *storeKeys) parseUpdate(pair kv.KeyValue) (row storedUpdate, err error) 
 // parseUpdateValue returns the type of an update, and its time in seconds since the epoch, 0 if it is unknown.
 func parseUpdateValue(packed []byte) (u UpdateType, time int64, err error) {
 	value, err := tuple.Unpack(packed)
-	ok := err == nil && (len(value) == 1 || len(value) == 2 && rows.As(value[1], &time))
+	ok := err == nil && len(value) == 2 && rows.As(value[1], &time)
 	if ok {
 		u, ok = parseUpdateType(value[0])
 	}

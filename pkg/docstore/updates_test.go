@@ -194,7 +194,7 @@ func TestForeignUpdates(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db, docstore.Options{})
 		b.put(t, "d", "", `{}`)
-		for _, text := range []string{"5-7fffffffffffffff00000000", "ffffffffffffffff00000000"} {
+		for _, text := range []string{"5-7fffffffffffffff00000000", "5-ffffffffffffffff00000000"} {
 			since, err := docstore.ParseSequence(text)
 			require.NoError(t, err)
 			shown, last := b.updatesSince(t, since)

@@ -55,8 +55,7 @@ type Updates struct {
 //
 // The pass reads some hundred rows per transaction, and ends with a transaction that has found the last row. A database
 // that is written by several writers at a time may appear at an earlier position, too. A deleted database appears for
-// [DeletedLife]. A database of a store that an earlier version of this package has written appears with its first
-// change.
+// [DeletedLife].
 func (s *Store) Updates(opts UpdatesOptions) *Updates {
 	return &Updates{store: s, opts: opts, last: opts.Since}
 }

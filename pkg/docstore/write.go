@@ -188,7 +188,7 @@ type writer struct {
 	opts      WriteOptions
 	revsLimit int
 	changes   int64    // the number of changes in the database
-	time      int64    // of the changes, in seconds since the epoch; 0: their rows have none
+	time      int64    // of the changes, in seconds since the epoch
 	changed   bool     // a document has changed
 	designs   []Design // if there is a check
 	docs      map[string]*docWrite
@@ -267,11 +267,7 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 	if err := updating.await(); err != nil {
 		return written{}, err
 	}
-	if timed, err := db.store.keepsTimes(tx); err != nil {
-		return written{}, err
-	} else if timed {
-		w.time = changeTime(time.Now(), updating.last)
-	}
+	w.time = changeTime(time.Now(), updating.last)
 	results := make([]Result, len(edits))
 	for i, p := range edits {
 		rev, err := w.apply(w.docs[p.ID], p)
@@ -330,10 +326,10 @@ func (d *docWrite) await() error {
 	return err
 }
 
-// parseHeader returns the sequence of a document's last change. Headers of version 0.1.0 have no number.
+// parseHeader returns the sequence of a document's last change.
 func parseHeader(value []byte) (seq Sequence, err error) {
 	t, err := tuple.Unpack(value)
-	if err != nil || len(t) < 1 || len(t) > 2 || !rows.As(t[0], &seq.stamp) || len(t) == 2 && !rows.As(t[1], &seq.number) {
+	if err != nil || len(t) != 2 || !rows.As(t[0], &seq.stamp) || !rows.As(t[1], &seq.number) {
 		return Sequence{}, corrupt("the header of a document: %v (%w)", t, err)
 	}
 	return seq, nil
