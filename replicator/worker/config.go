@@ -302,7 +302,7 @@ func newSettings(cfg Config, rep *replicator.Replication) settings {
 	overrideMilliseconds(&s.connectionTimeout, rep.ConnectionTimeout)
 	overrideMilliseconds(&s.checkpointInterval, rep.CheckpointInterval)
 
-	// The node's settings are not limited, nor are options stored by older versions.
+	// The node's settings are not limited.
 	s.workers = min(max(s.workers, 1), replicator.MaxWorkerProcesses)
 	s.batchSize = min(max(s.batchSize, 1), replicator.MaxWorkerBatchSize)
 	s.connections = min(max(s.connections, 1), replicator.MaxHTTPConnections)

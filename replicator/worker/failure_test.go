@@ -107,14 +107,14 @@ func TestURLsOfOtherThings(t *testing.T) {
 	}
 }
 
-// A job's use of the node's resources is bounded, whatever options an older version accepted.
-func TestGreedyOptionsAreBounded(t *testing.T) {
+// A job's use of the node's resources is bounded, whatever its settings.
+func TestGreedySettingsAreBounded(t *testing.T) {
 	t.Parallel()
 	source, target := stubs(t, 6)
 	rep := replication(t, source.URL, target.URL)
-	greedy := math.MaxInt32
-	rep.WorkerBatchSize, rep.WorkerProcesses, rep.HTTPConnections = &greedy, &greedy, &greedy
-	result, err := worker.Run(t.Context(), worker.Job{Replication: rep}, testConfig(), &recorder{})
+	cfg := testConfig()
+	cfg.WorkerBatchSize, cfg.WorkerProcesses, cfg.HTTPConnections = math.MaxInt32, math.MaxInt32, math.MaxInt32
+	result, err := worker.Run(t.Context(), worker.Job{Replication: rep}, cfg, &recorder{})
 	require.NoError(t, err)
 	require.EqualValues(t, 6, result.Stats.DocsWritten)
 }

@@ -137,9 +137,9 @@ export interface Job {
   /** Whether it is paused, and since when if that is known. */
   paused?: boolean;
   paused_since?: string;
-  /** Whether its document or its database is paused. Nodes that pause no single jobs do not say it. */
+  /** Whether its document or its database is paused. */
   paused_by?: "document" | "database";
-  /** What a job waits for that is pending or crashing. Earlier versions do not say it. */
+  /** What a job waits for that is pending or crashing. */
   waits_for?: WaitsFor;
   /** Since when it waits for a change of its source without a run, if it does. Its state is pending. */
   parked?: string;
