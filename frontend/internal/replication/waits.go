@@ -11,8 +11,8 @@ import (
 // pauseOf says whether a job is paused, and by what. CouchDB has no paused jobs.
 type pauseOf struct {
 	Paused      bool          `json:"paused,omitempty"`
-	PausedSince *string       `json:"paused_since,omitempty"` // if it is known
-	PausedBy    jobs.WaitWhat `json:"paused_by,omitempty"`    // document or database
+	PausedSince *string       `json:"paused_since,omitempty"`
+	PausedBy    jobs.WaitWhat `json:"paused_by,omitempty"` // document or database
 }
 
 func pauseOfJob(job *jobs.Job) pauseOf {
