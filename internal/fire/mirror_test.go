@@ -4,6 +4,7 @@ package fire
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"settee/replicator"
 )
 
 // A mirror keeps the sources of couch0, and databases that are created during the fire, at couch1. It is the document
@@ -45,7 +48,7 @@ func (w *work) mirror() {
 // awaitMirror waits until a number of databases are up to date.
 func (w *work) awaitMirror(databases int) {
 	var info string
-	require.True(w, assert.Eventually(w, func() bool {
+	if !assert.Eventually(w, func() bool {
 		var answer struct {
 			Info struct {
 				Mirror struct {
@@ -57,7 +60,35 @@ func (w *work) awaitMirror(databases int) {
 		w.must(http.MethodGet, w.forTest(hosted, "_scheduler/docs/_replicator/"+mirrorName), "", http.StatusOK, &answer)
 		info = fmt.Sprintf("%+v", answer)
 		return answer.Info.Mirror.Known == databases && answer.Info.Mirror.States["up_to_date"] == databases
-	}, limit, 200*time.Millisecond), "%d databases of the mirror: %s", databases, info)
+	}, limit, 200*time.Millisecond, "%d databases of the mirror", databases) {
+		w.explainMirror()
+		w.Fatal(info)
+	}
+}
+
+// explainMirror logs what is known of the mirror and of its databases that are not up to date: their jobs with their histories,
+// and what the nodes logged about them.
+func (w *work) explainMirror() {
+	var doc json.RawMessage
+	w.must(http.MethodGet, w.forTest(hosted, "_scheduler/docs/_replicator/"+mirrorName), "", http.StatusOK, &doc)
+	w.Logf("the mirror: %s", doc)
+	var live struct{ Jobs []json.RawMessage }
+	w.must(http.MethodGet, w.forTest(hosted, "_scheduler/jobs")+"?limit=1000", "", http.StatusOK, &live)
+	for _, text := range live.Jobs {
+		var job struct {
+			listed
+			ID   string
+			Info struct {
+				Activity *replicator.Activity
+			}
+		}
+		require.NoError(w, json.Unmarshal(text, &job))
+		waits := job.State == replicator.StateRunning && job.Info.Activity != nil && job.Info.Activity.Doing == replicator.DoingWaiting
+		if name := targetOf(job.Target); strings.HasPrefix(name, mirrorPrefix) && job.Parked == "" && !waits {
+			w.Logf("the job of %s: %s", name, text)
+			w.explain(job.ID)
+		}
+	}
 }
 
 // createDatabases creates databases with a document at couch0, until ctx ends.
