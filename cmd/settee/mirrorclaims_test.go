@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,6 +166,30 @@ func TestMirrorsNoteApart(t *testing.T) {
 		status, _ := b.request(http.MethodGet, "films", "")
 		return status == http.StatusNotFound
 	}, limit, 10*time.Millisecond, "the mirror knows that it has made the copy")
+}
+
+// A request of an earlier run may create the database at the moment that the next run does. It is the mirror's nevertheless.
+func TestMirrorMeetsItsOwnRequest(t *testing.T) {
+	t.Parallel()
+	a, b := serveNode(t, "mem:"), serveNode(t, "mem:")
+	target := newGate(t, strings.TrimSuffix(b.url, "/"))
+	node := serveNode(t, "mem:", "replicator/min_backoff_penalty_sec=1")
+	a.create("films", "first")
+	var puts atomic.Int32
+	target.refuse.Store(func(r *http.Request) bool {
+		if r.Method != http.MethodPut || r.URL.Path != "/films" && r.URL.Path != "/films/" {
+			return false
+		}
+		n := puts.Add(1)
+		if n == 2 {
+			b.ask(http.StatusCreated, http.MethodPut, "films", "")
+		}
+		return n == 1
+	})
+	node.put("m", fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true,"mirror":{"deleted":"delete"}}`, a.url, target.url))
+	node.awaitMirror("m", 1)
+	require.True(t, exists(t, b.url+"films/_local/settee-mirror")())
+	require.EqualValues(t, 2, puts.Load())
 }
 
 // One server under two spellings is one server, and mirrors in a circle do not copy each other's copies.

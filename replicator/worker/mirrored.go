@@ -134,15 +134,21 @@ func (r *run) openMirrored(ctx context.Context, given, ofSource url.Values) erro
 
 // claimed notes what the run may do to the open target.
 func (r *run) claimed(claim replicator.TargetClaim) {
+	r.noteTarget(replicator.MirrorTarget{Claim: claim, Instance: Created(r.target.instance)})
+}
+
+// noteTarget notes what is known of the target.
+func (r *run) noteTarget(next replicator.MirrorTarget) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if next := (replicator.MirrorTarget{Claim: claim, Instance: Created(r.target.instance)}); next != r.mirrorTarget {
+	if next != r.mirrorTarget {
 		r.mirrorTarget = next
 		r.tellSoon()
 	}
 }
 
-// makeTarget creates the target. If somebody else does so at the same moment, it fails, and the next run decides anew.
+// makeTarget creates the target. If another request does so at the same moment, it fails, and the next run decides anew, by what
+// this one has known: the other request may be one of an earlier run, which has noted that it makes the database.
 func (r *run) makeTarget(ctx context.Context, m *meeting, given, ofSource url.Values) error {
 	r.claimed(replicator.TargetMaking)
 	if err := r.tell(ctx, r.report); err != nil {
@@ -150,8 +156,8 @@ func (r *run) makeTarget(ctx context.Context, m *meeting, given, ofSource url.Va
 	}
 	isNew, err := r.target.create(ctx, given, ofSource)
 	if err == nil && !isNew {
-		r.claimed("")
-		err = newError(codeMirror, nil, "somebody else has created %s just now", r.target.uri)
+		r.noteTarget(m.known)
+		err = newError(codeMirror, nil, "%s was created just now, by somebody else or by a request of an earlier run", r.target.uri)
 	}
 	return err
 }
