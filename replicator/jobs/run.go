@@ -39,7 +39,7 @@ type Run struct {
 	// lost is since when the target has lost what it had, as the row of the parked job has said it. It is zero if it has not, and
 	// after the write that has put it into the state.
 	lost time.Time
-	told told // by the latest write of a mirror's job whose result is known
+	told told // by the latest write of a mirror's job; zero if its result is not known
 }
 
 // check returns fdbjobs.ErrHalt if the job's database was deleted. It is part of each transaction
@@ -439,7 +439,7 @@ func (r *Run) write(
 		}
 		r.charged, r.parkedAt, r.told = c.at, sourceOf(next.Parked).row(), toldOf(&next)
 	case mayHaveCommitted(err):
-		r.charged, r.parkedAt = c.at, append(r.parkedAt, sourceOf(next.Parked).row()...)
+		r.charged, r.parkedAt, r.told = c.at, append(r.parkedAt, sourceOf(next.Parked).row()...), told{}
 	}
 	if err == nil || mayHaveCommitted(err) && next.State == replicator.StateRunning && next.ReplicationID == r.job.State.ReplicationID {
 		r.job.State = &next
