@@ -396,7 +396,7 @@ func (r reporter) Identify(ctx context.Context, id replicator.ID) error {
 }
 
 // Report keeps the job alive. A single failure does not end the run: the job's context ends after it has failed for too
-// long.
+// long. A run that is about to make the target of a mirror ends: if it died then, the job would not know whose the target is.
 func (r reporter) Report(ctx context.Context, progress worker.Progress) error {
 	r.counted.count(progress.RunStats)
 	r.health.saw(progress.Activity, time.Now())
@@ -408,7 +408,7 @@ func (r reporter) Report(ctx context.Context, progress worker.Progress) error {
 		r.stop()
 		return nil
 	}
-	if err == nil || errors.Is(err, fdbjobs.ErrHalt) || ctx.Err() != nil {
+	if err == nil || errors.Is(err, fdbjobs.ErrHalt) || ctx.Err() != nil || progress.Target.Claim == replicator.TargetMaking {
 		return err
 	}
 	r.log.Error().Err(err).Msg("the progress of a run could not be recorded")
