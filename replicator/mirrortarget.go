@@ -20,14 +20,4 @@ const (
 	TargetMade TargetClaim = "made"
 	// TargetAdopted means that the mirror only copies documents, as its document allows ([Mirror.Adopt]).
 	TargetAdopted TargetClaim = "adopted"
-	// TargetInherited means that the mirror only copies documents, because the job did so on a node that knows no claims.
-	TargetInherited TargetClaim = "inherited"
 )
-
-// MirrorTarget returns Target. A job that has copied without a claim has inherited its target.
-func (s *JobState) MirrorTarget() MirrorTarget {
-	if s.Target.Claim == "" && s.CheckpointedSourceSeq != nil {
-		return MirrorTarget{Claim: TargetInherited, Instance: s.Target.Instance}
-	}
-	return s.Target
-}

@@ -112,11 +112,6 @@
 // CouchDB: the next run goes on from there, and the statistics add up. It has three quarters of the
 // timeout. If its process dies, the next run waits for the timeout (endings.go).
 //
-// A node of an earlier version does not look for noted runs. If two runs of a replication meet
-// nevertheless, both write the same revisions, and neither claims a sequence that is not in the
-// target. One may find the other's checkpoint in the place of its own. It crashes then, and is tried
-// again.
-//
 // # Secrets
 //
 // Only the args of jobs and the bodies of documents contain credentials. Both are sealed if there

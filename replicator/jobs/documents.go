@@ -205,7 +205,7 @@ func (s *Documents) addEnded(tx kv.Transaction, draft *documentDraft, order uint
 // effectOf returns the effect of a change on the document's job. The draft is nil if the document has no definition, and
 // has no job if the revision was not checked in this transaction. It ignores the settings: a revision that was accepted
 // under other settings may win at any time, and its job fails when it runs. A revision that is invalid under any
-// settings, which an earlier version may have accepted, has no job.
+// settings, which another version may have accepted, has no job.
 func effectOf(change *docstore.Change, current *replicator.Replication) (*documentDraft, replicator.Effect) {
 	if draft, _ := change.Draft.(*documentDraft); draft != nil {
 		return draft, draft.document.Effect(current)

@@ -17,8 +17,7 @@ import (
 //
 //	("paused", owner) -> (seconds since the Unix epoch, weight before)
 //
-// which setWeight writes and clears in the transaction that changes the weight. A database that an earlier version has
-// paused has no such row.
+// which setWeight writes and clears in the transaction that changes the weight.
 //
 // A document is paused while it says `"paused": true`. Its job is pending with the tag "paused", and scheduled for a time
 // that does not come. Its args say since when, and when it would have run. Its definition is the same one, so its state

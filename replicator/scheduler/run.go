@@ -173,7 +173,7 @@ func (s *Server) workerJob(a *attempt) *worker.Job {
 		Woken:         a.parked,
 		Lacking:       state.Lacking,
 		Security:      state.Security,
-		Target:        state.MirrorTarget(),
+		Target:        state.Target,
 		Stop:          job.stop,
 		Park:          &job.parker,
 		Idle:          func(idle bool) { s.slots.idle(job, idle) },

@@ -95,8 +95,6 @@ func (m *meeting) claim(allowed *replicator.Mirrored) (replicator.TargetClaim, e
 		return replicator.TargetMade, nil
 	case allowed.Adopt:
 		return replicator.TargetAdopted, nil
-	case m.known.Claim == replicator.TargetInherited && (m.same || m.known.Instance == ""):
-		return replicator.TargetInherited, nil
 	case m.targetMark.MadeFrom != nil:
 		return "", fmt.Errorf("the target was made by a mirror of %s, and would be mirrored twice. Choose a \"prefix\", or copy into databases "+
 			"that are there with \"adopt\": true", m.targetMark.MadeFrom)

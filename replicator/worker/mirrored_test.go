@@ -54,11 +54,7 @@ func TestClaim(t *testing.T) {
 		"its mark is lost":       {meet(known(replicator.TargetMade, true)), replicator.TargetMade, replicator.TargetMade, ""},
 		"somebody has made anew": {meet(known(replicator.TargetMade, false)), "", replicator.TargetAdopted, "no mirror has made of the source"},
 		"no longer adopted":      {meet(known(replicator.TargetAdopted, true)), "", replicator.TargetAdopted, "no mirror has made of the source"},
-		"inherited":              {meet(known(replicator.TargetInherited, true)), replicator.TargetInherited, replicator.TargetAdopted, ""},
-		"inherited and made anew": {
-			meet(known(replicator.TargetInherited, false)), "", replicator.TargetAdopted, "no mirror has made of the source",
-		},
-		"itself": {meet(func(m *meeting) { m.target = source }), "", "", "the source is the target"},
+		"itself":                 {meet(func(m *meeting) { m.target = source }), "", "", "the source is the target"},
 		"a copy": {
 			meet(func(m *meeting) { m.sourceMark.MadeFrom = &other }), "", "", "needs \"chain\": true",
 		},
@@ -78,4 +74,18 @@ func TestClaim(t *testing.T) {
 	}).claim(&replicator.Mirrored{Chain: true})
 	require.NoError(t, err)
 	require.Equal(t, replicator.TargetMaking, is)
+}
+
+// A run that cannot even begin leaves what the job knows as it is.
+func TestRunThatCannotBegin(t *testing.T) {
+	t.Parallel()
+	job := Job{
+		Replication: &replicator.Replication{Source: replicator.Endpoint{URL: ":"}, Target: replicator.Endpoint{URL: ":"}},
+		Security:    "digest", Target: replicator.MirrorTarget{Claim: replicator.TargetMade, Instance: "5"},
+	}
+	result, err := Run(t.Context(), job, DefaultConfig(), nil)
+	require.Error(t, err)
+	state := replicator.JobState{Security: job.Security, Target: job.Target}
+	result.CopyTo(&state)
+	require.Equal(t, replicator.JobState{Security: job.Security, Target: job.Target}, state)
 }

@@ -79,7 +79,9 @@ func Run(ctx context.Context, job Job, cfg Config, reporter Reporter) (Result, e
 func RunLong(ctx context.Context, job *Job, cfg *Config, reporter Reporter) (*Result, error) {
 	r, err := newRun(job, cfg)
 	if err != nil {
-		return &Result{Progress: Progress{ReplicationID: job.ReplicationID, Stats: job.Stats}}, err
+		return &Result{Progress: Progress{
+			ReplicationID: job.ReplicationID, Stats: job.Stats, Lacking: job.Lacking, Security: job.Security, Target: job.Target,
+		}}, err
 	}
 	r.beginRun(ctx, job, cfg)
 	return r.result(ctx, r.perform(ctx, reporter, r.replicate))
