@@ -106,7 +106,7 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 			r.event(state, now, replicator.EventCrashed, "the node "+state.Node+" stopped keeping the job alive")
 		}
 		state.State, state.Node, state.PID, state.StartTime = replicator.StateRunning, node, pid, now
-		state.Activity, state.Parked = nil, nil
+		state.Activity, state.Parked, state.Sealed = nil, nil, false
 		r.event(state, now, replicator.EventStarted, "")
 	}, func(tx kv.Transaction, state *replicator.JobState) error {
 		if err := clearDocument(tx); err != nil {

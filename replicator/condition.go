@@ -1,0 +1,341 @@
+package replicator
+
+import (
+	"slices"
+	"time"
+)
+
+// ShownState is the state of a job for people. CouchDB has fewer: see [Condition.CouchState].
+type ShownState string
+
+// The states that are shown.
+const (
+	ShownPending   ShownState = "pending"
+	ShownScheduled ShownState = "scheduled"
+	ShownCrashing  ShownState = "crashing"
+	ShownParked    ShownState = "parked"
+	ShownPaused    ShownState = "paused"
+	ShownRunning   ShownState = "running"
+	ShownCompleted ShownState = "completed"
+	ShownFailed    ShownState = "failed"
+)
+
+// Reason says in one word why a job is in its state.
+type Reason string
+
+// The reasons. What a run does is a reason, too: the words of [Doing] except waiting_for_changes, which is idle.
+const (
+	ReasonCopiedAll         Reason = "copied_all"
+	ReasonCollision         Reason = "collision"
+	ReasonInvalidDefinition Reason = "invalid_definition"
+	ReasonGaveUp            Reason = "gave_up"
+	ReasonEndedElsewhere    Reason = "ended_elsewhere"
+
+	ReasonNodeLost         Reason = "node_lost"
+	ReasonPausing          Reason = "pausing"
+	ReasonNewDefinition    Reason = "new_definition"
+	ReasonSourceUnlistable Reason = "source_unlistable"
+	ReasonListing          Reason = "listing"
+	ReasonDatabasesFailing Reason = "databases_failing"
+	ReasonUpToDate         Reason = "up_to_date"
+
+	ReasonStopping    = Reason(DoingStopping)
+	ReasonRateLimited = Reason(DoingRateLimited)
+	ReasonRetrying    = Reason(DoingRetrying)
+	ReasonStarting    = Reason(DoingStarting)
+	ReasonRefused     = Reason(DoingRefused)
+	ReasonCopying     = Reason(DoingCopying)
+	ReasonFiltering   = Reason(DoingFiltering)
+	ReasonReading     = Reason(DoingReading)
+	ReasonIdle        = Reason("idle")
+	ReasonFinishing   = Reason(DoingFinishing)
+
+	ReasonSealed    Reason = "sealed"
+	ReasonDocument  Reason = "document"
+	ReasonDatabase  Reason = "database"
+	ReasonNoChanges Reason = "no_changes"
+	ReasonBackoff   Reason = "backoff"
+	ReasonSchedule  Reason = "schedule"
+	ReasonDelayed   Reason = "delayed"
+	ReasonNoNode    Reason = "no_node"
+	ReasonSlot      Reason = "slot"
+)
+
+// MarkType is a kind of [Mark].
+type MarkType string
+
+// The kinds of marks.
+const (
+	MarkFailing          MarkType = "failing"
+	MarkStuck            MarkType = "stuck"
+	MarkDocumentsRefused MarkType = "documents_refused"
+	MarkBehind           MarkType = "behind"
+	MarkDatabasesFailing MarkType = "databases_failing"
+)
+
+// Mark is what is true of a job beside the reason of its state. Since is zero if it is not known. Count is the number of
+// crashes, documents or databases, and 0 for other kinds.
+type Mark struct {
+	Type  MarkType  `json:"type"`
+	Since time.Time `json:"since,omitzero"`
+	Count int64     `json:"count,omitempty"`
+}
+
+// Condition is what people are told about a job. It has no relative times, so it changes only if the job or the nodes do. Times
+// are in UTC and whole seconds.
+type Condition struct {
+	State  ShownState `json:"state"`
+	Reason Reason     `json:"reason"`
+	// Message says State and Reason, and the fault if that is the reason, in one English clause whose subject is the job. It
+	// has no times and no secrets.
+	Message string `json:"message"`
+	// Since is when the reason began, zero if that is not known. Until is the end of a wait that has one, and may be past.
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	Marks []Mark    `json:"marks,omitempty"`
+	// Fault is what fails now, or failed in the last run of a job that has the mark failing.
+	Fault *ConditionFault `json:"fault,omitempty"`
+	Queue *Queue          `json:"queue,omitempty"`
+	Watch *Watch          `json:"watch,omitempty"`
+}
+
+// Explain decides what people are told about a job. The first of these rows that applies has the state, the reason, and
+// since and until when:
+//
+//	finished, failed                          failed: collision, invalid_definition, ended_elsewhere without
+//	                                          a run, else gave_up                           its end
+//	finished                                  completed: copied_all                         its end
+//	running, on a node that is not live       running: node_lost                            the last report
+//	running, document or database paused      running: pausing                              the pause
+//	running, defined anew meanwhile           running: new_definition                       the definition
+//	running, a mirror                         running: see Facts.mirrors
+//	running, no report yet                    running: starting                             the start
+//	running                                   running: what it does, see Doing              that; the next attempt
+//	pending, its definition cannot be opened  crashing: sealed                              the try; Scheduled
+//	pending, paused                           paused: document, else database               the pause
+//	pending, parked                           parked: no_changes                            the end of the run
+//	pending, later, the last run failed       crashing: collision, else backoff             the failure; Scheduled
+//	pending, later, periodic                  scheduled: schedule                           –; Scheduled
+//	pending, later                            pending: delayed                              –; Scheduled
+//	pending, no live replication node         pending: no_node                              Scheduled
+//	pending                                   pending: slot                                 Scheduled
+func Explain(f *Facts) Condition {
+	var c Condition
+	switch f.Status {
+	case JobFinished:
+		c = f.ended()
+	case JobRunning:
+		c = f.runs()
+	default:
+		c = f.waits()
+	}
+	c.Since, c.Until, c.Marks = wholeSeconds(c.Since), wholeSeconds(c.Until), f.marks()
+	if c.Fault == nil && c.has(MarkFailing) {
+		c.Fault = lastFault(f.State)
+	}
+	c.Message = messageOf(&c, f.Cluster)
+	c.Queue, c.Watch = f.Queue, f.Watch
+	return c
+}
+
+// ended explains a job that has ended.
+func (f *Facts) ended() Condition {
+	s := f.State
+	if s.State == StateCompleted {
+		return Condition{State: ShownCompleted, Reason: ReasonCopiedAll, Since: s.LastUpdated}
+	}
+	c := Condition{State: ShownFailed, Reason: ReasonGaveUp, Since: s.LastUpdated, Fault: lastFault(s)}
+	switch {
+	case c.Fault.is(faultCollision):
+		c.Reason = ReasonCollision
+	case c.Fault.is(faultInvalidDefinition):
+		c.Reason = ReasonInvalidDefinition
+	case s.StartTime.IsZero() && s.ErrorCode == "":
+		c.Reason = ReasonEndedElsewhere
+	}
+	return c
+}
+
+// runs explains a running job.
+func (f *Facts) runs() Condition {
+	s := f.State
+	because := func(reason Reason, since time.Time) Condition {
+		return Condition{State: ShownRunning, Reason: reason, Since: since}
+	}
+	switch {
+	case f.nodeLost():
+		return because(ReasonNodeLost, s.LastUpdated)
+	case f.Args.Paused != nil:
+		return because(ReasonPausing, f.Args.Paused.Since)
+	case f.Pause != nil:
+		return because(ReasonPausing, f.Pause.Since)
+	case f.Redefined:
+		return because(ReasonNewDefinition, f.Args.Added)
+	case f.Args.Replication.Mirror != nil:
+		return f.mirrors()
+	case !f.started():
+		return because(ReasonStarting, time.Time{})
+	case s.Activity == nil:
+		return because(ReasonStarting, s.StartTime)
+	}
+	return f.does(s.Activity)
+}
+
+// does explains a job by the activity of its run.
+func (f *Facts) does(a *Activity) Condition {
+	c := Condition{State: ShownRunning, Reason: Reason(a.Doing), Since: a.Since}
+	limited := func(w Wait) bool { return w.RateLimited == (a.Doing == DoingRateLimited) }
+	switch a.Doing {
+	case DoingWaiting:
+		c.Reason = ReasonIdle
+	case DoingRateLimited, DoingRetrying:
+		if i := slices.IndexFunc(a.Waiting, limited); i >= 0 {
+			c.Until, c.Fault = a.Waiting[i].Until, waitFault(&a.Waiting[i])
+		}
+	case DoingRefused:
+		c.Fault = refusalFault(a.Refusing)
+	}
+	return c
+}
+
+// mirrors explains a running mirror.
+//
+//	one of its own requests fails      source_unlistable    since it fails
+//	it has no list of databases yet    listing              the start of the run
+//	databases fail                     databases_failing    since the first of them fails
+//	the target may lack changes        copying              since then
+//	otherwise                          up_to_date           the latest comparison
+func (f *Facts) mirrors() Condition {
+	c := Condition{State: ShownRunning, Reason: ReasonListing}
+	if f.started() {
+		c.Since = f.State.StartTime
+	}
+	p := f.State.Mirror
+	if p == nil {
+		return c
+	}
+	text, _ := p.Fault()
+	c.Fault = faultOf(faultUnknown, text)
+	failing := f.databasesFailing()
+	switch {
+	case p.Error != "":
+		c.Reason, c.Since = ReasonSourceUnlistable, p.ErrorSince
+	case p.LastLook.IsZero():
+	case failing.Count > 0:
+		c.Reason, c.Since = ReasonDatabasesFailing, failing.Since
+	case f.Mirror != nil && !f.Mirror.Behind.IsZero():
+		c.Reason, c.Since = ReasonCopying, f.Mirror.Behind
+	default:
+		c.Reason, c.Since = ReasonUpToDate, p.LastLook
+	}
+	return c
+}
+
+// waits explains a job that is pending in the job layer.
+func (f *Facts) waits() Condition {
+	s, later := f.State, f.Scheduled.After(f.Now)
+	switch {
+	case s.Sealed:
+		return Condition{State: ShownCrashing, Reason: ReasonSealed, Since: s.LastUpdated, Until: f.Scheduled, Fault: lastFault(s)}
+	case f.Args.Paused != nil:
+		return Condition{State: ShownPaused, Reason: ReasonDocument, Since: f.Args.Paused.Since}
+	case f.Pause != nil:
+		return Condition{State: ShownPaused, Reason: ReasonDatabase, Since: f.Pause.Since}
+	case f.Parked:
+		return Condition{State: ShownParked, Reason: ReasonNoChanges, Since: s.Parked.Since}
+	case later && s.State == StateCrashing:
+		c := Condition{State: ShownCrashing, Reason: ReasonBackoff, Since: s.LastUpdated, Until: f.Scheduled, Fault: lastFault(s)}
+		if c.Fault.is(faultCollision) {
+			c.Reason = ReasonCollision
+		}
+		return c
+	case later && f.Args.Replication.Periodic():
+		return Condition{State: ShownScheduled, Reason: ReasonSchedule, Until: f.Scheduled}
+	case later:
+		return Condition{State: ShownPending, Reason: ReasonDelayed, Until: f.Scheduled}
+	case f.Cluster != nil && len(f.Cluster.Live) == 0:
+		return Condition{State: ShownPending, Reason: ReasonNoNode, Since: f.Scheduled}
+	}
+	return Condition{State: ShownPending, Reason: ReasonSlot, Since: f.Scheduled}
+}
+
+// marks returns what else is true of the job.
+func (f *Facts) marks() (marks []Mark) {
+	s := f.State
+	mark := func(is bool, kind MarkType, since time.Time, count int64) {
+		if is {
+			marks = append(marks, Mark{kind, wholeSeconds(since), count})
+		}
+	}
+	mark(!s.CrashingSince.IsZero(), MarkFailing, s.CrashingSince, int64(s.ErrorCount))
+	mark(f.started() && !s.StuckSince.IsZero(), MarkStuck, s.StuckSince, 0)
+	refused := s.Stats.DocWriteFailures
+	if f.Mirror != nil {
+		refused = f.Mirror.DocWriteFailures
+	}
+	mark(refused > 0, MarkDocumentsRefused, time.Time{}, refused)
+	behind := s.BehindSince
+	switch {
+	case f.Status == JobFinished:
+		behind = time.Time{}
+	case f.Mirror != nil:
+		behind = f.Mirror.Behind
+	case behind.IsZero() && f.woken():
+		behind = f.Scheduled
+	}
+	mark(!behind.IsZero(), MarkBehind, behind, 0)
+	failing := f.databasesFailing()
+	mark(failing.Count > 0, MarkDatabasesFailing, failing.Since, failing.Count)
+	return marks
+}
+
+// databasesFailing returns the mark of a mirror whose databases fail. Its Count is 0 if none do.
+func (f *Facts) databasesFailing() Mark {
+	m := Mark{Type: MarkDatabasesFailing}
+	if f.Mirror == nil {
+		return m
+	}
+	for _, state := range []MirroredState{MirroredFailing, MirroredFailed, MirroredElsewhere} {
+		m.Count += f.Mirror.States[state]
+	}
+	if len(f.Mirror.Failures) > 0 {
+		m.Since = f.Mirror.Failures[0].Since
+	}
+	return m
+}
+
+// has reports whether a condition has a mark.
+func (c *Condition) has(kind MarkType) bool {
+	return slices.ContainsFunc(c.Marks, func(m Mark) bool { return m.Type == kind })
+}
+
+// CouchState returns CouchDB's state of the job. A job whose runs fail is crashing until it runs, also when it is due. A
+// paused one is not.
+func (c *Condition) CouchState() State {
+	switch c.State {
+	case ShownPending, ShownScheduled, ShownParked:
+		if c.has(MarkFailing) {
+			return StateCrashing
+		}
+		return StatePending
+	case ShownPaused:
+		return StatePending
+	}
+	return State(c.State)
+}
+
+// Viewer says what the user of a request may see.
+type Viewer struct {
+	// FeedErrors: why the server of a parked job has no feed.
+	FeedErrors bool
+}
+
+// For returns the condition without what a viewer may not see.
+func (c Condition) For(v Viewer) Condition {
+	if c.Watch != nil && !v.FeedErrors {
+		watch := *c.Watch
+		watch.Reason = ""
+		c.Watch = &watch
+	}
+	return c
+}
