@@ -136,8 +136,8 @@ func (s *Lists) ListDocuments(ctx context.Context, database string, states []rep
 	return s.list(ctx, opts, l)
 }
 
-// Document returns the job of a document of a replicator database. It returns
-// docstore.ErrDatabaseNotFound or ErrNotFound.
+// Document returns the job of a document of a replicator database, as lists have it if its definition cannot be opened. It
+// returns docstore.ErrDatabaseNotFound or ErrNotFound.
 func (s *Lists) Document(ctx context.Context, database, id string) (*Job, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
 		db, err := s.docs.DatabaseIn(tx.Snapshot(), database)
@@ -148,7 +148,7 @@ func (s *Lists) Document(ctx context.Context, database, id string) (*Job, error)
 		if len(jobID) > fdbjobs.MaxNameSize {
 			return nil, ErrNotFound
 		}
-		job, err := s.read(tx.Snapshot(), jobID)
+		job, err := s.pages.sealedToo(tx.Snapshot())(s.read(tx.Snapshot(), jobID))
 		return s.pages.summed(tx.Snapshot())(s.usage.withPause(tx.Snapshot(), job, err))
 	})
 }
@@ -300,7 +300,7 @@ func (s *Lists) list(ctx context.Context, opts ListOptions, l listing) (List, er
 // there is no such job. Failures that are listed at the same time may be missing, or replace
 // others in the result.
 func (s *Lists) Failures(ctx context.Context, id string) (Failures, error) {
-	job, err := s.Get(ctx, id)
+	job, err := s.Shown(ctx, id)
 	if err != nil {
 		return Failures{}, err
 	}

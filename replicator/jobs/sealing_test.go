@@ -129,7 +129,6 @@ func TestJobWithoutTheKey(t *testing.T) {
 		for _, err := range []error{
 			func() error { _, err := hasNot.store.Lists.Get(t.Context(), id); return err }(),
 			func() error { _, err := hasNot.store.Requests.Await(t.Context(), id, ""); return err }(),
-			func() error { _, err := hasNot.store.Lists.Document(t.Context(), "_replicator", "doc"); return err }(),
 		} {
 			require.ErrorIs(t, err, fdbjobs.ErrSealed)
 		}
@@ -137,11 +136,27 @@ func TestJobWithoutTheKey(t *testing.T) {
 		require.NoError(t, err, "lists are without definitions")
 		require.Len(t, list.Jobs, 2)
 
+		// The job alone is shown as lists have it, and says why it does not run.
+		byID, err := hasNot.store.Lists.Shown(t.Context(), id)
+		require.NoError(t, err)
+		byDocument, err := hasNot.store.Lists.Document(t.Context(), "_replicator", "doc")
+		require.NoError(t, err)
+		for _, job := range append(list.Jobs, byID, byDocument) {
+			if job.ID == id {
+				c := replicator.Explain(job.Facts(time.Now(), nil))
+				require.Equal(t, []any{replicator.ShownCrashing, replicator.ReasonSealed}, []any{c.State, c.Reason})
+				require.Contains(t, c.Fault.Text, `sealed with the key "a"`)
+			}
+		}
+		_, err = hasNot.store.Lists.Failures(t.Context(), id)
+		require.NoError(t, err)
+
 		<-time.After(2 * time.Minute)
 		run, err := accept(context.Background(), has.store)
 		require.NoError(t, err)
 		require.Equal(t, id, run.Job().ID)
 		require.NoError(t, run.Start(t.Context(), "node", "pid"))
+		require.False(t, run.Job().State.Sealed)
 		require.NoError(t, run.Complete(t.Context(), nil))
 		require.Equal(t, "completed", has.document("_replicator", "doc")["_replication_state"])
 		require.NoError(t, runs[0].Fail(t.Context(), "", "x"))
