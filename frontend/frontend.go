@@ -112,7 +112,7 @@ func New(opts Options) *Handler {
 			WriteFailure: opts.WriteFailure, Backup: opts.Backup, Node: opts.Node, Nodes: opts.Nodes, Upgrade: opts.Upgrade, Began: began,
 			Metrics: opts.Metrics, Stats: opts.Stats, Version: opts.Version, IDs: ids,
 		},
-		replication: &replication.Endpoints{Jobs: opts.Jobs, Settings: opts.Config, Connections: c, Scans: scans, Guard: g},
+		replication: &replication.Endpoints{Jobs: opts.Jobs, Settings: opts.Config, Connections: c, Scans: scans, Guard: g, Nodes: opts.Nodes},
 		databases: &databases.Endpoints{
 			Documents: opts.Documents, Settings: opts.Config, Connections: c, Guard: g, Functions: functions.New(opts.Config, opts.Memory),
 			UUIDs: ids, Node: opts.Node,

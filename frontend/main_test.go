@@ -29,6 +29,7 @@ import (
 	"settee/pkg/kv/kvtest"
 	"settee/pkg/kv/memkv"
 	"settee/pkg/nodes"
+	"settee/pkg/sealed"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -200,7 +201,7 @@ func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks *docst
 	})
 	require.NoError(t, err)
 	n := &node{T: t, db: db, log: &journal{written: make(chan struct{})}, address: listener.Addr().String()}
-	n.layer = fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})
+	n.layer = fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations(), Sealer: (*sealed.Keys)(nil)})
 	n.jobs, err = jobs.Open(t.Context(), db, n.layer, jobs.Options{UUID: "0123456789abcdef0123456789abcdef", Documents: []byte("docs")})
 	require.NoError(t, err)
 	if hooks == nil {

@@ -396,6 +396,8 @@ func TestParkedJobs(t *testing.T) {
 	delete(asking, "next_question")
 	watch["by"], watch["reason"] = "questions", "no"
 	require.Equal(t, watch, asking)
+	told := n.get("/_scheduler/jobs/" + id).json(t)
+	require.Equal(t, told["watch"], told["condition"].(map[string]any)["watch"])
 
 	counts := map[string]any{"pending": 1., "parked": 1., "paused": 0., "running": 0., "crashing": 0., "completed": 0., "failed": 0.}
 	require.Equal(t, counts, n.get("/_scheduler/summary").is(t, http.StatusOK).json(t)["jobs"])
@@ -429,12 +431,16 @@ func TestRunNow(t *testing.T) {
 	crash(3)
 	refused(t, runNow(p.user, id), http.StatusUnauthorized, "unauthorized", "You are not a server admin.")
 	for _, who := range []string{p.member, p.root} {
-		got := runNow(who, id).is(t, http.StatusAccepted)
-		require.Equal(t, map[string]any{"ok": true, "id": id, "state": "crashing"}, got.json(t))
+		got := runNow(who, id).is(t, http.StatusAccepted).json(t)
+		require.Equal(t, "backoff", got["condition"].(map[string]any)["reason"], "until now")
+		delete(got, "condition")
+		require.Equal(t, map[string]any{"ok": true, "id": id, "state": "crashing"}, got)
 		run := n.accept()
 		require.Equal(t, 3, run.Job().State.ErrorCount, "the count stays")
-		got = runNow(who, id).is(t, http.StatusOK)
-		require.Equal(t, map[string]any{"ok": true, "id": id, "state": "running"}, got.json(t))
+		got = runNow(who, id).is(t, http.StatusOK).json(t)
+		require.Equal(t, "starting", got["condition"].(map[string]any)["reason"])
+		delete(got, "condition")
+		require.Equal(t, map[string]any{"ok": true, "id": id, "state": "running"}, got)
 		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 3, "db_not_found", "no"))
 	}
 	runNow(p.root, id).is(t, http.StatusAccepted)

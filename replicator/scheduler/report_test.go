@@ -36,7 +36,7 @@ func (b *breakable) Transact(ctx context.Context, fn func(kv.Transaction) error)
 func TestReportsThatFail(t *testing.T) {
 	t.Parallel()
 	db := &breakable{Database: enginetest.Memory(t)}
-	layer := fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{})
+	layer := fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})
 	t.Cleanup(layer.Close)
 	store, err := jobs.Open(t.Context(), db, layer, jobs.Options{})
 	require.NoError(t, err)

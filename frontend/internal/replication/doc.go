@@ -3,6 +3,7 @@
 //	replicate.go      POST /_replicate: adds, joins, awaits and cancels replications
 //	jobs.go           /_scheduler/jobs, and what targets refused
 //	docs.go           /_scheduler/docs: the replications of documents
+//	condition.go      what people are told about the jobs of an answer
 //	summary.go        /_scheduler/summary: how many jobs there are, and which need attention
 //	problems.go       /_scheduler/problems: what needs attention, grouped by endpoint and cause
 //	rates.go          /_scheduler/rates: what all nodes did in the last hours

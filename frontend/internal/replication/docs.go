@@ -21,7 +21,7 @@ import (
 )
 
 // listedDocument is the job of a document in CouchDB's _scheduler/docs. If it has ended, it has no id, node and
-// proxies. CouchDB has no warnings and no parked jobs.
+// proxies. CouchDB has no warnings, no parked jobs and no condition.
 type listedDocument struct {
 	Database    *string          `json:"database"`
 	DocID       *string          `json:"doc_id"`
@@ -42,9 +42,10 @@ type listedDocument struct {
 	Parked      *string          `json:"parked,omitempty"` // since when, see jobs.Job.Parked
 	WaitsFor    *waitsFor        `json:"waits_for,omitempty"`
 	pauseOf
+	Condition replicator.Condition `json:"condition"`
 }
 
-func listedDoc(job *jobs.Job) listedDocument {
+func listedDoc(job *jobs.Job, t *telling) listedDocument {
 	state := *job.State
 	state.State = job.Condition() // Info depends on it
 	r := job.Args.Replication
@@ -54,7 +55,7 @@ func listedDoc(job *jobs.Job) listedDocument {
 		State: state.State, Info: state.Info(), ErrorCount: state.ErrorCount,
 		LastUpdated: timeText(state.LastUpdated), StartTime: timeText(state.StartTime), NextRun: timeText(job.NextRun()),
 		Warnings: r.Warnings(), Parked: timeText(job.Parked()),
-		WaitsFor: waiting(job), pauseOf: pauseOfJob(job),
+		WaitsFor: waiting(job, t.now), pauseOf: pauseOfJob(job), Condition: t.condition(job),
 	}
 	if job.IsMirror() {
 		out.Info = out.Info.SumUp(state.Mirror, job.Summary)
@@ -126,10 +127,12 @@ func (e *Endpoints) getDocOf(w http.ResponseWriter, r *http.Request, database, i
 	case err != nil:
 		return fmt.Errorf("reading the job of a document: %w", err)
 	}
-	out := listedDoc(job)
-	if err := e.countBefore(ctx, job, out.WaitsFor); err != nil {
+	t := e.telling(r)
+	out := listedDoc(job, t)
+	if out.Condition, err = e.single(ctx, job, t); err != nil {
 		return err
 	}
+	out.WaitsFor.count(out.Condition.Queue)
 	return web.Respond(w, r, http.StatusOK, out)
 }
 
@@ -157,9 +160,9 @@ func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database 
 	if err != nil {
 		return fmt.Errorf("listing the jobs of documents: %w", err)
 	}
-	docs := make([]listedDocument, len(list.Jobs))
+	docs, t := make([]listedDocument, len(list.Jobs)), e.telling(r)
 	for i, job := range list.Jobs {
-		docs[i] = listedDoc(job)
+		docs[i] = listedDoc(job, t)
 	}
 	return web.Respond(w, r, http.StatusOK, struct {
 		TotalRows int64            `json:"total_rows"`

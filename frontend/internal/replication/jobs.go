@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"settee/fdbjobs"
 	"settee/frontend/internal/access"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
@@ -20,7 +21,7 @@ import (
 // defaultLimit is the default number of jobs in a list, which is CouchDB's.
 const defaultLimit = 100
 
-// listedJob is a job in CouchDB's _scheduler/jobs, and its state.
+// listedJob is a job in CouchDB's _scheduler/jobs, its state, and what people are told about it.
 type listedJob struct {
 	Database  *string            `json:"database"`
 	ID        string             `json:"id"`
@@ -48,9 +49,10 @@ type listedJob struct {
 	MirroredDatabase string    `json:"mirrored_database,omitempty"`
 	WaitsFor         *waitsFor `json:"waits_for,omitempty"`
 	pauseOf
+	Condition replicator.Condition `json:"condition"`
 }
 
-func listed(job *jobs.Job) listedJob {
+func listed(job *jobs.Job, t *telling) listedJob {
 	state := *job.State
 	state.State = job.Condition() // Info depends on it
 	if state.State != replicator.StateRunning {
@@ -73,7 +75,7 @@ func listed(job *jobs.Job) listedJob {
 		ErrorCount: state.ErrorCount, CrashingSince: timeText(state.CrashingSince), StuckSince: timeText(state.StuckSince),
 		BehindSince: timeText(state.BehindSince),
 		Parked:      timeText(job.Parked()), Mirror: job.Mirror(), MirroredDatabase: job.Args.MirroredDatabase,
-		WaitsFor: waiting(job), pauseOf: pauseOfJob(job),
+		WaitsFor: waiting(job, t.now), pauseOf: pauseOfJob(job), Condition: t.condition(job),
 	}
 	if job.IsMirror() {
 		out.Info = out.Info.SumUp(state.Mirror, job.Summary)
@@ -122,6 +124,9 @@ func (e *Endpoints) GetDefinition(w http.ResponseWriter, r *http.Request) error 
 	job, err := e.jobOf(ctx, r, web.PathValue(r, "id"), access.SeeJob)
 	if err != nil {
 		return err
+	}
+	if job, err = e.Jobs.Lists.Get(ctx, job.ID); err != nil { // a job may be shown whose definition cannot be opened
+		return failureOf("reading the definition of a replication job", err)
 	}
 	definition, err := job.Args.Replication.Definition()
 	if err != nil {
@@ -174,7 +179,7 @@ func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 		Offset    int64       `json:"offset"`
 		Jobs      []listedJob `json:"jobs"`
 		pageEnd
-	}{totalOf(list, filter, opts), min(int64(opts.Skip), list.Total), listedAll(list.Jobs), endOf(list, opts)})
+	}{totalOf(list, filter, opts), min(int64(opts.Skip), list.Total), listedAll(list.Jobs, e.telling(r)), endOf(list, opts)})
 }
 
 // checkMirrorList refuses what cannot be combined with the jobs of a mirror.
@@ -232,10 +237,10 @@ func totalOf(list jobs.List, f jobs.Filter, opts jobs.ListOptions) *int64 {
 	return &list.Total
 }
 
-func listedAll(found []*jobs.Job) []listedJob {
+func listedAll(found []*jobs.Job, t *telling) []listedJob {
 	rows := make([]listedJob, len(found))
 	for i, job := range found {
-		rows[i] = listed(job)
+		rows[i] = listed(job, t)
 	}
 	return rows
 }
@@ -283,16 +288,15 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	pause := pauseOfJob(job)
+	pause, seen := pauseOfJob(job), job
 	job, err = e.Jobs.Requests.RunNow(ctx, job.ID)
 	switch {
-	case errors.Is(err, jobs.ErrNotFound):
-		return web.NotFound("missing")
 	case errors.Is(err, jobs.ErrEnded):
 		return web.NewFailure(http.StatusConflict, "conflict", "the replication has ended")
 	case err != nil:
-		return fmt.Errorf("running a replication job: %w", err)
+		return failureOf("running a replication job", err)
 	}
+	job.Paused, job.PausedSince, job.Summary = seen.Paused, seen.PausedSince, seen.Summary
 	state, status := job.Condition(), http.StatusAccepted
 	if state == replicator.StateRunning {
 		status = http.StatusOK
@@ -303,25 +307,36 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 		State  replicator.State `json:"state"`
 		Reason string           `json:"reason,omitempty"` // why it does not run at once
 		pauseOf
-	}{true, shownID(job), state, pause.reason(), pause})
+		Condition replicator.Condition `json:"condition"` // until now, as the state
+	}{true, shownID(job), state, pause.reason(), pause, e.telling(r).condition(job)})
 }
 
-// jobOf returns the job with that job id or replication id, if the user of the request may use it so.
+// jobOf returns the job with that job id or replication id, if the user of the request may use it so. If its definition cannot
+// be opened, it is as lists have it.
 func (e *Endpoints) jobOf(ctx context.Context, r *http.Request, id string, use access.JobUse) (*jobs.Job, error) {
-	job, err := e.Jobs.Lists.Get(ctx, id)
+	job, err := e.Jobs.Lists.Shown(ctx, id)
 	// This node, or a proxy, may have decoded the + of an id as a space.
 	if plus := strings.ReplaceAll(id, " ", "+"); plus != id && errors.Is(err, jobs.ErrNotFound) {
-		job, err = e.Jobs.Lists.Get(ctx, plus)
+		job, err = e.Jobs.Lists.Shown(ctx, plus)
 	}
 	switch {
-	case errors.Is(err, jobs.ErrNotFound):
-		return nil, web.NotFound("missing")
 	case err != nil:
-		return nil, fmt.Errorf("reading a replication job: %w", err)
+		return nil, failureOf("reading a replication job", err)
 	case !e.Guard.MayUseJob(r, use, ownerOf(job)):
 		return nil, errNotAdmin
 	}
 	return job, nil
+}
+
+// failureOf returns the answer to an error of the job store.
+func failureOf(doing string, err error) error {
+	switch {
+	case errors.Is(err, jobs.ErrNotFound):
+		return web.NotFound("missing")
+	case errors.Is(err, fdbjobs.ErrSealed):
+		return web.NewFailure(http.StatusInternalServerError, "unreadable", "this node cannot open the definition of the job: it lacks the key")
+	}
+	return fmt.Errorf("%s: %w", doing, err)
 }
 
 func ownerOf(job *jobs.Job) access.JobOwner {
@@ -343,17 +358,15 @@ func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("reading the runs of a replication job: %w", err)
 	}
-	waking, err := e.Jobs.Lists.Waking(ctx, job)
-	if err != nil {
-		return fmt.Errorf("reading what wakes a parked replication job: %w", err)
-	}
-	out := listed(job)
-	if err := e.countBefore(ctx, job, out.WaitsFor); err != nil {
+	t := e.telling(r)
+	out := listed(job, t)
+	if out.Condition, err = e.single(ctx, job, t); err != nil {
 		return err
 	}
+	out.WaitsFor.count(out.Condition.Queue)
 	return web.Respond(w, r, http.StatusOK, struct {
 		listedJob
-		Watch *watch            `json:"watch,omitempty"`
+		Watch *replicator.Watch `json:"watch,omitempty"`
 		Runs  []json.RawMessage `json:"runs"`
-	}{out, watchOf(waking, e.Guard.MayUseAllJobs(r, access.SeeFeedError)), runs})
+	}{out, out.Condition.Watch, runs})
 }

@@ -13,6 +13,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/frontend/internal/web"
+	"settee/pkg/nodes"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -143,13 +144,16 @@ func TestShownShares(t *testing.T) {
 	}
 }
 
-// The reason for questions may name the user of another job.
-func TestShownWatches(t *testing.T) {
+// Slots are those of live replication nodes. Of two processes of one name, one may be live.
+func TestClusters(t *testing.T) {
 	t.Parallel()
-	w := &jobs.Waking{Server: "http://a/", Database: "db", WatchStatus: jobs.WatchStatus{By: jobs.ByQuestions, Why: "bob may not"}}
-	assert.Equal(t, &watch{Server: "http://a/", Database: "db", By: "questions", Reason: "bob may not"}, watchOf(w, true))
-	assert.Empty(t, watchOf(w, false).Reason)
-	assert.Nil(t, watchOf(nil, true))
+	node := func(name string, live bool, roles ...string) nodes.Seen {
+		return nodes.Seen{Node: nodes.Node{Name: name, Roles: roles, Running: 2, MaxJobs: 5}, Live: live}
+	}
+	assert.Equal(t, &replicator.Cluster{Live: map[string]bool{"a": true, "b": true}, Slots: 10, Used: 4}, clusterOf([]nodes.Seen{
+		node("a", true, "api_frontend", "replication"), node("a", false, "replication"), node("b", false, "replication"), node("b", true, "replication"),
+		node("c", true, "api_frontend"), node("d", false, "replication"),
+	}))
 }
 
 func TestTimesOfTasks(t *testing.T) {

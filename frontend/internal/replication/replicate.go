@@ -14,6 +14,7 @@ import (
 	"settee/frontend/internal/access"
 	"settee/frontend/internal/web"
 	"settee/pkg/config"
+	"settee/pkg/nodes"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -25,6 +26,8 @@ type Endpoints struct {
 	Connections *web.Connections
 	Scans       *web.Scans
 	Guard       *access.Guard
+	// Nodes returns the nodes of the store.
+	Nodes func() []nodes.Seen
 }
 
 // accepted is the answer to a replication that was added or cancelled.

@@ -26,13 +26,13 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 		byState[string(state)] = n
 	}
 	byState[string(replicator.StatePending)] -= counts.Parked + counts.Paused
-	attention := map[jobs.Order][]listedJob{}
+	t, attention := e.telling(r), map[jobs.Order][]listedJob{}
 	for _, order := range []jobs.Order{jobs.ByCrash, jobs.ByStuck, jobs.ByRefusal} {
 		list, err := e.Jobs.Lists.List(ctx, jobs.Filter{}, jobs.ListOptions{Limit: inSummary, Order: order})
 		if err != nil {
 			return fmt.Errorf("listing the replication jobs that need attention: %w", err)
 		}
-		attention[order] = listedAll(list.Jobs)
+		attention[order] = listedAll(list.Jobs, t)
 	}
 	mirrors, err := e.Jobs.Lists.ListMirrors(ctx, inSummary)
 	if err != nil {
@@ -52,5 +52,5 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 		Stuck     []listedJob      `json:"stuck"`
 		Refused   []listedJob      `json:"refused"`
 		Mirrors   []listedJob      `json:"mirrors"`
-	}{byState, counts.Scheduled, timeText(oldest), counts.Databases, counts.Users, attention[jobs.ByCrash], attention[jobs.ByStuck], attention[jobs.ByRefusal], listedAll(mirrors)})
+	}{byState, counts.Scheduled, timeText(oldest), counts.Databases, counts.Users, attention[jobs.ByCrash], attention[jobs.ByStuck], attention[jobs.ByRefusal], listedAll(mirrors, t)})
 }

@@ -1,10 +1,9 @@
 package replication
 
 import (
-	"context"
-	"fmt"
 	"time"
 
+	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
@@ -49,8 +48,8 @@ type waitsFor struct {
 }
 
 // waiting returns what a job waits for, or nil.
-func waiting(job *jobs.Job) *waitsFor {
-	w := job.WaitsFor(time.Now())
+func waiting(job *jobs.Job, now time.Time) *waitsFor {
+	w := job.WaitsFor(now)
 	if w == nil {
 		return nil
 	}
@@ -65,15 +64,9 @@ func waiting(job *jobs.Job) *waitsFor {
 	return out
 }
 
-// countBefore adds how many jobs are before one that waits for a slot.
-func (e *Endpoints) countBefore(ctx context.Context, job *jobs.Job, w *waitsFor) error {
-	if w == nil || w.What != jobs.WaitSlot {
-		return nil
+// count adds how many jobs are before one that waits for a slot.
+func (w *waitsFor) count(q *replicator.Queue) {
+	if w != nil && q != nil {
+		w.Before, w.More = &q.Before, q.More
 	}
-	n, more, err := e.Jobs.Lists.Before(ctx, job)
-	if err != nil {
-		return fmt.Errorf("counting the jobs before a replication job: %w", err)
-	}
-	w.Before, w.More = &n, more
-	return nil
 }

@@ -1,0 +1,85 @@
+package replication
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"settee/frontend/internal/access"
+	"settee/pkg/nodes"
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+// telling explains the jobs of one answer to one user.
+type telling struct {
+	now     time.Time
+	cluster *replicator.Cluster
+	viewer  replicator.Viewer
+}
+
+// telling collects what is known once for a request.
+func (e *Endpoints) telling(r *http.Request) *telling {
+	return &telling{time.Now(), clusterOf(e.Nodes()), replicator.Viewer{FeedErrors: e.Guard.MayUseAllJobs(r, access.SeeFeedError)}}
+}
+
+// clusterOf returns what the nodes of a store say of their slots.
+func clusterOf(seen []nodes.Seen) *replicator.Cluster {
+	c := &replicator.Cluster{Live: map[string]bool{}}
+	for _, node := range seen {
+		if node.Live && slices.Contains(node.Roles, "replication") {
+			c.Live[node.Name] = true
+			c.Slots, c.Used = c.Slots+node.MaxJobs, c.Used+node.Running
+		}
+	}
+	return c
+}
+
+func (t *telling) explain(f *replicator.Facts) replicator.Condition {
+	return replicator.Explain(f).For(t.viewer)
+}
+
+// condition explains a job of a list.
+func (t *telling) condition(job *jobs.Job) replicator.Condition {
+	return t.explain(job.Facts(t.now, t.cluster))
+}
+
+// single explains the job of an answer for one job. It reads what lists do not have.
+func (e *Endpoints) single(ctx context.Context, job *jobs.Job, t *telling) (c replicator.Condition, err error) {
+	f := job.Facts(t.now, t.cluster)
+	if f.Queue, err = e.queueOf(ctx, job, t.now); err != nil {
+		return c, err
+	}
+	if f.Watch, err = e.watchOf(ctx, job); err != nil {
+		return c, err
+	}
+	return t.explain(f), nil
+}
+
+// queueOf counts the jobs before one that waits for a slot. It returns nil for other jobs.
+func (e *Endpoints) queueOf(ctx context.Context, job *jobs.Job, now time.Time) (*replicator.Queue, error) {
+	if w := job.WaitsFor(now); w == nil || w.What != jobs.WaitSlot {
+		return nil, nil
+	}
+	n, more, err := e.Jobs.Lists.Before(ctx, job)
+	if err != nil {
+		return nil, fmt.Errorf("counting the jobs before a replication job: %w", err)
+	}
+	return &replicator.Queue{Before: n, More: more}, nil
+}
+
+// watchOf returns how a parked job learns that its source has changed. It returns nil for other jobs.
+func (e *Endpoints) watchOf(ctx context.Context, job *jobs.Job) (*replicator.Watch, error) {
+	w, err := e.Jobs.Lists.Waking(ctx, job)
+	if err != nil {
+		return nil, fmt.Errorf("reading what wakes a parked replication job: %w", err)
+	}
+	if w == nil {
+		return nil, nil
+	}
+	return &replicator.Watch{
+		Server: w.Server, Database: w.Database, By: w.By, NextQuestion: w.NextQuestion.UTC().Truncate(time.Second), Reason: w.Why,
+	}, nil
+}

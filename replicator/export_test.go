@@ -1,0 +1,6 @@
+package replicator
+
+import "maps"
+
+// Reasons are the reasons that have a message.
+var Reasons = maps.Keys(reasonTexts)
