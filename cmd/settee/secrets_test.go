@@ -48,13 +48,6 @@ func (f *keyFile) write(ids ...string) {
 
 func (f *keyFile) set() string { return "secrets/key_file=" + f.path }
 
-func (f *keyFile) keys() *sealed.Keys {
-	f.Helper()
-	keys, err := sealed.Read(f.path)
-	require.NoError(f, err)
-	return keys
-}
-
 func TestSecretsNewKey(t *testing.T) {
 	t.Parallel()
 	out, _, status := settee(t, "secrets", "new-key", "2026-02")

@@ -103,7 +103,8 @@ func (k checker) record(e entry) (func() error, error) {
 	if !rows.As(e.key[0], &jobID) || !rows.As(e.key[1], &kind) {
 		return e.unknown()
 	}
-	what, valid := "", true
+	var what string
+	valid := true
 	switch kind {
 	case "failures":
 		_, err := awaitFailures(kv.Known(e.Value))
