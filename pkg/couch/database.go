@@ -145,6 +145,7 @@ type Database struct {
 	origin    string // scheme, host and port of root
 	server    string // root without the database's name
 	proxy     string // its URL; empty for none
+	proxyName string // its URL without credentials; empty for none
 	route     string // who answers, see [route.Key]
 	transport http.RoundTripper
 	own       *outbound.Pool // nil with Config.Transport
@@ -227,7 +228,7 @@ func openAt(cfg Config, name string, server func(u *url.URL, root string) string
 		return nil, err
 	}
 	if proxy != nil {
-		d.proxy = proxy.String()
+		d.proxy, d.proxyName = proxy.String(), proxy.Scheme+"://"+proxy.Host
 	}
 	if d.transport == nil {
 		d.own = outbound.NewPool(outbound.PoolOptions{Config: func() outbound.PoolConfig {

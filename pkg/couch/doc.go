@@ -50,6 +50,9 @@
 // that server wait. When the wait reaches 25 s, or a request has been refused for a minute and a half, the error is
 // [ErrBackedOff], and the caller should leave the server alone.
 //
+// [Error.Class] says what kind of failure an error is: a name that is not found, a certificate that has expired, a refused
+// login, and so on.
+//
 // No request has a time limit as a whole. It ends with [ErrStalled] when the network is silent for too long. The error
 // names the step. Time during which the caller reads, or provides data to send, does not count.
 //

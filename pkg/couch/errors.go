@@ -93,6 +93,7 @@ type Error struct {
 	database   bool   // the request was for the database itself
 	challenged bool   // the answer has a WWW-Authenticate header
 	session    bool   // it is ErrSession
+	proxy      string // the URL of the proxy that the request goes through, without credentials; "" for none
 }
 
 // Error names the request and the cause: "GET http://host/db: 404 not_found: missing". It cuts a long URL.
@@ -343,10 +344,18 @@ func unquoted(err error) error {
 		return err
 	}
 	if m := quotes.FindStringSubmatch(err.Error()); m != nil {
-		return redact.Replaced(err, m[1])
+		return notHTTP{redact.Replaced(err, m[1])}
 	}
 	return err
 }
+
+// errNotHTTP goes with an answer that is not HTTP.
+var errNotHTTP = errors.New("not HTTP")
+
+type notHTTP struct{ error }
+
+func (e notHTTP) Unwrap() error        { return e.error }
+func (e notHTTP) Is(target error) bool { return target == errNotHTTP }
 
 // masked returns err without secrets.
 func masked(hidden redact.Set, err error) error {

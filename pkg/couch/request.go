@@ -167,14 +167,15 @@ func broken(ctx context.Context, dog *watchdog, hidden redact.Set, err error) er
 	err = clean(hidden, err)
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		// A timeout of the transport came first.
-		return fmt.Errorf("%w %s: %w", ErrStalled, dog.where(), err)
+		step := dog.where()
+		return &stallError{step, fmt.Errorf("%w %s: %w", ErrStalled, step, err)}
 	}
 	return err
 }
 
 // errorOf returns an Error that names the request.
 func (d *Database) errorOf(r *request, where string) *Error {
-	return &Error{Method: r.method, URL: where, database: r.path == "" && !r.server}
+	return &Error{Method: r.method, URL: where, database: r.path == "" && !r.server, proxy: d.proxyName}
 }
 
 // identity returns as which user requests are made, such as "without a user". It is empty if only an Authorization header

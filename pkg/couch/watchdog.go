@@ -30,6 +30,14 @@ const (
 	stepBody    step = "between two bytes of the answer"
 )
 
+// stallError is an ErrStalled with the step.
+type stallError struct {
+	step step
+	error
+}
+
+func (e *stallError) Unwrap() error { return e.error }
+
 // waits are the times that the network may be silent: until the request is sent, before the answer, and in its body.
 type waits struct{ connect, answer, idle time.Duration }
 
@@ -72,7 +80,7 @@ func watch(limits waits, end func()) *watchdog {
 func (w *watchdog) bark() {
 	w.mu.Lock()
 	if !w.stopped {
-		w.stalled = fmt.Errorf("%w %s: nothing moved for %s", ErrStalled, w.step, w.limits.of(w.step))
+		w.stalled = &stallError{w.step, fmt.Errorf("%w %s: nothing moved for %s", ErrStalled, w.step, w.limits.of(w.step))}
 	}
 	w.mu.Unlock()
 	w.end()
