@@ -127,6 +127,7 @@ var deeds = []struct {
 	}},
 	{"write checkpoint", "", func(ctx context.Context, r *run) error { return r.source.record(ctx, "id", "session", record{}) }},
 	{"take back checkpoint", "", func(ctx context.Context, r *run) error { return r.target.retract(ctx, "id") }},
+	{"commit writes", "", func(ctx context.Context, r *run) error { return r.target.commit(ctx, "id") }},
 	{"read filter", "", func(ctx context.Context, r *run) error {
 		r.rep.Filter = "app/mine"
 		_, err := r.filterCode(ctx)
@@ -253,6 +254,13 @@ func specialErrors(t *testing.T) (all []told) {
 	add("a refused mirror", r.openMirrored(ctx, nil, nil))
 	_, err = r.source.place(ctx, replicator.Endpoint{URL: "http://couch.example:5984/"})
 	add("no place", err)
+
+	refused := &couch.DocError{ID: "x", Rev: "1-a", Code: "unknown_error", Reason: "badmatch"}
+	add("a document", r.judged(ctx, couch.Document{ID: "x", Rev: "1-a"}, refused, &reply{code: refused.Code}, r.target.login()))
+	_, err = newRun(&Job{Replication: &replicator.Replication{Source: replicator.Endpoint{URL: "ftp://couch.example/db"}}}, &Config{})
+	add("no URL", err)
+	_, err = OpenServer(replicator.Endpoint{}, "ftp://couch.example/", Config{})
+	add("no URL of a server", err)
 
 	r = runAgainst(t, withUser, says(http.StatusNotFound, `{"error":"not_found","reason":"missing"}`))
 	add("missing revision", r.missed(ctx, ref{id: strings.Repeat("long", 100), rev: "1-a"}, errMissing))
