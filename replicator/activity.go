@@ -91,6 +91,8 @@ type Wait struct {
 	// past, the attempt is under way.
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
+	// Fault is why the latest attempt failed. It is nil if an older version has written the wait.
+	Fault *Fault `json:"fault,omitempty"`
 }
 
 // Refusing counts the revisions that the target refused since it last took one.
@@ -105,7 +107,7 @@ type Refusing struct {
 const maxActivityText = 300
 
 // MarshalJSON writes times in UTC and whole seconds, masks credentials, and truncates long texts,
-// so that the result has less than 20,000 bytes.
+// so that the result has less than 60,000 bytes.
 func (a Activity) MarshalJSON() ([]byte, error) {
 	type plain Activity
 	a.Since, a.LastProgress, a.LastMoved = wholeSeconds(a.Since), wholeSeconds(a.LastProgress), wholeSeconds(a.LastMoved)
@@ -114,6 +116,11 @@ func (a Activity) MarshalJSON() ([]byte, error) {
 		w.Path = cut(redact.Text(w.Path), maxActivityText)
 		w.Error = cut(redact.Text(w.Error), maxActivityText)
 		w.Since, w.Until = wholeSeconds(w.Since), wholeSeconds(w.Until)
+		if w.Fault != nil {
+			f := *w.Fault
+			f.Detail, f.Text, f.Database = cut(redact.Text(f.Detail), maxActivityText), "", cut(f.Database, maxActivityText)
+			w.Fault = &f
+		}
 		waiting[i] = w
 	}
 	a.Waiting = waiting

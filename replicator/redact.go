@@ -76,7 +76,7 @@ func (s *JobState) Redact(secrets redact.Set) {
 	activity.Waiting = slices.Clone(activity.Waiting)
 	for i := range activity.Waiting {
 		w := &activity.Waiting[i]
-		w.Path, w.Error = secrets.Text(w.Path), secrets.Text(w.Error)
+		w.Path, w.Error, w.Fault = secrets.Text(w.Path), secrets.Text(w.Error), w.Fault.Redacted(secrets)
 	}
 	if activity.Refusing != nil {
 		refusing := *activity.Refusing

@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net/url"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -131,13 +132,13 @@ func (t *repeats) waiting() []replicator.Wait {
 // aside is the context key of requests whose failure delays nothing.
 type aside struct{}
 
-// retrying returns the couch.Config.Retrying of a side.
-func (r *run) retrying(side string) func(context.Context, couch.Retry) func() {
+// retrying returns the couch.Config.Retrying of a peer.
+func (r *run) retrying(p *peer) func(context.Context, couch.Retry) func() {
 	return func(ctx context.Context, retry couch.Retry) func() {
 		if ctx.Value(aside{}) != nil {
 			return func() {}
 		}
-		return r.repeats.add(waitFor(side, retry))
+		return r.repeats.add(p.waitFor(retry))
 	}
 }
 
@@ -148,19 +149,62 @@ func (r *run) repeating(p *peer, err error, attempt, attempts int, since time.Ti
 	if !ok {
 		return func() {}
 	}
-	return r.repeats.add(waitFor(p.side, couch.Retry{
+	return r.repeats.add(p.waitFor(couch.Retry{
 		Err: e, Attempt: attempt, Attempts: attempts, Since: since, Until: time.Now().Add(wait),
 	}))
 }
 
-func waitFor(side string, retry couch.Retry) replicator.Wait {
-	w := replicator.Wait{
-		Endpoint: side, Method: retry.Err.Method, Error: retry.Err.Cause(),
+// waitFor returns what is told about a request that is repeated.
+func (p *peer) waitFor(retry couch.Retry) replicator.Wait {
+	f := p.fault(p.requestOf(retry.Err), retry.Err)
+	f.RetryAfter, f.Attempt, f.Attempts = wholeSeconds(pauseOf(retry.Err)), retry.Attempt, retry.Attempts
+	return replicator.Wait{
+		Endpoint: p.side, Method: f.Method, Path: f.Path, Error: retry.Err.Cause(),
 		RateLimited: errors.Is(retry.Err, couch.ErrTooManyRequests) || retry.Err.RetryAfter > 0,
 		Attempt:     retry.Attempt, Attempts: retry.Attempts, Since: retry.Since, Until: retry.Until,
+		Fault: f,
 	}
-	if u, err := url.Parse(retry.Err.URL); err == nil {
-		w.Path = u.EscapedPath()
+}
+
+// requestOf returns what a request asks this database for, by its method and path.
+func (p *peer) requestOf(e *couch.Error) replicator.RequestCode {
+	path, read := p.below(e), e.Method == http.MethodGet
+	name, _, _ := strings.Cut(path, "/")
+	if code, ok := requestsByPath[name]; ok {
+		return code.of(read)
 	}
-	return w
+	switch {
+	case strings.HasSuffix(e.URL, "/_session"):
+		return replicator.RequestLogin
+	case path == "" && e.URL != p.db.URL():
+		return replicator.RequestReadServer
+	case path == "":
+		return readOrWrite{replicator.RequestOpen, replicator.RequestCreate}.of(read)
+	case strings.HasPrefix(path, "_local/"+markID):
+		return readOrWrite{replicator.RequestReadMark, replicator.RequestWriteMark}.of(read)
+	case name == "_local":
+		return readOrWrite{replicator.RequestReadCheckpoint, replicator.RequestCheckpoint}.of(read)
+	}
+	return readOrWrite{replicator.RequestReadDocument, replicator.RequestWriteDocument}.of(read)
+}
+
+// readOrWrite are the codes of the requests to a path.
+type readOrWrite struct{ read, write replicator.RequestCode }
+
+func (c readOrWrite) of(read bool) replicator.RequestCode {
+	if read {
+		return c.read
+	}
+	return c.write
+}
+
+// requestsByPath has the requests to what is below a database, except documents.
+var requestsByPath = map[string]readOrWrite{
+	"_changes":            {replicator.RequestReadChanges, replicator.RequestReadChanges},
+	"_revs_diff":          {replicator.RequestCompare, replicator.RequestCompare},
+	"_bulk_docs":          {replicator.RequestWriteDocuments, replicator.RequestWriteDocuments},
+	"_bulk_get":           {replicator.RequestReadDocuments, replicator.RequestReadDocuments},
+	"_all_docs":           {replicator.RequestReadDocuments, replicator.RequestReadDocuments},
+	"_security":           {replicator.RequestReadSecurity, replicator.RequestWriteSecurity},
+	"_ensure_full_commit": {replicator.RequestFlush, replicator.RequestFlush},
 }

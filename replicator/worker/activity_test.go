@@ -80,7 +80,13 @@ func held(t *testing.T, began time.Time, a *replicator.Activity, want replicator
 	require.Equal(t, a.Since, got.Since)
 	require.WithinRange(t, got.Since, began, time.Now())
 	require.WithinRange(t, got.Until, began.Add(pause), time.Now().Add(pause+pause/4), "chance adds a quarter at most")
-	got.Since, got.Until = time.Time{}, time.Time{}
+	f := got.Fault
+	require.NotNil(t, f)
+	require.Equal(t, []any{want.Endpoint, want.Method, want.Path, want.Attempt, want.Attempts},
+		[]any{string(f.Side), f.Method, f.Path, f.Attempt, f.Attempts})
+	require.Equal(t, want.Fault.Code, f.Code)
+	require.Equal(t, want.Fault.Request, f.Request)
+	got.Since, got.Until, got.Fault = time.Time{}, time.Time{}, want.Fault
 	require.Equal(t, want, got)
 }
 
@@ -95,6 +101,7 @@ func TestARunSaysWhichRequestHoldsItUp(t *testing.T) {
 		a := doing(t, replicator.DoingRetrying, replication(t, url, target.URL), longPause)
 		held(t, began, a, replicator.Wait{
 			Endpoint: "source", Method: "GET", Path: "/db", Error: "500 internal: ill", Attempt: 2, Attempts: 6,
+			Fault: &replicator.Fault{Code: replicator.FaultServerError, Request: replicator.RequestOpen},
 		}, 40*time.Second)
 		require.Zero(t, a.BatchesInFlight)
 		require.Zero(t, a.LastProgress)
@@ -112,6 +119,10 @@ func TestARunSaysWhichRequestHoldsItUp(t *testing.T) {
 			held(t, began, a, replicator.Wait{
 				Endpoint: "target", Method: "POST", Path: "/db/_bulk_docs", Error: fmt.Sprint(status, " busy: later"),
 				RateLimited: true, Attempt: 2, Attempts: map[int]int{429: 0, 503: 3}[status],
+				Fault: &replicator.Fault{
+					Code:    map[int]replicator.FaultCode{429: replicator.FaultRateLimited, 503: replicator.FaultServerError}[status],
+					Request: replicator.RequestWriteDocuments,
+				},
 			}, 50*time.Second)
 			require.Equal(t, 1, a.BatchesInFlight)
 		})
@@ -127,7 +138,10 @@ func TestARunSaysWhichRequestHoldsItUp(t *testing.T) {
 		a := doing(t, replicator.DoingRetrying, replication(t, source.URL, target.URL), longPause)
 		require.Contains(t, a.Waiting[0].Error, "the changes feed was cut")
 		a.Waiting[0].Error = ""
-		held(t, began, a, replicator.Wait{Endpoint: "source", Method: "GET", Path: "/db/_changes", Attempt: 2, Attempts: 6}, 40*time.Second)
+		held(t, began, a, replicator.Wait{
+			Endpoint: "source", Method: "GET", Path: "/db/_changes", Attempt: 2, Attempts: 6,
+			Fault: &replicator.Fault{Code: replicator.FaultClosedEarly, Request: replicator.RequestReadChanges},
+		}, 40*time.Second)
 	})
 	t.Run("a revision is missing", func(t *testing.T) {
 		t.Parallel()
@@ -140,6 +154,7 @@ func TestARunSaysWhichRequestHoldsItUp(t *testing.T) {
 			Endpoint: "source", Method: "GET", Path: "/db/a%2F%C3%BC",
 			Error:   "missing_doc: revision 1-a: the source announced a revision that it does not have",
 			Attempt: 2, Attempts: 2,
+			Fault: &replicator.Fault{Code: replicator.FaultMissingRevision, Request: replicator.RequestReadDocument},
 		}, 40*time.Second)
 	})
 	t.Run("a stream breaks off", func(t *testing.T) {
@@ -154,7 +169,10 @@ func TestARunSaysWhichRequestHoldsItUp(t *testing.T) {
 		began := time.Now()
 		a := doing(t, replicator.DoingRetrying, replication(t, source.URL, target.URL), longPause)
 		a.Waiting[0].Error = ""
-		held(t, began, a, replicator.Wait{Endpoint: "source", Method: "GET", Path: "/db/_design/d", Attempt: 2, Attempts: 3}, 40*time.Second)
+		held(t, began, a, replicator.Wait{
+			Endpoint: "source", Method: "GET", Path: "/db/_design/d", Attempt: 2, Attempts: 3,
+			Fault: &replicator.Fault{Code: replicator.FaultClosedEarly, Request: replicator.RequestReadDocument},
+		}, 40*time.Second)
 	})
 	t.Run("of each endpoint one is told", func(t *testing.T) {
 		t.Parallel()

@@ -16,7 +16,7 @@ func Changed(ctx context.Context, r *replicator.Replication, since json.RawMessa
 	changed := false
 	err := ask(r, cfg, func(source *peer) (err error) {
 		changed, err = changedSince(ctx, source.db, since)
-		return source.failed(codePlain, err)
+		return source.failed(replicator.RequestReadChanges, err)
 	})
 	return changed, err
 }
@@ -32,12 +32,12 @@ func askAt(r *replicator.Replication, side string, e replicator.Endpoint, cfg Co
 	s.retries = 0
 	c := s.requests(e, r.SocketOptions, cfg)
 	c.Secrets = r.Secrets()
-	db, err := couch.Open(c)
-	if err != nil {
-		return newError(codePlain, err, "%s: %s", side, err)
+	p := newPeer(side, e)
+	if err := p.connect(c); err != nil {
+		return err
 	}
-	defer db.Close()
-	return do(&peer{db: db, side: side, uri: e.String(), user: e.Username})
+	defer p.db.Close()
+	return do(p)
 }
 
 // changedSince reports whether a database has a change after since.

@@ -118,7 +118,7 @@ func (r *run) commit(ctx context.Context, p *peer) error {
 func (p *peer) commit(ctx context.Context, id string) error {
 	said, err := p.db.EnsureFullCommit(ctx)
 	if err != nil && !lacksFullCommit(err) {
-		return p.uncommitted(err, "Failure on %s commit: %s", p.side, err)
+		return p.uncommitted(replicator.RequestFlush, err)
 	}
 	if p.instance != nil && bytes.Equal(said, p.instance) {
 		p.compared = true
@@ -163,7 +163,7 @@ func (p *peer) isSame(ctx context.Context) (answer, error) {
 func (p *peer) compare(ctx context.Context) (answer, error) {
 	info, err := p.db.Info(ctx)
 	if err != nil {
-		return unknown, p.failed(codePlain, err)
+		return unknown, p.failed(replicator.RequestOpen, err)
 	}
 	p.updateSeq, p.compared = info.UpdateSeq, true
 	switch now := instance(info); {
@@ -199,15 +199,14 @@ func (p *peer) stillThere(ctx context.Context, id string) error {
 	if errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase) {
 		return p.recreated()
 	}
-	return p.failed(codePlain, err)
+	return p.failed(replicator.RequestReadCheckpoint, err)
 }
 
 // errRecreated is the cause of the error for a database that is no longer the one that the run began with.
 var errRecreated = errors.New("the database was created anew")
 
 func (p *peer) recreated() error {
-	return newError(codeCheckpoint, errRecreated, "the %s database %s was created anew, or its server started again, during the replication",
-		p.side, p.uri)
+	return newError(p.coded(replicator.FaultDatabaseChanged, "", errRecreated.Error()), errRecreated)
 }
 
 // record writes the checkpoint document.
@@ -235,19 +234,13 @@ func (p *peer) record(ctx context.Context, id, session string, rec record) error
 			return p.recreated()
 		}
 		if !lost && p.local.session != session && p.local.session != known {
-			return newError(codeCheckpoint, err, "Error updating the %s checkpoint document: conflict: another replication with the same id wrote it",
-				p.side)
+			twice := p.fault(replicator.RequestCheckpoint, err)
+			twice.Code = replicator.FaultCheckpointTwice
+			return newError(twice, err)
 		}
 		err = write()
 	}
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, couch.ErrForbidden), errors.Is(err, couch.ErrUnauthorized):
-		return p.uncommitted(err, "Error updating the %s checkpoint document: %s%s (a %s that may only be read needs \"use_checkpoints\": false)",
-			p.side, codeOf(err), serverSaid(err), p.side)
-	}
-	return p.uncommitted(err, "Error updating the %s checkpoint document: %s", p.side, err)
+	return p.uncommitted(replicator.RequestCheckpoint, err)
 }
 
 // confirm checks that the checkpoint was not written to a database that was created anew just before. Such a checkpoint
@@ -267,7 +260,7 @@ func (p *peer) confirm(ctx context.Context, id string) error {
 func (p *peer) retract(ctx context.Context, id string) error {
 	rev, err := p.db.PutLocal(ctx, id, encode(record{ID: "_local/" + id, Rev: p.local.rev}))
 	if err != nil {
-		return p.uncommitted(err, "Error taking back the %s checkpoint document: %s", p.side, err)
+		return p.uncommitted(replicator.RequestTakeBack, err)
 	}
 	p.local = checkpoint{rev: rev}
 	return nil
@@ -306,7 +299,7 @@ func (r *run) writeEmptyCheckpoints(ctx context.Context) error {
 		case errors.Is(err, couch.ErrForbidden), errors.Is(err, couch.ErrUnauthorized):
 			return nil // the first checkpoint will say so
 		}
-		return p.uncommitted(err, "Error updating the %s checkpoint document: %s", p.side, err)
+		return p.uncommitted(replicator.RequestCheckpoint, err)
 	})
 }
 
@@ -316,23 +309,18 @@ func (p *peer) replaced(was json.RawMessage) bool {
 	return was != nil && now != nil && !bytes.Equal(was, now)
 }
 
-// uncommitted returns the error for a checkpoint that could not be written. A missing database, a server that asks for
-// a pause and a failed session keep their own errors.
-func (p *peer) uncommitted(err error, format string, args ...any) error {
-	for _, more := range []error{couch.ErrNoDatabase, couch.ErrTooManyRequests, couch.ErrSession} {
-		if errors.Is(err, more) {
-			return p.failed(codePlain, err)
-		}
+// uncommitted returns the error for a checkpoint that could not be written. A user that may not write it differs from a session
+// that has failed.
+func (p *peer) uncommitted(request replicator.RequestCode, err error) error {
+	if err == nil {
+		return nil
 	}
-	return newError(codeCheckpoint, err, format, args...)
-}
-
-// codeOf returns the server's error code, or the text of err.
-func codeOf(err error) string {
-	if e, ok := errors.AsType[*couch.Error](err); ok && e.Code != "" {
-		return e.Code
+	f := p.fault(request, err)
+	refused := errors.Is(err, couch.ErrForbidden) || errors.Is(err, couch.ErrUnauthorized)
+	if refused && !errors.Is(err, couch.ErrSession) {
+		f.Code, f.Request = replicator.FaultNoCheckpoint, request
 	}
-	return fmt.Sprint(err)
+	return newError(f, err)
 }
 
 // computeID computes the id of the run's replication or of a variant of it. It reads the filter's code from the source if
@@ -347,7 +335,7 @@ func (r *run) computeID(ctx context.Context, rep *replicator.Replication) (repli
 	}
 	id, err := rep.ID(r.serverUUID, code)
 	if err != nil {
-		return id, newError(codePlain, err, "%s", err)
+		return id, newError(r.source.coded(replicator.FaultInvalid, replicator.RequestOpen, err.Error()), err)
 	}
 	return id, nil
 }
@@ -356,12 +344,12 @@ func (r *run) computeID(ctx context.Context, rep *replicator.Replication) (repli
 func (r *run) filterCode(ctx context.Context) (string, error) {
 	ddoc, filter, err := r.rep.FilterName()
 	if err != nil {
-		return "", newError(codeFilter, err, "%s", err)
+		return "", newError(r.source.coded(replicator.FaultInvalid, replicator.RequestReadFilter, err.Error()), err)
 	}
-	doc, err := r.source.db.Get(ctx, "_design/"+ddoc)
+	id := designPrefix + ddoc
+	doc, err := r.source.db.Get(ctx, id)
 	if err != nil {
-		return "", newError(codeFilter, err,
-			"Couldn't open document `_design/%s` from %s database `%s`: %s", ddoc, r.source.side, r.source.uri, r.unopened(err))
+		return "", r.unfiltered(id, err)
 	}
 	var fields struct {
 		Filters map[string]json.RawMessage `json:"filters"`
@@ -373,16 +361,20 @@ func (r *run) filterCode(ctx context.Context) (string, error) {
 		}
 	}
 	if err != nil || code == nil {
-		return "", newError(codeFilter, err,
-			"Couldn't parse filter code from document `_design/%s` on `%s`: no filter function `%s`", ddoc, r.source.uri, filter)
+		f := r.source.coded(replicator.FaultFilterInvalid, replicator.RequestReadFilter, fmt.Sprintf(
+			"Couldn't parse filter code from document `%s` on `%s`: no filter function `%s`", id, r.source.uri, filter))
+		f.Document = &replicator.DocRef{ID: id}
+		return "", newError(f, err)
 	}
 	return *code, nil
 }
 
-// unopened says why the source did not return a document, with CouchDB's code if there is none.
-func (r *run) unopened(err error) string {
+// unfiltered returns the error for a design document that could not be read.
+func (r *run) unfiltered(id string, err error) error {
+	f := r.source.fault(replicator.RequestReadFilter, err)
 	if errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase) {
-		return "not_found"
+		f.Code = replicator.FaultFilterMissing
 	}
-	return r.source.failed(codePlain, err).Error()
+	f.Document = &replicator.DocRef{ID: id}
+	return newError(f, err)
 }

@@ -13,6 +13,7 @@ import (
 
 	"settee/pkg/couch"
 	"settee/pkg/retry"
+	"settee/replicator"
 )
 
 // maxDescribed is the approximate limit on the memory for the descriptions of attachments, in bytes, that a batch
@@ -71,7 +72,7 @@ func (c *comparison) describe(ctx context.Context, refs []ref) (described, []ref
 		}
 		attachments, err := doc.Attachments()
 		if err != nil {
-			return c.r.source.failed(codePlain, err)
+			return c.r.source.failed(replicator.RequestReadDocuments, err)
 		}
 		sources[about] = attachments
 		if size += describedSize(attachments); size > maxDescribed {
@@ -117,7 +118,7 @@ func (c *comparison) match(ctx context.Context, sources described) ([]attachment
 		}
 		theirs, err := doc.Attachments()
 		if err != nil {
-			return c.r.target.failed(codePlain, err)
+			return c.r.target.failed(replicator.RequestReadDocuments, err)
 		}
 		delete(sources, about)
 		same, err := c.matchOne(ref{id: doc.ID, rev: doc.Rev}, ours, theirs)
@@ -248,7 +249,7 @@ func digestContent(ctx context.Context, db *couch.Database, f ref, about couch.A
 func (c *comparison) unreadable(ctx context.Context, p *peer, f ref, about couch.Attachment, state *AttachmentState, failure error) (there bool, err error) {
 	for _, other := range []error{couch.ErrNoDatabase, couch.ErrUnauthorized, couch.ErrForbidden, couch.ErrTooManyRequests} {
 		if errors.Is(failure, other) {
-			return false, p.failed(codePlain, failure)
+			return false, p.failed(replicator.RequestReadDocument, failure)
 		}
 	}
 	err = c.documents(ctx, p, []ref{f}, func(doc couch.Document) error {
@@ -264,7 +265,7 @@ func (c *comparison) unreadable(ctx context.Context, p *peer, f ref, about couch
 		return false, context.Cause(ctx)
 	}
 	if failure != nil {
-		state.Error = p.failed(codePlain, failure).Error()
+		state.Error = p.failed(replicator.RequestReadDocument, failure).Error()
 	}
 	return true, nil
 }

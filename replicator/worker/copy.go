@@ -49,7 +49,7 @@ func (r *run) missing(ctx context.Context, rows []couch.Row) (refs []ref, err er
 			some, err = r.missingEach(ctx, rows[:n], err)
 		}
 		if err != nil {
-			return nil, r.target.failed(codeRevsDiff, err)
+			return nil, r.target.failed(replicator.RequestCompare, err)
 		}
 		r.asking.taken(size)
 		rows = rows[n:]
@@ -131,7 +131,7 @@ func (r *run) refuseRow(row couch.Row, err error) []ref {
 		if isIllegalID(err) {
 			r.refuse(couch.Document{ID: row.ID, Rev: rev}, err)
 		} else {
-			r.fail(failureOf(ref{id: row.ID, rev: rev}, r.target.failed(codeRevsDiff, err)))
+			r.fail(failureOf(ref{id: row.ID, rev: rev}, r.target.failed(replicator.RequestCompare, err)))
 		}
 	}
 	return nil
@@ -255,7 +255,7 @@ func (r *run) copyPart(ctx context.Context, left []ref, unsure bool, w *writer) 
 			return found, context.Cause(ctx)
 		case errors.Is(err, errFinal), errors.Is(err, couch.ErrUnauthorized), errors.Is(err, couch.ErrSession),
 			errors.Is(err, couch.ErrNoDatabase), errors.Is(err, couch.ErrTooManyRequests):
-			return found, r.source.failed(codePlain, err)
+			return found, r.source.failed(replicator.RequestReadDocuments, err)
 		case errors.Is(err, couch.ErrNoBulkGet):
 			r.noBulkGet.Store(true)
 			found.single = append(found.single, left...)
@@ -447,7 +447,7 @@ func (r *run) write(ctx context.Context, docs []couch.Document, w *writer) (err 
 	case len(docs) > 1 && (tooLarge || isWhole(err)):
 		return r.writeHalves(ctx, docs, w)
 	case err != nil:
-		return r.setAside(ctx, r.target.failed(codeBulkDocs, err), refsOf(docs)...)
+		return r.setAside(ctx, r.target.failed(replicator.RequestWriteDocuments, err), refsOf(docs)...)
 	}
 	r.writing.taken(size)
 	which, ok := match(refused, docs)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"settee/pkg/couch"
+	"settee/replicator"
 )
 
 // codeStatus has the error codes with which a target refuses a document, as opposed to failing to write it, with the
@@ -128,7 +129,7 @@ func (p *peer) reads(ctx context.Context) bool {
 func (r *run) judged(ctx context.Context, doc couch.Document, err error, before *reply, as *login) error {
 	now, answered := replyOf(err)
 	if !answered || errors.Is(err, couch.ErrNoDatabase) || errors.Is(err, couch.ErrSession) {
-		return r.target.failed(codePlain, err)
+		return r.target.failed(replicator.RequestWriteDocument, err)
 	}
 	verdict := judge(now, before)
 	if verdict == refusal && now.denied() {
@@ -144,7 +145,7 @@ func (r *run) judged(ctx context.Context, doc couch.Document, err error, before 
 	case doubt:
 		return doubtError{err}
 	default:
-		return r.target.failed(codePlain, err)
+		return r.target.failed(replicator.RequestWriteDocument, err)
 	}
 }
 
@@ -157,7 +158,7 @@ func (r *run) judgeDenied(ctx context.Context, err error, as *login) (judgement,
 	case ctx.Err() != nil:
 		return failure, context.Cause(ctx)
 	case asking != nil:
-		return failure, r.target.failed(codePlain, asking)
+		return failure, r.target.failed(replicator.RequestLogin, asking)
 	case !held:
 		return doubt, nil
 	}

@@ -2,15 +2,13 @@ package worker
 
 import (
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
 	"settee/pkg/couch"
-	"settee/pkg/outbound"
-	"settee/pkg/redact"
+	"settee/replicator"
 )
 
 var (
@@ -22,21 +20,10 @@ var (
 	ErrIDChanged = errors.New("the replication id has changed")
 )
 
-// The codes of errors are CouchDB's. Codes that a database returns are passed on unchanged.
+// The codes of documents that are not copied, where no server has said one.
 const (
-	codePlain        = "error"                     // CouchDB's word where it has no other
-	codeNoDatabase   = "db_not_found"              // source or target does not exist
-	codeUnauthorized = "unauthorized"              // credentials are needed
-	codeAuth         = "replication_auth_error"    // credentials are wrong
-	codeForbidden    = "forbidden"                 // credentials are not enough
-	codeUnresolved   = "nxdomain"                  // no such host
-	codeMaxBackoff   = "max_backoff"               // 429 until no retry was left
-	codeFilter       = "filter_fetch_error"        // the filter function's code could not be read
-	codeCheckpoint   = "checkpoint_commit_failure" // a checkpoint could not be written
-	codeMissingDoc   = "missing_doc"               // the source lacks a revision that it announced
-	codeRevsDiff     = "revs_diff_failed"
-	codeBulkDocs     = "bulk_docs_failed"
-	codeMirror       = "mirror_refused" // a mirror may not write to the target, or read the source; CouchDB has no mirrors
+	codePlain      = "error"
+	codeMissingDoc = "missing_doc"
 )
 
 // leastRetryAfter is the wait after a 429 without Retry-After.
@@ -44,8 +31,10 @@ const leastRetryAfter = 10 * time.Second
 
 // Error is the error of a failed run. Its texts contain no credentials.
 type Error struct {
-	// Code and Reason are CouchDB's "error" and "reason", for replicator.JobState.SetError. The code is
-	// "error" where CouchDB has no word for the kind of failure.
+	// Fault says what went wrong.
+	Fault *replicator.Fault
+	// Code and Reason are CouchDB's "error" and "reason", see [replicator.Fault.CouchText]. The code is "error" where CouchDB
+	// has no word for the kind of failure.
 	Code, Reason string
 	// RetryAfter is the time to wait before the next request to the endpoint. It is set after every 429, and after a
 	// 503 with Retry-After. Otherwise it is 0.
@@ -65,89 +54,90 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// newError returns an Error with the given code. It keeps Retry-After only of a 429 or 503: with other statuses the
-// header does not ask for a pause.
-func newError(code string, err error, format string, args ...any) *Error {
-	e := &Error{Code: code, Reason: redact.Text(fmt.Sprintf(format, args...)), Err: err}
+// newError returns the Error of a fault. It keeps Retry-After only of a 429 or 503: with other statuses the header does not ask
+// for a pause. err may be nil.
+func newError(f *replicator.Fault, err error) *Error {
+	e := &Error{Fault: f, RetryAfter: pauseOf(err), Err: err}
+	f.RetryAfter = wholeSeconds(e.RetryAfter)
+	e.Code, e.Reason = f.CouchText()
+	return e
+}
+
+// Failed returns the Error of a fault that is not one of a request.
+func Failed(f *replicator.Fault) *Error { return newError(f, nil) }
+
+// pauseOf returns the time for which the endpoint asked, with an answer, to be left alone, or 0.
+func pauseOf(err error) time.Duration {
 	request, ok := errors.AsType[*couch.Error](err)
 	switch {
 	case !ok:
 	case errors.Is(request, couch.ErrTooManyRequests):
-		e.RetryAfter = max(request.RetryAfter, leastRetryAfter)
+		return max(request.RetryAfter, leastRetryAfter)
 	case request.Status == http.StatusServiceUnavailable:
-		e.RetryAfter = request.RetryAfter
+		return request.RetryAfter
 	}
-	return e
+	return 0
 }
 
-// failed returns the error, with CouchDB's code and words, for a request to this database that failed for good. code is
-// used if CouchDB has none for err. An *Error is returned unchanged.
-func (p *peer) failed(code string, err error) error {
+// wholeSeconds returns a time in seconds, rounded up.
+func wholeSeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
+
+// failed returns the error for a request to this database that failed for good. An *Error is returned unchanged.
+func (p *peer) failed(request replicator.RequestCode, err error) error {
 	if err == nil {
 		return nil
 	}
 	if _, ok := errors.AsType[*Error](err); ok {
 		return err
 	}
-	var unresolved *net.DNSError
-	request, answered := errors.AsType[*couch.Error](err)
-	// A request below the database comes after its opening, so its refusal is about that request.
-	below := false
-	if answered {
-		path, inside := strings.CutPrefix(request.URL, p.db.URL()+"/")
-		below = inside && path != "" && path != "_session"
+	return newError(p.fault(request, err), err)
+}
+
+// coded returns a fault of this database.
+func (p *peer) coded(code replicator.FaultCode, request replicator.RequestCode, detail string) *replicator.Fault {
+	return replicator.FaultAt(code, replicator.Side(p.side), p.endpoint, request, detail)
+}
+
+// fault returns the fault of a request to this database that failed with err.
+func (p *peer) fault(request replicator.RequestCode, err error) *replicator.Fault {
+	f := p.coded(replicator.FaultUnknown, request, err.Error())
+	if refused, ok := errors.AsType[*couch.DocError](err); ok {
+		f.Code, f.Word, f.Said = replicator.FaultDocumentRefused, refused.Code, refused.Reason
+		f.Document = &replicator.DocRef{ID: refused.ID, Rev: refused.Rev}
+		return f
 	}
-	refused := errors.Is(err, couch.ErrUnauthorized) || errors.Is(err, couch.ErrForbidden)
+	e, ok := errors.AsType[*couch.Error](err)
+	if !ok {
+		return f
+	}
+	f.Code, f.Method, f.Proxy = codeOfClass(e.Class()), e.Method, e.Proxy()
+	f.Status, f.Word, f.Said = e.Status, e.Code, e.Reason
+	if u, err := url.Parse(e.URL); err == nil {
+		f.Path = u.EscapedPath()
+	}
 	switch {
-	case below && refused && code != codePlain:
-		return newError(code, err, "%s: %s", p.side, err)
-	case below && errors.Is(err, couch.ErrUnauthorized):
-		return newError(p.unauthorized(), err, "%s: %s", p.side, err)
-	case below && errors.Is(err, couch.ErrForbidden):
-		return newError(codeForbidden, err, "%s: %s", p.side, err)
-	case errors.Is(err, couch.ErrNoDatabase), errors.Is(err, couch.ErrNotDatabase):
-		return newError(codeNoDatabase, err, "could not open %s", p.uri)
-	case errors.Is(err, couch.ErrUnauthorized):
-		// As in CouchDB, only a refused login says that the credentials are wrong.
-		code, as := codeUnauthorized, ""
-		if strings.HasSuffix(request.URL, "/_session") {
-			code = codeAuth
-		}
-		if p.user != "" {
-			as = fmt.Sprintf(" as %q", p.user)
-		}
-		return newError(code, err, "unauthorized to access or create database %s%s%s", p.uri, as, serverSaid(err))
-	case errors.Is(err, couch.ErrForbidden):
-		return newError(codeForbidden, err, "forbidden to access database %s%s", p.uri, serverSaid(err))
-	case errors.As(err, &unresolved) && unresolved.IsNotFound && !byProxy(err):
-		return newError(codeUnresolved, err, "could not resolve %s", p.uri)
-	case errors.Is(err, couch.ErrTooManyRequests):
-		return newError(codeMaxBackoff, err, "%s: %s", p.side, err)
-	case code == codePlain:
-		// CouchDB puts this word before an Erlang term.
-		return newError(code, err, "http_request_failed: %s: %s", p.side, err)
+	case f.Code == replicator.FaultLoginRefused:
+		f.Request = replicator.RequestLogin
+	case !f.Request.Whole() && f.Status != 0 && p.below(e) == "":
+		f.Request = replicator.RequestOpen // which came before the request that was asked for
 	}
-	return newError(code, err, "%s: %s", p.side, err)
+	return f
 }
 
-// unauthorized returns the code for a 401.
-func (p *peer) unauthorized() string {
-	if p.user != "" {
-		return codeAuth
+// below returns the part of a request's URL that follows the URL of the database and a slash, or "" if the request was about
+// the database as a whole, or its server.
+func (p *peer) below(e *couch.Error) string {
+	path, inside := strings.CutPrefix(e.URL, p.db.URL()+"/")
+	if !inside || path == "_session" {
+		return ""
 	}
-	return codeUnauthorized
+	return path
 }
 
-// byProxy reports whether err comes from a proxy or from a connection through one.
-func byProxy(err error) bool {
-	e, ok := errors.AsType[*outbound.ConnectError](err)
-	return ok && e.Proxy != ""
-}
-
-// serverSaid returns ": " and the server's reason, or "".
-func serverSaid(err error) string {
-	if e, ok := errors.AsType[*couch.Error](err); ok && e.Reason != "" {
-		return ": " + e.Reason
+// codeOfClass returns the code of a fault for the class of an error.
+func codeOfClass(class couch.Class) replicator.FaultCode {
+	if class == couch.ClassTooLarge {
+		return replicator.FaultDocumentTooLarge
 	}
-	return ""
+	return replicator.FaultCode(class) // the words are the same
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"settee/pkg/couch"
 	"settee/pkg/retry"
+	"settee/replicator"
 )
 
 const (
@@ -153,7 +155,7 @@ func (f *reader) repeats(ctx context.Context, live bool, before int64, err error
 		f.r.notIdle(false)
 	}
 	if !isCut(err) || c.failures > f.r.retries {
-		return false, f.r.source.failed(codePlain, err)
+		return false, f.r.source.failed(replicator.RequestReadChanges, err)
 	}
 	f.cut = true
 	pause := c.backoff.Next()
@@ -358,7 +360,7 @@ func (r *run) feedOptions() (couch.ChangesOptions, error) {
 	}
 	query, err := parameters(r.rep.QueryParams)
 	if err != nil {
-		return o, newError(codePlain, err, "query_params: %s", err)
+		return o, newError(r.source.coded(replicator.FaultInvalid, replicator.RequestReadChanges, "query_params: "+err.Error()), err)
 	}
 	// These are not for the filter, and would change the kind of feed.
 	for _, name := range []string{
@@ -388,7 +390,7 @@ func (l *feedLength) count(ctx context.Context, rows int) error {
 	}
 	info, err := l.r.source.db.Info(ctx)
 	if err != nil {
-		return l.r.source.failed(codePlain, err)
+		return l.r.source.failed(replicator.RequestOpen, err)
 	}
 	// Shards of a cluster may send rows twice, and some servers do not count documents.
 	documents := info.DocCount + info.DocDelCount
@@ -398,8 +400,8 @@ func (l *feedLength) count(ctx context.Context, rows int) error {
 	if l.rows <= l.believed {
 		return nil
 	}
-	return newError(codePlain, couch.ErrMalformed, "http_request_failed: %s: the changes feed of %s does not end: it has sent %d changes of %d documents",
-		l.r.source.side, l.r.source.uri, l.rows, documents)
+	return newError(l.r.source.coded(replicator.FaultMalformed, replicator.RequestReadChanges, fmt.Sprintf(
+		"the changes feed of %s does not end: it has sent %d changes of %d documents", l.r.source.uri, l.rows, documents)), couch.ErrMalformed)
 }
 
 // patience is how long an unfiltered feed that ends may send nothing but heartbeats.

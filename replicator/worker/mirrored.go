@@ -112,7 +112,7 @@ func (r *run) openMirrored(ctx context.Context, given, ofSource url.Values) erro
 	}
 	claim, err := m.claim(r.rep.Mirrored)
 	if err != nil {
-		return newError(codeMirror, err, "%s is left alone: %s", r.target.uri, err)
+		return newError(r.target.coded(replicator.FaultMirrorRefused, "", r.target.uri+" is left alone: "+err.Error()), err)
 	}
 	if claim == replicator.TargetMaking {
 		if err := r.makeTarget(ctx, m, given, ofSource); err != nil {
@@ -155,7 +155,8 @@ func (r *run) makeTarget(ctx context.Context, m *meeting, given, ofSource url.Va
 	isNew, err := r.target.create(ctx, given, ofSource)
 	if err == nil && !isNew {
 		r.noteTarget(m.known)
-		err = newError(codeMirror, nil, "%s was created just now, by somebody else or by a request of an earlier run", r.target.uri)
+		err = Failed(r.target.coded(replicator.FaultMirrorRefused, replicator.RequestCreate,
+			r.target.uri+" was created just now, by somebody else or by a request of an earlier run"))
 	}
 	return err
 }
@@ -219,11 +220,11 @@ func (r *run) copyOf(ctx context.Context, m *meeting) error {
 func (p *peer) place(ctx context.Context, e replicator.Endpoint) (place, error) {
 	server, database, ok := e.Server()
 	if !ok {
-		return place{}, newError(codePlain, nil, "the URL %s names no database of a server", p.uri)
+		return place{}, Failed(p.coded(replicator.FaultInvalid, replicator.RequestReadServer, "the URL "+p.uri+" names no database of a server"))
 	}
 	identity, err := p.db.ServerIdentity(ctx)
 	if err != nil {
-		return place{}, p.failed(codePlain, err)
+		return place{}, p.failed(replicator.RequestReadServer, err)
 	}
 	if identity != "" {
 		server = identity
@@ -239,7 +240,7 @@ func (p *peer) mark(ctx context.Context, id string) (mark, error) {
 	case errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase):
 		return found, nil
 	case err != nil:
-		return found, p.failed(codePlain, err)
+		return found, p.failed(replicator.RequestReadMark, err)
 	}
 	fields := members(doc)
 	found.Rev = text(fields["_rev"])
@@ -255,7 +256,7 @@ func (p *peer) mark(ctx context.Context, id string) (mark, error) {
 func (p *peer) putMark(ctx context.Context, id string, m mark) error {
 	m.ID = "_local/" + id
 	if _, err := p.db.PutLocal(ctx, id, encode(m)); err != nil {
-		return p.failed(codePlain, err)
+		return p.failed(replicator.RequestWriteMark, err)
 	}
 	return nil
 }

@@ -21,6 +21,8 @@ type peer struct {
 	uri  string // as CouchDB prints it, without credentials
 	user string
 
+	endpoint replicator.Endpoint
+
 	// instance is the database's instance_start_time, or nil if the server's value is meaningless.
 	instance json.RawMessage
 	// info is what the database said when it was opened.
@@ -35,23 +37,35 @@ type peer struct {
 }
 
 func (r *run) openPeer(side string, endpoint replicator.Endpoint, cfg Config) (*peer, error) {
+	p := newPeer(side, endpoint)
 	c := r.requests(endpoint, r.rep.SocketOptions, cfg)
-	c.Secrets, c.Large, c.Retrying = r.secrets, enterRoom, r.retrying(side)
+	c.Secrets, c.Large, c.Retrying = r.secrets, enterRoom, r.retrying(p)
 	if c.Transport != nil {
 		c.Transport = r.moved.through(c.Transport)
 	}
-	db, err := couch.Open(c)
-	if err != nil {
-		return nil, newError(codePlain, err, "%s: %s", side, err)
+	if err := p.connect(c); err != nil {
+		return nil, err
 	}
-	return &peer{db: db, side: side, uri: endpoint.String(), user: endpoint.Username}, nil
+	return p, nil
+}
+
+func newPeer(side string, endpoint replicator.Endpoint) *peer {
+	return &peer{side: side, uri: endpoint.String(), user: endpoint.Username, endpoint: endpoint}
+}
+
+// connect prepares requests to the database. It makes none.
+func (p *peer) connect(c couch.Config) (err error) {
+	if p.db, err = couch.Open(c); err != nil {
+		return newError(p.coded(replicator.FaultInvalid, replicator.RequestOpen, p.side+": "+err.Error()), err)
+	}
+	return nil
 }
 
 // open checks that the database exists.
 func (p *peer) open(ctx context.Context) error {
 	info, err := p.db.Info(ctx)
 	if err != nil {
-		return p.failed(codePlain, err)
+		return p.failed(replicator.RequestOpen, err)
 	}
 	p.info = info
 	p.instance, p.compared = instance(info), true
@@ -95,7 +109,7 @@ func (p *peer) create(ctx context.Context, given, ofSource url.Values) (isNew bo
 	if err := p.open(ctx); !errors.Is(err, couch.ErrNoDatabase) {
 		return true, err
 	}
-	return false, p.failed(codePlain, createErr)
+	return false, p.failed(replicator.RequestCreate, createErr)
 }
 
 // instance returns instance_start_time, or nil if it is meaningless: CouchDB 2 returns "0" for every database.
@@ -158,7 +172,7 @@ func (r *run) openTarget(ctx context.Context) error {
 	}
 	given, err := parameters(r.rep.CreateTargetParams)
 	if err != nil {
-		return newError(codePlain, err, "create_target_params: %s", err)
+		return newError(r.target.coded(replicator.FaultInvalid, replicator.RequestCreate, "create_target_params: "+err.Error()), err)
 	}
 	if r.rep.Mirrored != nil {
 		return r.openMirrored(ctx, given, r.source.db.Parameters(r.source.info)) // the source is open
@@ -233,7 +247,7 @@ func (p *peer) getCheckpoint(ctx context.Context, id string) (checkpoint, error)
 	case errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase):
 		return checkpoint{}, nil
 	case err != nil:
-		return checkpoint{}, p.failed(codePlain, err)
+		return checkpoint{}, p.failed(replicator.RequestReadCheckpoint, err)
 	}
 	return parseCheckpoint(doc), nil
 }

@@ -45,7 +45,7 @@ func OpenServer(e replicator.Endpoint, server string, cfg Config) (*couch.Server
 	c.URL = server
 	opened, err := couch.OpenServer(c)
 	if err != nil {
-		return nil, newError(codePlain, err, "%s", err)
+		return nil, newError(newPeer("source", e).coded(replicator.FaultInvalid, replicator.RequestListDatabases, err.Error()), err)
 	}
 	return opened, nil
 }

@@ -258,7 +258,7 @@ func verdict(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
-	return newError(codePlain, err, "%s", err)
+	return newError(replicator.TextFault(codePlain, err.Error()), err)
 }
 
 // begin does everything before the first change. The id comes first, because two jobs with the same id must find that

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -137,11 +136,11 @@ func (p *peer) security(ctx context.Context) (json.RawMessage, error) {
 		return object, nil
 	case !answered || errors.Is(err, couch.ErrNoDatabase) || errors.Is(err, couch.ErrSession):
 	case errors.Is(err, couch.ErrUnauthorized), errors.Is(err, couch.ErrForbidden):
-		return nil, p.noSecurity(err, "read", "")
+		return nil, p.noSecurity(replicator.RequestReadSecurity, err)
 	case e.Status == http.StatusNotFound, e.Status == http.StatusMethodNotAllowed, e.Status == http.StatusNotImplemented:
 		return nil, nil
 	}
-	return nil, p.failed(codePlain, err)
+	return nil, p.failed(replicator.RequestReadSecurity, err)
 }
 
 func (p *peer) putSecurity(ctx context.Context, object json.RawMessage) error {
@@ -149,29 +148,16 @@ func (p *peer) putSecurity(ctx context.Context, object json.RawMessage) error {
 	e, answered := errors.AsType[*couch.Error](err)
 	switch {
 	case err == nil || !answered || errors.Is(err, couch.ErrNoDatabase) || errors.Is(err, couch.ErrSession) || e.Temporary():
-		return p.failed(codePlain, err)
-	case errors.Is(err, couch.ErrUnauthorized), errors.Is(err, couch.ErrForbidden):
-		return p.noSecurity(err, "write", ", which only an administrator of the database or of the server may")
+		return p.failed(replicator.RequestWriteSecurity, err)
 	}
-	return p.noSecurity(err, "write", "")
+	return p.noSecurity(replicator.RequestWriteSecurity, err)
 }
 
 // noSecurity returns the error for a server that refuses the `_security` object to the user.
-func (p *peer) noSecurity(err error, verb, needs string) error {
-	who := "without a user"
-	if p.user != "" {
-		who = fmt.Sprintf("as %q", p.user)
-	}
-	code := codePlain
-	switch {
-	case errors.Is(err, couch.ErrUnauthorized):
-		code = p.unauthorized()
-	case errors.Is(err, couch.ErrForbidden):
-		code = codeForbidden
-	}
-	return newError(code, errors.Join(errSecurity, err),
-		"cannot %s the _security object of the %s database %s %s%s%s (a mirror with \"security\": false leaves it alone)",
-		verb, p.side, p.uri, who, needs, serverSaid(err))
+func (p *peer) noSecurity(request replicator.RequestCode, err error) error {
+	f := p.fault(request, err)
+	f.Code, f.Request = replicator.FaultSecurity, request
+	return newError(f, errors.Join(errSecurity, err))
 }
 
 // SecurityChanged reports whether the `_security` object of the source of a replication is another one than the one that has

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"settee/pkg/couch"
+	"settee/replicator"
 )
 
 const (
@@ -228,7 +229,7 @@ func (r *run) copySetAside(ctx context.Context, batch *setAside) (err error) {
 	}
 	for _, f := range append(failed, again...) { // after all, because a document that the target accepts says something of the others
 		if f.before != nil {
-			f.err = r.target.failed(codePlain, f.err)
+			f.err = r.target.failed(replicator.RequestWriteDocument, f.err)
 		}
 		unproven := r.blame(f.err) == r.target && !isLongURL(f.err) && !r.acceptedSince(batch.written)
 		if unproven || !r.isOwn(ctx, f.err, []ref{f.ref}) {

@@ -8,6 +8,7 @@ import (
 
 	"settee/pkg/couch"
 	"settee/pkg/retry"
+	"settee/replicator"
 )
 
 const (
@@ -90,9 +91,9 @@ func (r *run) outlast(ctx context.Context, s *silence) error {
 			words = fmt.Sprintf("%d changes are left", left)
 		}
 		if lasts = s.lasts(); lasts >= longest {
-			return newError(codePlain, couch.ErrStalled,
-				"http_request_failed: %s: the changes feed of %s has had nothing but heartbeats for %s, which is too long for a filter: %s",
-				r.source.side, r.source.uri, lasts.Round(time.Minute), words)
+			return newError(r.source.coded(replicator.FaultFilterSilent, replicator.RequestReadChanges, fmt.Sprintf(
+				"the changes feed of %s has had nothing but heartbeats for %s, which is too long for a filter: %s",
+				r.source.uri, lasts.Round(time.Minute), words)), couch.ErrStalled)
 		}
 		allowed = longest
 	}

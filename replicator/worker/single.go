@@ -122,15 +122,23 @@ func (r *run) blame(err error) *peer {
 
 // missingWait describes the wait before a missing revision is requested again.
 func (r *run) missingWait(f ref, since time.Time, delay time.Duration) replicator.Wait {
-	w := replicator.Wait{
-		Endpoint: r.source.side, Method: http.MethodGet,
-		Error:   fmt.Sprintf("%s: revision %s: %s", codeMissingDoc, f.rev, errMissing),
-		Attempt: 2, Attempts: 2, Since: since, Until: time.Now().Add(delay),
-	}
+	missing := r.missingRevision(f)
+	missing.Method, missing.Attempt, missing.Attempts = http.MethodGet, 2, 2
 	if u, err := url.Parse(r.source.db.URL()); err == nil {
-		w.Path = u.JoinPath(url.PathEscape(f.id)).EscapedPath()
+		missing.Path = u.JoinPath(url.PathEscape(f.id)).EscapedPath()
 	}
-	return w
+	return replicator.Wait{
+		Endpoint: r.source.side, Method: missing.Method, Path: missing.Path, Fault: missing,
+		Error:   fmt.Sprintf("%s: revision %s: %s", codeMissingDoc, f.rev, errMissing),
+		Attempt: missing.Attempt, Attempts: missing.Attempts, Since: since, Until: time.Now().Add(delay),
+	}
+}
+
+// missingRevision returns the fault of a source that lacks a revision.
+func (r *run) missingRevision(f ref) *replicator.Fault {
+	missing := r.source.coded(replicator.FaultMissingRevision, replicator.RequestReadDocument, errMissing.Error())
+	missing.Document = &replicator.DocRef{ID: f.id, Rev: f.rev}
+	return missing
 }
 
 // missed handles a revision that the source announced but does not have. If its changes feed now announces the document
@@ -143,7 +151,7 @@ func (r *run) missed(ctx context.Context, f ref, missing error) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil || revision:
-		return newError(codeMissingDoc, missing, "document %.300q, revision %s: %s", f.id, f.rev, missing)
+		return newError(r.missingRevision(f), missing)
 	case !document:
 		r.fail(Refusal{
 			ID: f.id, Rev: f.rev, Status: http.StatusNotFound, Code: "not_found", Time: time.Now(),
@@ -277,7 +285,7 @@ func (r *run) unread(err error) error {
 	if errors.Is(err, couch.ErrNotFound) && !errors.Is(err, couch.ErrNoDatabase) {
 		return errMissing // some servers answer so for a missing document
 	}
-	return r.source.failed(codePlain, sourceError{err})
+	return r.source.failed(replicator.RequestReadDocument, sourceError{err})
 }
 
 // put writes a document that was read for f in a request of its own, with the attachments that follow it. A refusal by the
@@ -306,7 +314,7 @@ func (r *run) put(ctx context.Context, doc couch.Document, leaf *couch.Leaf, f r
 	case len(f.ancestors) > 0 && errors.Is(err, couch.ErrMissingStub):
 		return err
 	case source.left && mayBeMismatch(err):
-		return r.target.failed(codePlain, uncheckedError{err})
+		return r.target.failed(replicator.RequestWriteDocument, uncheckedError{err})
 	}
 	return r.judged(ctx, doc, err, f.before, as)
 }

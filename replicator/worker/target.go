@@ -96,7 +96,7 @@ func TargetNow(ctx context.Context, r *replicator.Replication, cfg Config) (now 
 			return nil
 		}
 		now.Instance = Created(info.InstanceStartTime)
-		return target.failed(codePlain, err)
+		return target.failed(replicator.RequestOpen, err)
 	})
 	return now, err
 }

@@ -193,7 +193,7 @@ func (v *verifier) compare(ctx context.Context, rep *replicator.Replication) err
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, ErrIDChanged):
-		return newError(codeFilter, err, "the filter function of %s changed while it was used", r.source.uri)
+		return newError(r.source.coded(replicator.FaultFilterChanged, replicator.RequestReadFilter, "the filter function of "+r.source.uri+" changed while it was used"), err)
 	}
 	return err
 }
@@ -305,7 +305,7 @@ func (c *comparison) askAgain(ctx context.Context, refs []ref) error {
 	}
 	found, err := c.r.source.db.Winners(ctx, ids)
 	if err != nil {
-		return c.r.source.failed(codePlain, err)
+		return c.r.source.failed(replicator.RequestReadDocuments, err)
 	}
 	winners := make(map[string]couch.Winner, len(ids))
 	for i, id := range ids {
@@ -381,7 +381,7 @@ func (c *comparison) documents(ctx context.Context, p *peer, refs []ref, visit f
 		case errors.As(err, &ours):
 			return ours.error
 		case tries > c.r.retries || !passing(err):
-			return p.failed(codePlain, err)
+			return p.failed(replicator.RequestReadDocuments, err)
 		}
 		if err := c.awaitRetry(ctx, p, err, tries+1, c.r.retries+1, since, backoff.Next()); err != nil {
 			return err
