@@ -111,7 +111,9 @@ func TestJobInEachState(t *testing.T) {
 	require.Equal(t, "15-<x>", info["source_seq"])
 	require.Equal(t, "0", info["checkpointed_source_seq"])
 
-	require.NoError(t, run.Crash(t.Context(), time.Now(), 1, "db_not_found", "could not open http://adm:"+secret+"@b.example/"))
+	require.NoError(t, run.CrashFor(t.Context(), time.Now(), 1, &replicator.Fault{
+		Code: replicator.FaultDatabaseMissing, Side: replicator.SideTarget, Database: "http://adm:" + secret + "@b.example/",
+	}))
 	row = job()
 	require.Equal(t, "crashing", row["state"])
 	require.Nil(t, row["pid"], "it does not run")
@@ -140,7 +142,7 @@ func TestJobInEachState(t *testing.T) {
 	}
 	require.Equal(t, map[string]any{
 		"outcome": "crashed", "docs_read": 0., "docs_written": 0., "doc_write_failures": 0.,
-		"reason": "db_not_found: could not open http://adm:*****@b.example/",
+		"reason": "db_not_found: could not open http://adm:*****@b.example/", "code": "database_missing",
 	}, first)
 	require.EqualValues(t, 0, n.get("/_scheduler/jobs").json(t)["total_rows"], "what has ended is not listed")
 }

@@ -29,7 +29,27 @@ type EndedRun struct {
 	DocCounts
 	// Reason is why it crashed or failed, or was stopped.
 	Reason string `json:"reason,omitempty"`
+	// Code is the same, for programs. It is empty for a run that an older version has recorded.
+	Code EndCode `json:"code,omitempty"`
 }
+
+// EndCode says why a run ended: one of the values below, or the [FaultCode] of a run that failed.
+type EndCode string
+
+// Why runs end without a fault.
+const (
+	EndCopied    EndCode = "copied_all"    // nothing is left to copy
+	EndParked    EndCode = "parked"        // nothing is left to copy until the source changes
+	EndMadeRoom  EndCode = "made_room"     // another job is due
+	EndTooMany   EndCode = "too_many_jobs" // more jobs ran than the node may run
+	EndNodeStops EndCode = "node_stops"    // the node is shut down
+	EndPaused    EndCode = "paused"        // the document or the database is paused
+	EndNewID     EndCode = "new_id"        // the replication id has changed
+	EndNodeLost  EndCode = "node_lost"     // the node has stopped keeping the job alive
+)
+
+// EndCode returns why the run ended that failed with f.
+func (f *Fault) EndCode() EndCode { return EndCode(f.Code) }
 
 // MarshalJSON writes times in UTC and whole seconds, masks credentials, and truncates the reason.
 func (r EndedRun) MarshalJSON() ([]byte, error) {

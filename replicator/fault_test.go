@@ -49,7 +49,7 @@ func TestRedactedFaults(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, string(text), "s3cr3t")
 
-	state := JobState{Activity: &Activity{Waiting: []Wait{{Fault: f}}}}
+	state := JobState{Fault: f, Activity: &Activity{Waiting: []Wait{{Fault: f}}}}
 	state.Redact(secrets)
 	text, err = json.Marshal(&state)
 	require.NoError(t, err)

@@ -155,6 +155,10 @@ type JobState struct {
 	// Activity is the last activity of the latest run, or nil.
 	Activity *Activity `json:"activity,omitempty"`
 
+	// Fault is why the latest run that has failed did so. Runs that are stopped keep it. It is nil after a run that has made
+	// progress, has parked or has completed, and for a new definition.
+	Fault *Fault `json:"fault,omitempty"`
+
 	// Error is why the job is crashing or failed, ErrorCode its kind, such as db_not_found.
 	// SetError sets both.
 	Error     string `json:"error,omitempty"`
@@ -237,6 +241,16 @@ func (s *JobState) SetError(code, reason string) {
 	}
 }
 
+// SetFault records why the job is crashing or failed: the fault, and CouchDB's texts of it as SetError does. nil clears both.
+func (s *JobState) SetFault(f *Fault) {
+	s.Fault = f
+	if f == nil {
+		s.SetError("", "")
+		return
+	}
+	s.SetError(f.CouchText())
+}
+
 // ErrorBody returns the "error" and the "reason" in the response body of POST /_replicate for a
 // failed job.
 func (s *JobState) ErrorBody() (code, reason string) {
@@ -260,6 +274,8 @@ type Event struct {
 	Timestamp time.Time `json:"timestamp"`
 	Type      string    `json:"type"`
 	Reason    string    `json:"reason,omitempty"`
+	// Code says why, after an event that ends a run. It is empty if that is not known.
+	Code EndCode `json:"code,omitempty"`
 }
 
 // MarshalJSON writes the time in UTC and whole seconds, and masks credentials.

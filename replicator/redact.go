@@ -60,6 +60,7 @@ func (r *Replication) secretParams() (texts []string) {
 // not know the secrets can see the state.
 func (s *JobState) Redact(secrets redact.Set) {
 	s.Error, s.ErrorCode = secrets.Text(s.Error), secrets.Text(s.ErrorCode)
+	s.Fault = s.Fault.Redacted(secrets)
 	s.History = slices.Clone(s.History)
 	for i := range s.History {
 		s.History[i].Reason = secrets.Text(s.History[i].Reason)

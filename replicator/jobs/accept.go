@@ -128,9 +128,9 @@ func (s *Runs) setAside(ctx context.Context, held *fdbjobs.Held, why error) erro
 	if state.CrashingSince.IsZero() {
 		state.CrashingSince = state.LastUpdated
 	}
-	state.SetError("error", why.Error())
+	state.SetFault(&replicator.Fault{Code: replicator.FaultSealed, Word: "error", Text: why.Error(), At: state.LastUpdated})
 	state.History.Push(replicator.Event{
-		Timestamp: state.LastUpdated, Type: replicator.EventCrashed, Reason: state.Error,
+		Timestamp: state.LastUpdated, Type: replicator.EventCrashed, Reason: state.Error, Code: state.Fault.EndCode(),
 	}, s.settings().MaxHistory)
 	text, err := encodeState(state)
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *Runs) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
 	var was replicator.JobState
 	_ = json.Unmarshal(held.Job().State, &was) // as much as can be read
 	failed := &replicator.JobState{State: replicator.StateFailed, LastUpdated: time.Now(), Runs: was.Runs}
-	failed.SetError("error", why.Error())
+	failed.SetFault(replicator.TextFault("error", why.Error()))
 	state, err := json.Marshal(failed)
 	if err != nil {
 		return fmt.Errorf("writing the state of a replication job: %w", err)

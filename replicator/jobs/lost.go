@@ -251,7 +251,7 @@ func (r *Run) recordLeft(tx kv.Transaction, job *Job) error {
 	if next.ErrorCount == 0 {
 		next.CrashingSince = time.Time{}
 	}
-	r.event(next, next.LastUpdated, replicator.EventStopped, reason)
+	r.event(next, next.LastUpdated, replicator.EventStopped, replicator.EndPaused, reason)
 	next.Redact(r.secrets)
 	if err := r.recordEnd(tx, replicator.RunStopped, next); err != nil {
 		return err

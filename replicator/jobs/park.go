@@ -81,12 +81,12 @@ func (r *Run) Park(ctx context.Context, change func(*replicator.JobState)) (woke
 			change(state)
 		}
 		state.State, state.ErrorCount = again.State, again.ErrorCount
-		state.SetError("", "")
+		state.SetFault(nil)
 		now := time.Now()
 		if state.Parked != nil {
 			state.Parked = &replicator.Parked{Since: now, Server: state.Parked.Server, Database: state.Parked.Database}
 		}
-		r.event(state, now, replicator.EventStopped, "")
+		r.event(state, now, replicator.EventStopped, replicator.EndParked, "")
 	}), func(state *replicator.JobState, text json.RawMessage, c charge) error {
 		also := func(tx kv.Transaction) error {
 			if err := r.account(tx, c, state); err != nil {

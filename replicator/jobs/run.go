@@ -103,11 +103,11 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 				state.ErrorCount = again.ErrorCount
 			}
 			state.Runs++
-			r.event(state, now, replicator.EventCrashed, "the node "+state.Node+" stopped keeping the job alive")
+			r.event(state, now, replicator.EventCrashed, replicator.EndNodeLost, "the node "+state.Node+" stopped keeping the job alive")
 		}
 		state.State, state.Node, state.PID, state.StartTime = replicator.StateRunning, node, pid, now
 		state.Activity, state.Parked, state.Sealed = nil, nil, false
-		r.event(state, now, replicator.EventStarted, "")
+		r.event(state, now, replicator.EventStarted, "", "")
 	}, func(tx kv.Transaction, state *replicator.JobState) error {
 		if err := clearDocument(tx); err != nil {
 			return err
@@ -115,6 +115,7 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 		if lost {
 			return r.store.records.setRun(tx, r.job.ID, state.Runs, replicator.EndedRun{
 				Start: before.StartTime, End: before.LastUpdated, Outcome: replicator.RunLost, Node: before.Node,
+				Code: replicator.EndNodeLost,
 			})
 		}
 		if !r.job.redefined || r.job.Transient() {
@@ -141,8 +142,19 @@ func (r *Run) recordEnd(tx kv.Transaction, outcome replicator.Outcome, state *re
 	}
 	return r.store.records.setRun(tx, r.job.ID, state.Runs, replicator.EndedRun{
 		Start: state.StartTime, End: state.LastUpdated, Outcome: outcome, Node: state.Node,
-		DocCounts: r.copied, Reason: reason,
+		DocCounts: r.copied, Reason: reason, Code: endCode(state),
 	})
+}
+
+// endCode returns why the run ended whose end the state has.
+func endCode(state *replicator.JobState) replicator.EndCode {
+	switch {
+	case len(state.History) > 0:
+		return state.History[0].Code
+	case state.Error != "" && state.Fault != nil: // no history is kept
+		return state.Fault.EndCode()
+	}
+	return ""
 }
 
 // counting returns a change that also counts the run, which ends.
@@ -268,8 +280,8 @@ func (r *Run) Complete(ctx context.Context, change func(*replicator.JobState)) e
 			change(state)
 		}
 		state.State, state.ErrorCount = again.State, again.ErrorCount
-		state.SetError("", "")
-		r.event(state, time.Now(), replicator.EventStopped, "")
+		state.SetFault(nil)
+		r.event(state, time.Now(), replicator.EventStopped, replicator.EndCopied, "")
 	}
 	if again.State.Terminal() {
 		return r.finish(ctx, again.Outcome, complete)
@@ -283,19 +295,29 @@ func (r *Run) again(outcome replicator.Outcome, now time.Time) (replicator.Again
 	return ending.Again(r.job.Args, r.job.State, replicator.Penalties{}, now, rand.Float64())
 }
 
-// Fail ends the job as failed.
+// Fail is FailFor with CouchDB's error and reason alone.
 func (r *Run) Fail(ctx context.Context, code, reason string) error {
+	return r.FailFor(ctx, replicator.TextFault(code, reason))
+}
+
+// FailFor ends the job as failed.
+func (r *Run) FailFor(ctx context.Context, fault *replicator.Fault) error {
 	return r.finish(ctx, replicator.RunFailed, func(state *replicator.JobState) {
 		state.State = replicator.StateFailed
 		state.ErrorCount++
-		state.SetError(code, reason)
-		r.event(state, time.Now(), replicator.EventCrashed, state.Error)
+		state.SetFault(fault)
+		r.event(state, time.Now(), replicator.EventCrashed, fault.EndCode(), state.Error)
 	})
 }
 
-// Crash queues the job again at a later time, after a failed run. errorCount is the number of
-// crashes in a row. With UpdateDocs it writes the state error into the job's document.
+// Crash is CrashFor with CouchDB's error and reason alone.
 func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, code, reason string) error {
+	return r.CrashFor(ctx, at, errorCount, replicator.TextFault(code, reason))
+}
+
+// CrashFor queues the job again at a later time, after a failed run. errorCount is the number of
+// crashes in a row. With UpdateDocs it writes the state error into the job's document.
+func (r *Run) CrashFor(ctx context.Context, at time.Time, errorCount int, fault *replicator.Fault) error {
 	return r.resubmit(ctx, at, tagCrashing, replicator.RunCrashed, func(state *replicator.JobState) {
 		now := time.Now()
 		if state.CrashingSince.IsZero() || errorCount <= 1 {
@@ -303,19 +325,19 @@ func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, code, rea
 		}
 		state.State = replicator.StateCrashing
 		state.ErrorCount = errorCount
-		state.SetError(code, reason)
-		r.event(state, now, replicator.EventCrashed, state.Error)
+		state.SetFault(fault)
+		r.event(state, now, replicator.EventCrashed, fault.EndCode(), state.Error)
 	})
 }
 
 // Stop is StopFor without a reason.
 func (r *Run) Stop(ctx context.Context, change func(*replicator.JobState)) error {
-	return r.StopFor(ctx, "", change)
+	return r.StopFor(ctx, "", "", change)
 }
 
-// StopFor queues the job again, to continue when there is room. reason says in the history why, if it is not empty.
+// StopFor queues the job again, to continue when there is room. code and reason say in the history why, if they are not empty.
 // change, if not nil, sets its last progress. ErrorCount stays unless change resets it, because a stop is not a success.
-func (r *Run) StopFor(ctx context.Context, reason string, change func(*replicator.JobState)) error {
+func (r *Run) StopFor(ctx context.Context, code replicator.EndCode, reason string, change func(*replicator.JobState)) error {
 	again, err := r.again(replicator.RunStopped, time.Now())
 	if err != nil {
 		return err
@@ -326,7 +348,7 @@ func (r *Run) StopFor(ctx context.Context, reason string, change func(*replicato
 		}
 		state.State = again.State
 		state.SetError("", "")
-		r.event(state, time.Now(), replicator.EventStopped, reason)
+		r.event(state, time.Now(), replicator.EventStopped, code, reason)
 	})
 }
 
@@ -340,12 +362,13 @@ func (r *Run) Restart(ctx context.Context, reason string) error {
 		dropProgress(state)
 		state.State = again.State
 		state.SetError("", "")
-		r.event(state, time.Now(), replicator.EventPending, reason)
+		r.event(state, time.Now(), replicator.EventPending, replicator.EndNewID, reason)
 	})
 }
 
-func (r *Run) event(state *replicator.JobState, at time.Time, what, reason string) {
-	state.History.Push(replicator.Event{Timestamp: at, Type: what, Reason: reason}, r.store.settings().MaxHistory)
+// event adds an event to the history. code says why a run has ended, if it is known.
+func (r *Run) event(state *replicator.JobState, at time.Time, what string, code replicator.EndCode, reason string) {
+	state.History.Push(replicator.Event{Timestamp: at, Type: what, Reason: reason, Code: code}, r.store.settings().MaxHistory)
 }
 
 // leastMaxAge is how long every transient job is kept after its end.

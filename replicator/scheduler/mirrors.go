@@ -64,7 +64,8 @@ func (s *Server) runMirror(ctx context.Context, job *running, log *zerolog.Logge
 		Run: run, Config: s.opts.Config, Worker: s.Requests(), Stop: job.stop, Log: *log,
 	})
 	if refused, ok := errors.AsType[*mirror.Refused](err); ok {
-		return nil, &worker.Error{Code: "unauthorized", Reason: refused.Error()}
+		return nil, worker.Failed(replicator.FaultAt(replicator.FaultUnlistable, replicator.SideSource, run.Job().Args.Replication.Source,
+			replicator.RequestListDatabases, refused.Error()))
 	}
 	return summary, err
 }

@@ -13,7 +13,6 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/config"
-	"settee/pkg/redact"
 	"settee/replicator"
 	"settee/replicator/internal/jobserver"
 	"settee/replicator/jobs"
@@ -222,7 +221,7 @@ func (s *Server) refuse(ctx context.Context, a *attempt) (invalid bool, err erro
 	if err == nil {
 		return false, nil
 	}
-	failure := &worker.Error{Code: "bad_request", Reason: err.Error()}
+	failure := worker.Failed(&replicator.Fault{Code: replicator.FaultInvalid, Detail: err.Error(), At: time.Now()})
 	return true, s.crashed(ctx, a.run, failure, replicator.Ending{Outcome: replicator.RunFailed}, a.log)
 }
 
@@ -258,9 +257,9 @@ func (s *Server) ended(ctx context.Context, a *attempt, result *worker.Result, e
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, worker.ErrStopped), errors.Is(err, errNoTime):
-		reason := s.slots.why(job)
+		why := s.slots.why(job)
 		if errors.Is(err, errNoTime) {
-			reason = nodeStops
+			why = nodeStops
 			log.Warn().Err(run.Redact(err)).Msg("replication goes back to the queue")
 		} else {
 			log.Info().Msg("replication goes back to the queue") // its turn has ended, or the node stops
@@ -268,7 +267,7 @@ func (s *Server) ended(ctx context.Context, a *attempt, result *worker.Result, e
 		s.counter.add(func(c *Counts) { c.Stops++ })
 		ctx, cancel := s.stages.Last(ctx, run.Heartbeat()) // another node waits for longer
 		defer cancel()
-		return run.StopFor(ctx, reason, health.heal(result.CopyTo))
+		return run.StopFor(ctx, why.code, why.text, health.heal(result.CopyTo))
 	case errors.Is(err, fdbjobs.ErrHalt):
 		return err
 	case errors.Is(err, worker.ErrIDChanged):
@@ -299,20 +298,22 @@ func (s *Server) parked(ctx context.Context, run *jobs.Run, result *worker.Resul
 // collided ends a run whose replication id belongs to another job (RFC 016, "Replication ID Collisions").
 func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision, log *zerolog.Logger) error {
 	log.Warn().Str("other", c.JobID).Msg("another job has the same replication id")
-	failure, rival := &worker.Error{Reason: c.Explain(run.Job())}, replicator.DocumentRival
+	fault, rival := &replicator.Fault{Code: replicator.FaultCollision, Text: c.Explain(run.Job()), At: time.Now()}, replicator.DocumentRival
 	if c.Transient {
 		rival = replicator.PostedRival
 	}
 	if run.Job().Transient() || run.Job().Mirror() != "" { // the mirror knows the code
-		failure.Code = jobs.CollisionCode
+		fault.Word = jobs.CollisionCode
 	}
-	return s.crashed(ctx, run, failure, replicator.Ending{Outcome: replicator.RunCrashed, Rival: rival}, log)
+	return s.crashed(ctx, run, worker.Failed(fault), replicator.Ending{Outcome: replicator.RunCrashed, Rival: rival}, log)
 }
 
 // failed ends a run that returned an error.
 func (s *Server) failed(ctx context.Context, run *jobs.Run, err error, health *health, log *zerolog.Logger) error {
-	failure := &worker.Error{Code: "error", Reason: redact.Text(err.Error())}
-	errors.As(err, &failure)
+	failure, ok := errors.AsType[*worker.Error](err)
+	if !ok {
+		failure = worker.Failed(replicator.TextFault("error", err.Error()))
+	}
 	ending := replicator.Ending{Outcome: replicator.RunCrashed, Healthy: health.healthy, RetryAfter: failure.RetryAfter}
 	return s.crashed(ctx, run, failure, ending, log)
 }
@@ -321,7 +322,10 @@ func (s *Server) failed(ctx context.Context, run *jobs.Run, err error, health *h
 func (s *Server) crashed(
 	ctx context.Context, run *jobs.Run, failure *worker.Error, ending replicator.Ending, log *zerolog.Logger,
 ) error {
-	cfg, job := s.opts.Config(), run.Job()
+	cfg, job, fault := s.opts.Config(), run.Job(), failure.Fault
+	if fault == nil { // only its texts are known
+		fault = replicator.TextFault(failure.Code, failure.Reason)
+	}
 	penalties := replicator.Penalties{Min: config.MinBackoffPenalty.Get(cfg), Max: config.MaxBackoffPenalty.Get(cfg)}
 	again, err := ending.Again(job.Args, job.State, penalties, time.Now(), rand.Float64())
 	if err != nil {
@@ -330,11 +334,11 @@ func (s *Server) crashed(
 	if again.State == replicator.StateFailed {
 		log.Warn().Err(run.Redact(failure)).Msg("replication failed")
 		s.counter.add(func(c *Counts) { c.Failed++ })
-		return run.Fail(ctx, failure.Code, failure.Reason)
+		return run.FailFor(ctx, fault)
 	}
 	log.Warn().Err(run.Redact(failure)).Int("errors", again.ErrorCount).Time("again", again.At).Msg("replication crashed")
 	s.counter.add(func(c *Counts) { c.Crashes++ })
-	return run.Crash(ctx, again.At, again.ErrorCount, failure.Code, failure.Reason)
+	return run.CrashFor(ctx, again.At, again.ErrorCount, fault)
 }
 
 func (s *Server) workerConfig(a *attempt) *worker.Config {

@@ -44,7 +44,7 @@ func (s *Server) pause(ctx context.Context, run *jobs.Run) error {
 	if err := s.opts.Jobs.Shares.SetWeights(ctx, weights(s.opts.Config())); err != nil {
 		return err // the job is queued again when nothing has kept it alive
 	}
-	return run.StopFor(ctx, databasePaused, nil)
+	return run.StopFor(ctx, databasePaused.code, databasePaused.text, nil)
 }
 
 // weights returns the weights of databases by name: their shares divided by the default.

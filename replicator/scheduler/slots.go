@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"settee/replicator"
 	"settee/replicator/internal/jobserver"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
@@ -59,9 +60,9 @@ type running struct {
 	parker worker.Parker      // asks the job to park
 
 	// These are guarded by the mutex of slots.
-	stopping bool   // or ended
-	why      string // it is stopping; empty if that is not known
-	slotless bool   // a mirror that takes no slot
+	stopping bool       // or ended
+	why      stopReason // it is stopping; zero if that is not known
+	slotless bool       // a mirror that takes no slot
 	idleRun  idleRun
 }
 
@@ -100,23 +101,28 @@ func (s *slots) leave(job *running) {
 	}
 }
 
-// Why jobs are stopped, in their history.
-const (
-	madeRoom       = "it made room for another job"
-	tooManyJobs    = "more jobs ran than the node may run"
-	nodeStops      = "its node stops"
-	databasePaused = "the database is paused"
+// stopReason says in the history of a job why its run was stopped.
+type stopReason struct {
+	code replicator.EndCode
+	text string
+}
+
+var (
+	madeRoom       = stopReason{replicator.EndMadeRoom, "it made room for another job"}
+	tooManyJobs    = stopReason{replicator.EndTooMany, "more jobs ran than the node may run"}
+	nodeStops      = stopReason{replicator.EndNodeStops, "its node stops"}
+	databasePaused = stopReason{replicator.EndPaused, "the database is paused"}
 )
 
-// why returns why a job was stopped, or "".
-func (s *slots) why(job *running) string {
+// why returns why a job was stopped, or a zero reason.
+func (s *slots) why(job *running) stopReason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return job.why
 }
 
 // end stops the job. The first call decides why. The caller holds s.mu.
-func (s *slots) end(job *running, why string) {
+func (s *slots) end(job *running, why stopReason) {
 	if !job.stopping {
 		job.why = why
 	}
@@ -277,7 +283,7 @@ func (s *slots) remove(job *running) {
 }
 
 // stop stops jobs by id, and says why. It ignores ids of jobs that have ended.
-func (s *slots) stop(why string, ids ...string) {
+func (s *slots) stop(why stopReason, ids ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
@@ -292,7 +298,7 @@ func (s *slots) stop(why string, ids ...string) {
 func (s *slots) stopRun(job *running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.end(job, "")
+	s.end(job, stopReason{})
 	s.settle(time.Now())
 }
 

@@ -60,7 +60,7 @@ func (m *slotsModel) step() {
 	case 0:
 		m.finish(job)
 	case 1:
-		m.stop("", job.id)
+		m.stop(stopReason{}, job.id)
 	case 2, 3:
 		m.idle(job, true)
 	case 4:

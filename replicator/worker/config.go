@@ -214,11 +214,11 @@ type Progress struct {
 	Activity *replicator.Activity
 }
 
-// CopyTo writes the progress into a job's state and leaves its other fields alone. Until the run knows where it starts,
+// CopyTo writes the progress into a job's state and leaves its other fields alone, except for what progress ends. Until the run knows where it starts,
 // the state has the sequences of the run before.
 func (p Progress) CopyTo(state *replicator.JobState) {
 	if p.RunStats.Attempted() || p.Activity != nil && !p.Activity.LastProgress.IsZero() {
-		state.FruitlessSince = time.Time{}
+		state.FruitlessSince, state.Fault = time.Time{}, nil
 	}
 	state.ReplicationID = p.ReplicationID
 	state.Stats = p.Stats

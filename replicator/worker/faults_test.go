@@ -184,3 +184,13 @@ func TestFaultsHaveNoSecrets(t *testing.T) {
 		r.target.db.Close()
 	}
 }
+
+// A run that has made progress ends the fault of the run before.
+func TestProgressEndsAFault(t *testing.T) {
+	t.Parallel()
+	state := replicator.JobState{Fault: replicator.TextFault("error", "no")}
+	Progress{Activity: &replicator.Activity{Doing: replicator.DoingStarting}}.CopyTo(&state)
+	require.NotNil(t, state.Fault)
+	Progress{RunStats: replicator.Stats{DocCounts: replicator.DocCounts{DocsWritten: 1}}}.CopyTo(&state)
+	require.Nil(t, state.Fault)
+}
