@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"fmt"
 	"time"
 
 	"settee/replicator"
@@ -52,13 +51,8 @@ func (h *health) stuck(copied replicator.Stats) bool {
 	return h.failing != nil && time.Since(h.failing.Since) >= stuckAfter && !copied.Attempted()
 }
 
-// failure returns the error of a run that is stuck.
-func (h *health) failure() error {
-	w := h.failing
-	return &worker.Error{
-		Code: "error", Reason: fmt.Sprintf("http_request_failed: %s: %s %s: %s", w.Endpoint, w.Method, w.Path, w.Error),
-	}
-}
+// failure returns the error of a run that is stuck: the one of the request that it repeats.
+func (h *health) failure() error { return worker.Failed(h.failing.Fault) }
 
 // heal returns a function that changes a job's state like change, and also forgets its errors if the run is healthy.
 func (h *health) heal(change func(*replicator.JobState)) func(*replicator.JobState) {

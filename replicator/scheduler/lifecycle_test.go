@@ -194,7 +194,9 @@ func TestTurnsOfJobsThatDoNotGetOn(t *testing.T) {
 			job := l.until(id, func(j *jobs.Job) bool {
 				return j.Condition() == replicator.StateCrashing && j.State.ErrorCount >= 2 // more if the other one was first
 			})
-			assert.Contains(l, job.State.Error, "http_request_failed: source: GET /db: ")
+			assert.Contains(l, job.State.Error, "http_request_failed: source: GET http://a.example/db: ")
+			assert.Equal(l, replicator.FaultConnectTimeout, job.State.Fault.Code, "the lab has no connections")
+			assert.Equal(l, replicator.SideSource, job.State.Fault.Side)
 			assert.Equal(l, replicator.EventCrashed, job.State.History[0].Type)
 			assert.GreaterOrEqual(l, l.scheduled(id).Sub(job.State.LastUpdated), 32*time.Second<<job.State.ErrorCount*3/4-time.Second)
 		}

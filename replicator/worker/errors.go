@@ -57,14 +57,18 @@ func (e *Error) Unwrap() error { return e.Err }
 // newError returns the Error of a fault. It keeps Retry-After only of a 429 or 503: with other statuses the header does not ask
 // for a pause. err may be nil.
 func newError(f *replicator.Fault, err error) *Error {
-	e := &Error{Fault: f, RetryAfter: pauseOf(err), Err: err}
+	e := Failed(f)
+	e.RetryAfter, e.Err = pauseOf(err), err
 	f.RetryAfter = wholeSeconds(e.RetryAfter)
-	e.Code, e.Reason = f.CouchText()
 	return e
 }
 
-// Failed returns the Error of a fault that is not one of a request.
-func Failed(f *replicator.Fault) *Error { return newError(f, nil) }
+// Failed returns the Error of a fault alone, which it does not change.
+func Failed(f *replicator.Fault) *Error {
+	e := &Error{Fault: f}
+	e.Code, e.Reason = f.CouchText()
+	return e
+}
 
 // pauseOf returns the time for which the endpoint asked, with an answer, to be left alone, or 0.
 func pauseOf(err error) time.Duration {
