@@ -146,9 +146,9 @@ func (f *Facts) ended() Condition {
 	}
 	c := Condition{State: ShownFailed, Reason: ReasonGaveUp, Since: s.LastUpdated, Fault: lastFault(s)}
 	switch {
-	case c.Fault.is(faultCollision):
+	case c.Fault.is(FaultCollision):
 		c.Reason = ReasonCollision
-	case c.Fault.is(faultInvalidDefinition):
+	case c.Fault.is(FaultInvalid):
 		c.Reason = ReasonInvalidDefinition
 	case s.StartTime.IsZero() && s.ErrorCode == "":
 		c.Reason = ReasonEndedElsewhere
@@ -215,7 +215,7 @@ func (f *Facts) mirrors() Condition {
 		return c
 	}
 	text, _ := p.Fault()
-	c.Fault = faultOf(faultUnknown, text)
+	c.Fault = (*Fault)(nil).told(text)
 	failing := f.databasesFailing()
 	switch {
 	case p.Error != "":
@@ -235,7 +235,7 @@ func (f *Facts) mirrors() Condition {
 func (f *Facts) waits() Condition {
 	s, later := f.State, f.Scheduled.After(f.Now)
 	switch {
-	case s.Sealed:
+	case s.Fault.Is(FaultSealed):
 		return Condition{State: ShownCrashing, Reason: ReasonSealed, Since: s.LastUpdated, Until: f.Scheduled, Fault: lastFault(s)}
 	case f.Args.Paused != nil:
 		return Condition{State: ShownPaused, Reason: ReasonDocument, Since: f.Args.Paused.Since}
@@ -245,7 +245,7 @@ func (f *Facts) waits() Condition {
 		return Condition{State: ShownParked, Reason: ReasonNoChanges, Since: s.Parked.Since}
 	case later && s.State == StateCrashing:
 		c := Condition{State: ShownCrashing, Reason: ReasonBackoff, Since: s.LastUpdated, Until: f.Scheduled, Fault: lastFault(s)}
-		if c.Fault.is(faultCollision) {
+		if c.Fault.is(FaultCollision) {
 			c.Reason = ReasonCollision
 		}
 		return c

@@ -1,6 +1,7 @@
 package replicator_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"testing"
 	"time"
@@ -43,7 +44,12 @@ func finished(state replicator.State) func(*replicator.Facts) {
 }
 
 func failed(code, reason string) func(*replicator.Facts) {
-	return func(f *replicator.Facts) { f.State.SetError(code, reason) }
+	kinds := map[string]replicator.FaultCode{"conflict": replicator.FaultCollision, "bad_request": replicator.FaultInvalid}
+	return func(f *replicator.Facts) {
+		fault := replicator.TextFault(code, reason)
+		fault.Code, fault.Detail = cmp.Or(kinds[code], fault.Code), reason
+		f.State.SetFault(fault)
+	}
 }
 
 // crashed is a job whose last two runs have failed and that waits.
@@ -70,7 +76,9 @@ func parked(f *replicator.Facts) {
 	f.Parked, f.State.Parked, f.Scheduled = true, &replicator.Parked{Since: minute(35)}, minute(2000)
 }
 
-func sealed(f *replicator.Facts) { f.State.Sealed = true }
+func sealed(f *replicator.Facts) {
+	f.State.SetFault(&replicator.Fault{Code: replicator.FaultSealed, Word: "error", Text: "there is no key"})
+}
 
 func doing(d replicator.Doing, waiting ...replicator.Wait) func(*replicator.Facts) {
 	return func(f *replicator.Facts) {
@@ -135,7 +143,7 @@ func TestExplain(t *testing.T) {
 		"a run that does something newer": {[]change{running, doing("waiting_for_budget")}, "running", "waiting_for_budget", 52, -1, ""},
 		"a run whose target refuses": {[]change{running, doing("target_refusing"), func(f *replicator.Facts) {
 			f.State.Activity.Refusing = &replicator.Refusing{Latest: replicator.Failure{Code: "forbidden", Reason: "no"}}
-		}}, "running", "target_refusing", 52, -1, "unknown: forbidden: no"},
+		}}, "running", "target_refusing", 52, -1, "document_refused: forbidden: no"},
 
 		"a mirror that has not begun":      {[]change{mirror(nil), running, func(f *replicator.Facts) { f.State.Mirror = nil }}, "running", "listing", 40, -1, ""},
 		"a mirror that is read again":      {[]change{mirror(nil), running, func(f *replicator.Facts) { f.State.Mirror.LastLook = time.Time{} }}, "running", "listing", 40, -1, ""},
@@ -147,7 +155,7 @@ func TestExplain(t *testing.T) {
 		"a mirror that has lost a target":  {[]change{mirror(nil), behindSince(30), running, func(f *replicator.Facts) { f.State.Mirror.Target.Error = "401" }}, "running", "copying", 30, -1, "unknown: 401"},
 		"a mirror that cannot list, first": {[]change{mirror(map[replicator.MirroredState]int64{"failing": 2}), running, unlistable}, "running", "source_unlistable", 43, -1, "unknown: 401"},
 
-		"a job that cannot be opened":         {[]change{crashed, sealed}, "crashing", "sealed", 55, 70, "sealed: db_not_found: could not open it"},
+		"a job that cannot be opened":         {[]change{crashed, sealed}, "crashing", "sealed", 55, 70, "sealed: there is no key"},
 		"a paused document":                   {[]change{later, documentPaused}, "paused", "document", 20, -1, ""},
 		"a paused database":                   {[]change{databasePaused}, "paused", "database", 21, -1, ""},
 		"a parked job":                        {[]change{parked}, "parked", "no_changes", 35, -1, ""},
@@ -166,7 +174,7 @@ func TestExplain(t *testing.T) {
 		"a node that is gone, before pauses":      {[]change{running, documentPaused, func(f *replicator.Facts) { f.State.Node = "n2" }}, "running", "node_lost", 2, -1, ""},
 		"a pause, before another definition":      {[]change{running, databasePaused, func(f *replicator.Facts) { f.Redefined = true }}, "running", "pausing", 21, -1, ""},
 		"another definition, before a mirror":     {[]change{mirror(nil), running, func(f *replicator.Facts) { f.Redefined = true }}, "running", "new_definition", 1, -1, ""},
-		"a lost key, before a pause":              {[]change{crashed, sealed, documentPaused}, "crashing", "sealed", 55, 70, "sealed: db_not_found: could not open it"},
+		"a lost key, before a pause":              {[]change{crashed, sealed, documentPaused}, "crashing", "sealed", 55, 70, "sealed: there is no key"},
 		"a paused document, before the database":  {[]change{later, documentPaused, databasePaused}, "paused", "document", 20, -1, ""},
 		"a paused database, before a parked job":  {[]change{parked, databasePaused}, "paused", "database", 21, -1, ""},
 		"a paused database, before a crash":       {[]change{crashed, databasePaused}, "paused", "database", 21, -1, "unknown: db_not_found: could not open it"},
@@ -182,7 +190,7 @@ func TestExplain(t *testing.T) {
 		assert.Equal(t, told(c.until), got.Until, "until: %s", name)
 		fault := ""
 		if got.Fault != nil {
-			fault = got.Fault.Code + ": " + got.Fault.Text
+			fault = string(got.Fault.Code) + ": " + got.Fault.Text
 		}
 		assert.Equal(t, c.fault, fault, name)
 		assert.NotEmpty(t, got.Message, name)
@@ -269,8 +277,8 @@ func TestMessages(t *testing.T) {
 
 	// A run that was stopped has cleared the error.
 	stopped := facts(crashed, due, func(f *replicator.Facts) {
+		f.State.SetFault(replicator.TextFault("", "the latest"))
 		f.State.SetError("", "")
-		f.State.History = replicator.History{{Type: "stopped"}, {Type: "crashed", Reason: "the latest"}, {Type: "crashed", Reason: "an earlier one"}}
 	})
 	assert.Equal(t, &replicator.ConditionFault{Code: "unknown", Text: "the latest"}, replicator.Explain(stopped).Fault)
 }
@@ -326,7 +334,7 @@ func TestCouchState(t *testing.T) {
 						fails, waits := !f.State.CrashingSince.IsZero(), f.Status == replicator.JobPending
 						paused := f.Args.Paused != nil || f.Pause != nil
 						switch {
-						case waits && f.State.Sealed, waits && fails && !paused:
+						case waits && f.State.Fault.Is(replicator.FaultSealed), waits && fails && !paused:
 							today = replicator.StateCrashing
 						case waits && paused:
 							today = replicator.StatePending

@@ -2,57 +2,48 @@ package replicator
 
 import "strings"
 
-// ConditionFault is what fails. Its text is masked.
+// ConditionFault is what people are told of a [Fault].
 type ConditionFault struct {
-	Code string `json:"code"`
-	Text string `json:"text"`
+	Code    FaultCode   `json:"code"`
+	Side    Side        `json:"side,omitempty"`
+	Request RequestCode `json:"request,omitempty"`
+	Host    string      `json:"host,omitempty"` // and the port
+	Status  int         `json:"http_status,omitempty"`
+	Text    string      `json:"text"` // CouchDB's error and reason, without secrets
 }
 
-// The codes of faults.
-const (
-	faultCollision         = "collision"
-	faultInvalidDefinition = "invalid_definition"
-	faultSealed            = "sealed"
-	faultUnknown           = "unknown"
-)
+func (f *ConditionFault) is(code FaultCode) bool { return f != nil && f.Code == code }
 
-func (f *ConditionFault) is(code string) bool { return f != nil && f.Code == code }
-
-// faultOf returns a fault, or nil without a text.
-func faultOf(code, text string) *ConditionFault {
-	if text == "" {
-		return nil
-	}
-	return &ConditionFault{code, cleanReason(text)}
-}
-
-// lastFault returns the fault of the latest run that failed, or nil. Its code follows from the codes of errors that are used
-// for one kind of failure only.
-func lastFault(s *JobState) *ConditionFault {
-	text, code := s.Error, faultUnknown
+// told returns what people are told of a fault with a text, nil without both.
+func (f *Fault) told(text string) *ConditionFault {
 	switch {
-	case s.Sealed:
-		code = faultSealed
-	case s.ErrorCode == "conflict":
-		code = faultCollision
-	case s.ErrorCode == "bad_request":
-		code = faultInvalidDefinition
+	case f == nil && text == "":
+		return nil
+	case f == nil:
+		f = &Fault{Code: FaultUnknown}
 	}
-	for _, event := range s.History { // a run that was stopped since has cleared Error
-		if text == "" && event.Type == EventCrashed {
-			text = event.Reason
-		}
+	return &ConditionFault{f.Code, f.Side, f.Request, f.Host, f.Status, cleanReason(text)}
+}
+
+// lastFault returns the fault of the latest run that failed, or nil.
+func lastFault(s *JobState) *ConditionFault {
+	text := s.Error
+	if text == "" && s.Fault != nil { // a run that was stopped since has cleared it
+		var failed JobState
+		failed.SetFault(s.Fault)
+		text = failed.Error
 	}
-	return faultOf(code, text)
+	return s.Fault.told(text)
 }
 
 // waitFault returns the fault of a request that is repeated.
-func waitFault(w *Wait) *ConditionFault { return faultOf(faultUnknown, w.Error) }
+func waitFault(w *Wait) *ConditionFault { return w.Fault.told(w.Error) }
 
 // refusalFault returns the latest refusal of a target as a fault, or nil.
 func refusalFault(r *Refusing) *ConditionFault {
 	if r == nil {
 		return nil
 	}
-	return faultOf(faultUnknown, strings.Trim(r.Latest.Code+": "+r.Latest.Reason, ": "))
+	fault := Fault{Code: FaultDocumentRefused, Side: SideTarget}
+	return fault.told(strings.Trim(r.Latest.Code+": "+r.Latest.Reason, ": "))
 }

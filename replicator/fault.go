@@ -161,6 +161,9 @@ func TextFault(word, reason string) *Fault {
 	return &Fault{Code: FaultUnknown, Word: word, Text: reason, At: time.Now()}
 }
 
+// Is reports whether the fault has a code. A nil fault has none.
+func (f *Fault) Is(code FaultCode) bool { return f != nil && f.Code == code }
+
 // MarshalJSON writes the time in UTC and whole seconds, masks credentials, and truncates texts, so that the result has less
 // than 35,000 bytes.
 func (f Fault) MarshalJSON() ([]byte, error) {

@@ -95,8 +95,6 @@ type JobState struct {
 	ErrorCount    int       `json:"error_count"`
 	CrashingSince time.Time `json:"crashing_since,omitzero"`
 
-	// Sealed reports that the node that took the job last has no key for its definition, so that the job did not run.
-	Sealed bool `json:"sealed,omitempty"`
 
 	// StuckSince is since when the job makes no progress, see [JobState.WithoutProgress]; zero if it does, or for less
 	// than the time from which a job counts as stuck.

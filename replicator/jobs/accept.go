@@ -124,7 +124,7 @@ func (s *Runs) setAside(ctx context.Context, held *fdbjobs.Held, why error) erro
 	}
 	parkedAt := sourceOf(state.Parked)
 	state.State, state.LastUpdated, state.StuckSince = replicator.StateCrashing, time.Now(), time.Time{}
-	state.Parked, state.Sealed = nil, true
+	state.Parked = nil
 	if state.CrashingSince.IsZero() {
 		state.CrashingSince = state.LastUpdated
 	}

@@ -106,7 +106,10 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 			r.event(state, now, replicator.EventCrashed, replicator.EndNodeLost, "the node "+state.Node+" stopped keeping the job alive")
 		}
 		state.State, state.Node, state.PID, state.StartTime = replicator.StateRunning, node, pid, now
-		state.Activity, state.Parked, state.Sealed = nil, nil, false
+		state.Activity, state.Parked = nil, nil
+		if state.Fault.Is(replicator.FaultSealed) { // this node has the key
+			state.SetFault(nil)
+		}
 		r.event(state, now, replicator.EventStarted, "", "")
 	}, func(tx kv.Transaction, state *replicator.JobState) error {
 		if err := clearDocument(tx); err != nil {

@@ -156,7 +156,7 @@ func TestJobWithoutTheKey(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, id, run.Job().ID)
 		require.NoError(t, run.Start(t.Context(), "node", "pid"))
-		require.False(t, run.Job().State.Sealed)
+		require.Nil(t, run.Job().State.Fault)
 		require.NoError(t, run.Complete(t.Context(), nil))
 		require.Equal(t, "completed", has.document("_replicator", "doc")["_replication_state"])
 		require.NoError(t, runs[0].Fail(t.Context(), "", "x"))
