@@ -95,7 +95,6 @@ type JobState struct {
 	ErrorCount    int       `json:"error_count"`
 	CrashingSince time.Time `json:"crashing_since,omitzero"`
 
-
 	// StuckSince is since when the job makes no progress, see [JobState.WithoutProgress]; zero if it does, or for less
 	// than the time from which a job counts as stuck.
 	StuckSince time.Time `json:"stuck_since,omitzero"`
