@@ -146,8 +146,7 @@ func (p *peer) security(ctx context.Context) (json.RawMessage, error) {
 func (p *peer) putSecurity(ctx context.Context, object json.RawMessage) error {
 	err := p.db.PutSecurity(ctx, object)
 	e, answered := errors.AsType[*couch.Error](err)
-	switch {
-	case err == nil || !answered || errors.Is(err, couch.ErrNoDatabase) || errors.Is(err, couch.ErrSession) || e.Temporary():
+	if err == nil || !answered || errors.Is(err, couch.ErrNoDatabase) || errors.Is(err, couch.ErrSession) || e.Temporary() {
 		return p.failed(replicator.RequestWriteSecurity, err)
 	}
 	return p.noSecurity(replicator.RequestWriteSecurity, err)
