@@ -179,7 +179,7 @@ func TestJobsOfANode(t *testing.T) {
 	// Pausing a database.
 	assert.Contains(t, do(0, "pause", "_replicator"), "_replicator: paused")
 	assert.Contains(t, do(0, "pause", "_replicator"), "it is paused already")
-	until(admin, has("its database is paused"), "show", "live")
+	until(admin, has("its database has no shares"), "show", "live")
 	assert.Contains(t, do(0, "resume", "_replicator"), "_replicator: resumed with 100 shares")
 	assert.Contains(t, do(0, "resume", "_replicator", "--shares", "50"), "resumed with 50 shares")
 	until(admin, func(out string) bool { return jobLines(t, out)[0]["state"] == "running" }, "show", "live", "--json")

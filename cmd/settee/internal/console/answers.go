@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Job is a job in the answers of _scheduler/jobs. A list has no Watch and no Runs.
+// Job is a job in the answers of _scheduler/jobs. A list has no Runs.
 type Job struct {
 	Database  *string   `json:"database"` // nil for a job that was posted to _replicate
 	DocID     *string   `json:"doc_id"`
@@ -19,20 +19,8 @@ type Job struct {
 	Info      *Info     `json:"info"`
 	History   []Event   `json:"history"` // the newest first
 	StartTime time.Time `json:"start_time"`
-	NextRun   time.Time `json:"next_run"`
-
-	ErrorCount    int       `json:"error_count"`
-	CrashingSince time.Time `json:"crashing_since"`
-	StuckSince    time.Time `json:"stuck_since"`
-	BehindSince   time.Time `json:"behind_since"`
-	Parked        time.Time `json:"parked"`
-	Paused        bool      `json:"paused"`
-	PausedSince   time.Time `json:"paused_since"`
-	PausedBy      string    `json:"paused_by"` // document or database
-	WaitsFor      *WaitsFor `json:"waits_for"`
-
-	Watch *Watch `json:"watch"`
-	Runs  []Run  `json:"runs"`
+	Condition Condition `json:"condition"`
+	Runs      []Run     `json:"runs"`
 
 	// Raw is the job as the node wrote it.
 	Raw json.RawMessage `json:"-"`
@@ -48,12 +36,32 @@ func (j *Job) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// WaitsFor says what a job waits for. Before and More are known only of a single job.
-type WaitsFor struct {
-	What   string    `json:"what"` // slot, time, source, database or document
-	Since  time.Time `json:"since"`
-	Before *int      `json:"before"`
-	More   bool      `json:"more"`
+// Condition is what a node tells people about a job. A list has no Queue and no Watch.
+type Condition struct {
+	State   string    `json:"state"`
+	Reason  string    `json:"reason"`
+	Message string    `json:"message"`
+	Since   time.Time `json:"since"`
+	Until   time.Time `json:"until"`
+	Marks   []Mark    `json:"marks"`
+	Fault   *struct {
+		Text string `json:"text"`
+	} `json:"fault"`
+	Queue *Queue `json:"queue"`
+	Watch *Watch `json:"watch"`
+}
+
+// Mark is what is true of a job beside the reason of its state.
+type Mark struct {
+	Type  string    `json:"type"`
+	Since time.Time `json:"since"`
+	Count int64     `json:"count"`
+}
+
+// Queue says how many due jobs of the same database or user are before a job.
+type Queue struct {
+	Before int  `json:"before"`
+	More   bool `json:"more"`
 }
 
 // Info is the progress of a job, or its error.
@@ -68,8 +76,6 @@ type Info struct {
 
 // Activity says what a run does.
 type Activity struct {
-	Doing        string    `json:"doing"`
-	Since        time.Time `json:"since"`
 	LastProgress time.Time `json:"last_progress"`
 	Batches      int       `json:"batches_in_flight"`
 	Waiting      []Wait    `json:"waiting"`

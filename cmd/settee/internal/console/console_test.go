@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,26 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, "/_scheduler/jobs/a%2Bcontinuous%7Cx", jobPath("a+continuous|x"))
 }
 
+// What the node tells about a job gets the times, and what is true beside it.
+func TestWhy(t *testing.T) {
+	t.Parallel()
+	for want, condition := range map[string]string{
+		"copies changes, for 1 min 0 s": `{"state": "running", "message": "copies changes", "since": "2026-01-02T11:59:00Z"}`,
+		"has failed, and waits for its next try: db_not_found: no; goes on in 2 min 0 s": `{"state": "crashing",
+			"message": "has failed, and waits for its next try: db_not_found: no", "until": "2026-01-02T12:02:00Z", "fault": {"text": "db_not_found: no"}}`,
+		"is paused by its document, for 1 h 0 min; no": `{"state": "paused", "message": "is paused by its document",
+			"since": "2026-01-02T11:00:00Z", "marks": [{"type": "failing", "count": 3}], "fault": {"text": "no"}}`,
+		"3 documents refused; no progress for 5 min 0 s; copies changes": `{"state": "running", "message": "copies changes",
+			"marks": [{"type": "stuck", "since": "2026-01-02T11:55:00Z"}, {"type": "documents_refused", "count": 3}]}`,
+		"waits for a slot, for 10 s, behind 7 others of its database or user": `{"state": "pending", "message": "waits for a slot",
+			"since": "2026-01-02T11:59:50Z", "queue": {"before": 7}}`,
+	} {
+		var job Job
+		require.NoError(t, json.Unmarshal([]byte(`{"condition": `+condition+`}`), &job))
+		assert.Equal(t, want, job.Why(noon))
+	}
+}
+
 // A table fits into every width that has room for the least of its columns, and is aligned.
 func TestTables(t *testing.T) {
 	t.Parallel()
@@ -95,7 +116,7 @@ func TestProblems(t *testing.T) {
 	one := []Job{{Database: &db, DocID: &doc}}
 	for want, p := range map[[2]string]Problem{
 		{"h: 500 full", "_replicator/a"}: {Endpoint: "h", Cause: "500 full", Kind: "crashing", First: one},
-		{"no progress: reading changes, of which none passes the filter", "_replicator/a: Wait."}: {
+		{"no progress: filtering", "_replicator/a: Wait."}: {
 			Cause: "filtering", Kind: "stuck", Advice: "Wait.", First: one},
 		{"h: " + causes.Refuses, "_replicator/a: settee jobs failures JOB lists them, with the reasons"}: {
 			Endpoint: "h", Cause: causes.Refuses, Kind: "refused", Remedy: causes.Documents, Advice: "Look.", First: one},

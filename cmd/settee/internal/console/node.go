@@ -210,9 +210,9 @@ func (n *Node) Failing(ctx context.Context, f Filter) iter.Seq2[[]Job, error] {
 				jobs = slices.DeleteFunc(jobs, func(j Job) bool {
 					switch part.sort {
 					case "stuck":
-						return !j.CrashingSince.IsZero()
+						return j.Condition.has("failing")
 					case "refused":
-						return !j.CrashingSince.IsZero() || !j.StuckSince.IsZero()
+						return j.Condition.has("failing") || j.Condition.has("stuck")
 					}
 					return false
 				})

@@ -246,7 +246,7 @@ func (o *overview) attention(now time.Time, width, most int) [][]part {
 // slowest are the lines of the running jobs that will take longest, at most so many.
 func (o *overview) slowest(now time.Time, width, most int) [][]part {
 	jobs := slices.DeleteFunc(slices.Clone(o.running), func(j Job) bool {
-		return j.Info == nil || j.Info.Activity != nil && j.Info.Activity.Doing == "waiting_for_changes"
+		return j.Condition.Reason == "idle"
 	})
 	if len(jobs) == 0 || most < 3 {
 		return nil
@@ -261,7 +261,7 @@ func (o *overview) slowest(now time.Time, width, most int) [][]part {
 	}}
 	var rows [][]string
 	for _, job := range jobs[:min(len(jobs), most-2)] {
-		rows = append(rows, []string{Clean(job.Name()), job.written(), o.pace.text(&job), job.left(), Clean(strings.Join(job.whyRunning(now), "; "))})
+		rows = append(rows, []string{Clean(job.Name()), job.written(), o.pace.text(&job), job.left(), Clean(job.Why(now))})
 	}
 	lines := [][]part{nil}
 	for i, line := range t.lines(rows) {
@@ -269,7 +269,7 @@ func (o *overview) slowest(now time.Time, width, most int) [][]part {
 		switch {
 		case i == 0:
 			how = faint
-		case !jobs[i-1].StuckSince.IsZero():
+		case jobs[i-1].Condition.has("stuck"):
 			how = bad
 		}
 		lines = append(lines, []part{{line, how}})
@@ -278,10 +278,10 @@ func (o *overview) slowest(now time.Time, width, most int) [][]part {
 }
 
 func stuckFor(j *Job, now time.Time) time.Duration {
-	if j.StuckSince.IsZero() {
-		return 0
+	if since := j.Condition.mark("stuck").Since; !since.IsZero() {
+		return now.Sub(since)
 	}
-	return now.Sub(j.StuckSince)
+	return 0
 }
 
 // pace knows how fast jobs write, from what they had written at two times.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"strings"
 	"time"
 
 	"settee/replicator/causes"
@@ -30,7 +31,7 @@ type Problem struct {
 func (p *Problem) what() string {
 	text := p.Cause
 	if p.Kind == "stuck" {
-		text = "no progress: " + doing(p.Cause)
+		text = "no progress: " + strings.ReplaceAll(p.Cause, "_", " ")
 	}
 	if p.Endpoint != "" {
 		text = p.Endpoint + ": " + text

@@ -24,8 +24,8 @@ var nodeAnswers = map[string]string{
 		"bytes_received": [0, 20000, 0], "bytes_sent": [0, 10000, 0]}`,
 	"/_scheduler/problems": `{"attention": 1, "total_rows": 1, "problems": [{"kind": "crashing", "endpoint": "b.example", "cause": "500 \u001b[2Jfull",
 		"jobs": 1, "first": [{"job_id": "a", "database": "_replicator", "doc_id": "本棚"}]}]}`,
-	"running": `{"jobs": [{"job_id": "b", "database": "_replicator", "doc_id": "films", "state": "running",
-		"info": {"docs_read": 5, "docs_written": 1234, "changes_pending": 77, "activity": {"doing": "copying"}}}]}`,
+	"running": `{"jobs": [{"job_id": "b", "database": "_replicator", "doc_id": "films", "state": "running", "condition": {"state": "running", "reason": "copying", "message": "copies changes"},
+		"info": {"docs_read": 5, "docs_written": 1234, "changes_pending": 77}}]}`,
 }
 
 // fakeNode returns a node that answers the requests of the overview, with 503 once refused is closed.
@@ -95,7 +95,7 @@ func TestTop(t *testing.T) {
 		}, limit, 10*time.Millisecond)
 	}
 	shows(120, 24, node.Host(), "1 of 4 jobs needs attention. All 2 slots are used, and 2 jobs wait, the oldest for ", "1 crashing", "50 documents a second",
-		"b.example: 500 \uFFFD[2Jfull", "_replicator/本棚", "_replicator/films", "1,234", "77", "copying")
+		"b.example: 500 \uFFFD[2Jfull", "_replicator/本棚", "_replicator/films", "1,234", "77", "copies changes")
 	terminal.SetSize(vt.Coord{X: 60, Y: 12})
 	shows(60, 12, "1 of 4 jobs needs attention.", "LEFT  WHAT IT DOES")
 	close(refused)

@@ -29,7 +29,7 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 		return t.Local().Format(time.DateTime) + ", " + span(now.Sub(t)) + " ago"
 	}
 	fact("Job", job.Name())
-	fact("State", job.Shown())
+	fact("State", job.Condition.State)
 	fact("Why", job.Why(now))
 	fact("Source", job.Source)
 	fact("Target", job.Target)
@@ -40,22 +40,25 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 		fact("User", *job.User)
 	}
 	fact("Started", ago(job.StartTime))
-	fact("Crashing", ago(job.CrashingSince))
-	fact("Behind", ago(job.BehindSince))
-	if job.ErrorCount > 0 {
-		fact("Errors", fmt.Sprintf("%d in a row", job.ErrorCount))
+	c := &job.Condition
+	if failing := c.mark("failing"); failing.Count > 0 {
+		fact("Failing", ago(failing.Since))
+		fact("Errors", fmt.Sprintf("%d in a row", failing.Count))
 	}
+	fact("Behind", ago(c.mark("behind").Since))
 	if job.Info != nil && job.Info.Activity != nil {
 		fact("Progress", ago(job.Info.Activity.LastProgress))
 		if refusing := job.Info.Activity.Refusing; refusing != nil {
 			fact("Refusing", fmt.Sprintf("%s in a row, the latest: %s", some(refusing.Count, "document"), refusing.Latest.Reason))
 		}
 	}
-	fact("Paused", ago(job.PausedSince))
-	if !job.NextRun.IsZero() && !job.Paused {
-		fact("Next run", job.NextRun.Local().Format(time.DateTime))
+	if c.State == "paused" {
+		fact("Paused", ago(c.Since))
 	}
-	if w := job.Watch; w != nil {
+	if !c.Until.IsZero() && c.State != "running" {
+		fact("Next run", c.Until.Local().Format(time.DateTime))
+	}
+	if w := c.Watch; w != nil {
 		how := map[string]string{"feed": " (its feed of updates says so)", "questions": " (it is asked)"}[w.By]
 		fact("Wakes", "when "+w.Database+" of "+endpoint(w.Server)+" changes"+how)
 	}

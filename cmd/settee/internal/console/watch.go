@@ -79,11 +79,11 @@ func changesOf(known map[string]Job, jobs []Job) (changes []Change) {
 
 // mark is what of a job is worth a line in a list that is followed. The progress is not.
 func (j *Job) mark() string {
-	refused := int64(0)
-	if j.Info != nil {
-		refused = j.Info.DocWriteFailures
+	c, fault := &j.Condition, ""
+	if failing := c.mark("failing"); c.Fault != nil && (failing.Count > 0 || j.Ended()) {
+		fault = c.Fault.Text
 	}
-	return fmt.Sprint(j.Shown(), "\n", j.error(), "\n", refused, j.ErrorCount, j.Paused, j.StuckSince.IsZero())
+	return fmt.Sprint(c.State, "\n", fault, "\n", c.mark("documents_refused").Count, c.mark("failing").Count, c.mark("stuck").Since.IsZero())
 }
 
 // ErrGone is returned if a job that is followed was deleted.
@@ -136,7 +136,7 @@ func WriteChanges(out io.Writer, width int, now time.Time, changes []Change) err
 	t := table{width: width, headed: true, columns: []column{{least: 8}, {least: 9}, {least: 24}, {least: 30}}}
 	rows := make([][]string, len(changes))
 	for i, c := range changes {
-		state, why := c.Job.Shown(), c.Job.Why(now)
+		state, why := c.Job.Condition.State, c.Job.Why(now)
 		if width > 0 {
 			why = c.Job.brief(now)
 		}
@@ -171,7 +171,7 @@ func WriteProgress(out io.Writer, width int, now time.Time, job Job) error {
 		text = left + " left; " + text
 	}
 	t := table{width: width, headed: true, columns: []column{{least: 8}, {least: 9}, {least: 30}}}
-	return t.write(out, [][]string{{now.Format(time.TimeOnly), pad(job.Shown(), 9), Clean(text)}})
+	return t.write(out, [][]string{{now.Format(time.TimeOnly), pad(job.Condition.State, 9), Clean(text)}})
 }
 
 // pad returns a text that is at least so wide, so that lines which are written one by one are aligned.

@@ -8,120 +8,90 @@ import (
 	"settee/replicator/causes"
 )
 
-// doings are the values of Activity.Doing in words.
-var doings = map[string]string{
-	"stopping":            "stopping, so that other jobs can run",
-	"rate_limited":        "holding requests back, as an endpoint asked",
-	"retrying":            "repeating a request",
-	"starting":            "opening the databases",
-	"target_refusing":     "copying, but the target refuses everything",
-	"copying":             "copying",
-	"filtering":           "reading changes, of which none passes the filter",
-	"reading_changes":     "waiting for the next change of those that are left",
-	"waiting_for_changes": "waiting for new changes",
-	"finishing":           "writing the last checkpoint",
-}
-
-// doing returns a value of Activity.Doing in words. Other texts stay as they are.
-func doing(value string) string {
-	if text, ok := doings[value]; ok {
-		return text
-	}
-	return value
-}
+// What people are told of a job is decided by the node (its condition). Here it gets the times, which the node leaves out.
 
 // Why says in one line why a job is in its state, and what it waits for.
-func (j *Job) Why(now time.Time) string { return j.why(now, j.error()) }
+func (j *Job) Why(now time.Time) string {
+	c := &j.Condition
+	if c.Fault == nil || strings.HasSuffix(c.Message, c.Fault.Text) {
+		return j.why(now, c.Message, "")
+	}
+	return j.why(now, c.Message, c.Fault.Text)
+}
 
-// brief is Why with a short form of the error, for narrow lines.
+// brief is Why with a short form of the fault, for narrow lines.
 func (j *Job) brief(now time.Time) string {
-	cause := causes.Short(j.error())
+	c := &j.Condition
+	if c.Fault == nil {
+		return j.why(now, c.Message, "")
+	}
+	cause := causes.Short(c.Fault.Text)
 	if cause.Endpoint != "" {
 		cause.Text = cause.Endpoint + ": " + cause.Text
 	}
-	return j.why(now, cause.Text)
+	if c.State == "crashing" || j.Ended() {
+		return j.why(now, cause.Text, "")
+	}
+	return j.why(now, strings.TrimSuffix(c.Message, ": "+c.Fault.Text), cause.Text)
 }
 
-// why is Why with an error, or "".
-func (j *Job) why(now time.Time, failure string) string {
+// why is Why with a text for the state, and one for a fault beside it, or "".
+func (j *Job) why(now time.Time, text, fault string) string {
 	var parts []string
-	if j.Info != nil && j.Info.DocWriteFailures > 0 {
-		parts = append(parts, some(j.Info.DocWriteFailures, "document")+" refused")
+	if n := j.Condition.mark("documents_refused").Count; n > 0 {
+		parts = append(parts, some(n, "document")+" refused")
 	}
-	if failure != "" {
-		parts = append(parts, failure)
+	if stuck := j.Condition.mark("stuck").Since; !stuck.IsZero() {
+		parts = append(parts, "no progress for "+span(now.Sub(stuck)))
 	}
-	switch {
-	case j.Ended():
-		if len(j.History) > 0 {
-			parts = append(parts, "ended "+span(now.Sub(j.History[0].Timestamp))+" ago")
+	parts = append(parts, text+j.Condition.times(now, j.Ended())+j.Condition.Queue.String())
+	if fault != "" {
+		parts = append(parts, fault)
+	}
+	if j.Condition.State == "running" && j.Info != nil && j.Info.Activity != nil {
+		for _, wait := range j.Info.Activity.Waiting {
+			parts = append(parts, wait.String(now))
 		}
-	case j.State == "running":
-		parts = append(parts, j.whyRunning(now)...)
-	case j.Paused:
-		parts = append(parts, j.paused(now))
-	case !j.Parked.IsZero():
-		parts = append(parts, "for "+span(now.Sub(j.Parked))+", until its source changes")
-	case j.NextRun.After(now):
-		parts = append(parts, "runs in "+span(j.NextRun.Sub(now)))
-	default:
-		parts = append(parts, j.WaitsFor.slot(now))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// error returns the error of a job, or "".
-func (j *Job) error() string {
-	if j.Info == nil {
-		return ""
-	}
-	return j.Info.Error
-}
-
-// paused says that the job is paused, or that its database has no shares.
-func (j *Job) paused(now time.Time) string {
-	text := "its database is paused"
-	if j.PausedBy == "document" {
-		text = "its document is paused"
-	}
-	if j.PausedSince.IsZero() {
-		return text
-	}
-	return text + ", for " + span(now.Sub(j.PausedSince))
-}
-
-// slot says that a job waits for a slot, and how long and behind how many others if that is known.
-func (w *WaitsFor) slot(now time.Time) string {
-	text := "waits for a slot"
-	if w == nil || w.What != "slot" {
-		return text
-	}
-	if !w.Since.IsZero() {
-		text += ", for " + span(now.Sub(w.Since))
-	}
+// times says since when a job is in its state, or until when.
+func (c *Condition) times(now time.Time, ended bool) string {
 	switch {
-	case w.Before == nil:
-	case w.More:
-		text += fmt.Sprintf(", behind more than %d others of its database or user", *w.Before)
-	case *w.Before > 0:
-		text += fmt.Sprintf(", behind %d others of its database or user", *w.Before)
+	case c.Until.After(now):
+		return "; goes on in " + span(c.Until.Sub(now))
+	case c.Since.IsZero():
+		return ""
+	case ended:
+		return "; ended " + span(now.Sub(c.Since)) + " ago"
 	}
-	return text
+	return ", for " + span(now.Sub(c.Since))
 }
 
-func (j *Job) whyRunning(now time.Time) (parts []string) {
-	if !j.StuckSince.IsZero() {
-		parts = append(parts, "no progress for "+span(now.Sub(j.StuckSince)))
+// mark returns a mark, the zero value if the job does not have it.
+func (c *Condition) mark(kind string) Mark {
+	for _, m := range c.Marks {
+		if m.Type == kind {
+			return m
+		}
 	}
-	if j.Info == nil || j.Info.Activity == nil {
-		return parts
+	return Mark{}
+}
+
+// has reports whether the job has a mark.
+func (c *Condition) has(kind string) bool { return c.mark(kind) != Mark{} }
+
+// String says how many others are before a job that waits for a slot, if that is known.
+func (q *Queue) String() string {
+	switch {
+	case q == nil:
+	case q.More:
+		return fmt.Sprintf(", behind more than %d others of its database or user", q.Before)
+	case q.Before > 0:
+		return fmt.Sprintf(", behind %d others of its database or user", q.Before)
 	}
-	activity := j.Info.Activity
-	parts = append(parts, doing(activity.Doing))
-	for _, wait := range activity.Waiting {
-		parts = append(parts, wait.String(now))
-	}
-	return parts
+	return ""
 }
 
 // String says which request is repeated, and when.

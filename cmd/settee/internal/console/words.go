@@ -98,14 +98,6 @@ func (j *Job) Name() string {
 	return j.ID
 }
 
-// Shown returns the state that a job is shown in, one of States.
-func (j *Job) Shown() string {
-	if !j.Parked.IsZero() {
-		return "parked"
-	}
-	return j.State
-}
-
 // Ended reports whether the job will not run again.
 func (j *Job) Ended() bool { return j.State == "completed" || j.State == "failed" }
 
