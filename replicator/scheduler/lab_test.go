@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +44,7 @@ type lab struct {
 	kill   func()            // the running node drops everything
 	others http.RoundTripper // replaces peers if not nil
 	log    zerolog.Logger    // of the node; by default it writes nothing
+	config atomic.Pointer[config.Config]
 }
 
 // inLab runs a test in a bubble. It completes the options of the jobs.
@@ -78,10 +81,9 @@ func inLab(t *testing.T, opts jobs.Options, sets []string, test func(l *lab)) {
 
 // start starts the node.
 func (l *lab) start(sets ...string) {
-	cfg, _, err := config.Load(config.Options{Flags: append(l.sets, sets...)})
-	require.NoError(l, err)
+	l.set(sets...)
 	server := scheduler.New(scheduler.Options{
-		Jobs: l.ofNode, Config: func() *config.Config { return cfg }, Node: "n", Log: l.log,
+		Jobs: l.ofNode, Config: l.config.Load, Node: "n", Log: l.log,
 		Transport: func(replicator.Endpoint, *sockopt.Options) http.RoundTripper { return l.transport() },
 	})
 	var running sync.WaitGroup
@@ -97,6 +99,13 @@ func (l *lab) start(sets ...string) {
 		running.Wait()
 		require.NoError(l, err)
 	}
+}
+
+// set changes the settings of the node, which it sees within its interval.
+func (l *lab) set(sets ...string) {
+	cfg, _, err := config.Load(config.Options{Flags: append(slices.Clip(l.sets), sets...)})
+	require.NoError(l, err)
+	l.config.Store(cfg)
 }
 
 func (l *lab) transport() http.RoundTripper {

@@ -204,6 +204,27 @@ func TestTurnsOfJobsThatDoNotGetOn(t *testing.T) {
 	})
 }
 
+// A run that is stopped because its database is paused has not failed, whatever its endpoints do.
+func TestPauseIsNoFailure(t *testing.T) {
+	inLab(t, jobs.Options{}, []string{"replicator/retries_per_request=5"}, func(l *lab) {
+		l.peers.on("GET a.example/db", func(r *http.Request) (int, string) {
+			pause(r, time.Hour)
+			return missing(r)
+		})
+		id := l.put(repdb, "one", `, "continuous": true`)
+		l.until(id, func(j *jobs.Job) bool {
+			a := j.State.Activity
+			return a != nil && len(a.Waiting) > 0 && time.Since(a.Waiting[0].Since) > time.Minute
+		})
+		l.set("replicator.shares/_replicator=0")
+		job := l.in(id, replicator.StatePending)
+		assert.Zero(l, job.State.ErrorCount)
+		assert.Equal(l, replicator.EndPaused, job.State.History[0].Code)
+		assert.Equal(l, replicator.EventStopped, job.State.History[0].Type)
+		l.peers.on("GET a.example/db", nil)
+	})
+}
+
 // A filter whose code cannot be read is an ordinary error: a document's job waits, and a transient job fails, unless
 // the source asked for a pause.
 func TestFilterThatCannotBeRead(t *testing.T) {

@@ -235,7 +235,8 @@ func (s *Server) ended(ctx context.Context, a *attempt, result *worker.Result, e
 		return fdbjobs.ErrHalt
 	}
 	run.Copied(result.RunStats.DocCounts)
-	turn := errors.Is(err, worker.ErrStopped) && s.stages.Accepting.Err() == nil
+	why := s.slots.why(job)
+	turn := errors.Is(err, worker.ErrStopped) && s.stages.Accepting.Err() == nil && why != databasePaused
 	if turn && !replicator.Awaited(run.Job().Args) && health.stuck(result.RunStats) {
 		// The job's turns are shorter than a request's retries. Without this it would never fail and never back off.
 		err = health.failure()
@@ -257,7 +258,6 @@ func (s *Server) ended(ctx context.Context, a *attempt, result *worker.Result, e
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, worker.ErrStopped), errors.Is(err, errNoTime):
-		why := s.slots.why(job)
 		if errors.Is(err, errNoTime) {
 			why = nodeStops
 			log.Warn().Err(run.Redact(err)).Msg("replication goes back to the queue")
