@@ -21,8 +21,8 @@ import (
 //	named     kind, name  with the name of a host or a database, at most four times     searches, see search.go
 //	mirrors   server      that is a continuous mirror of a server and has not ended     the server's watch, lists of mirrors
 //
-// The first four follow from the state. While a job has a new definition that has not run yet, they do not: its state is of
-// the one before.
+// The first four follow from the state. A job whose document is paused has none of them: it needs nobody. Neither has a job
+// with a new definition that has not run yet: its state is of the one before.
 const (
 	indexCrashing = "crashing"
 	indexStuck    = "stuck"
@@ -143,7 +143,7 @@ func entriesOf(f fdbjobs.Facts) (all []fdbjobs.Entry) {
 		}
 	}
 	listed := parseListedFacts(f.Listed)
-	if state := parseStateFacts(f.State); state.definition == listed.definition {
+	if state := parseStateFacts(f.State); state.definition == listed.definition && f.Tag != tagPaused {
 		at(indexCrashing, state.crashing, true)
 		at(indexStuck, state.stuck, f.Status == fdbjobs.Running)
 		at(indexBehind, state.behind, true)

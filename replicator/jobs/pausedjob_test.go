@@ -24,6 +24,8 @@ func TestPausedJobsKeepTheirWait(t *testing.T) {
 		id := b.jobID(repdb, "d")
 		require.NoError(t, b.accept().Crash(t.Context(), time.Now().Add(time.Hour), 3, "", "no"))
 		before := b.get(id)
+		crashing := b.times("crashing")
+		require.Contains(t, crashing, id)
 		b.db.on.Store(true)
 		rev = b.put(repdb, "d", rev, `"continuous": true`+pausedMember)
 		b.db.on.Store(false)
@@ -36,6 +38,9 @@ func TestPausedJobsKeepTheirWait(t *testing.T) {
 		counts, err := b.store.Lists.Counts(t.Context())
 		require.NoError(t, err)
 		assert.EqualValues(t, 1, counts.Paused)
+		waits, err := b.store.Lists.Waits(t.Context(), time.Now())
+		require.NoError(t, err)
+		assert.Zero(t, waits, "it needs nobody")
 
 		// It does not run when it is asked to, or when other fields of the document change.
 		time.Sleep(24 * time.Hour)
@@ -49,6 +54,7 @@ func TestPausedJobsKeepTheirWait(t *testing.T) {
 		b.check()
 		resumed := b.get(id)
 		assert.Equal(t, replicator.StateCrashing, resumed.Condition())
+		assert.Equal(t, crashing, b.times("crashing"))
 		assert.Equal(t, before.State.History, resumed.State.History)
 		assert.Equal(t, 3, resumed.State.ErrorCount)
 		assert.Equal(t, before.NextRun(), resumed.NextRun())

@@ -480,8 +480,8 @@ func (w *world) compareTroubles(all map[string]*jobs.Job) {
 	for _, job := range raw {
 		var state replicator.JobState
 		require.NoError(w, json.Unmarshal(job.State, &state))
-		if state.Definition != all[job.ID].Args.Definition {
-			continue // its entries are those of the definition that has not run yet
+		if state.Definition != all[job.ID].Args.Definition || job.Tag == "paused" {
+			continue // it has none of these entries
 		}
 		if !state.CrashingSince.IsZero() {
 			crashing[job.ID] = state.CrashingSince.Unix()
