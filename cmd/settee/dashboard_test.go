@@ -118,7 +118,7 @@ func TestDashboardReplication(t *testing.T) {
 	d.WaitText(".progress", "3 written")
 	ask(t, http.StatusCreated, http.MethodPut, source+"/3", "{}")
 	d.WaitText(".progress", "4 written")
-	d.WaitText(".now", "waiting for new changes")
+	d.WaitText(".now", "has copied everything, and waits for changes")
 	d.WaitText("pre", `"continuous": true`)
 	password := passwordOf(t, source)
 	assert.NotContains(t, d.Text("document.documentElement.outerHTML"), password)
@@ -571,7 +571,7 @@ func TestDashboardRunsAndPauses(t *testing.T) {
 	d.WaitText(".state", "crashing")
 	d.WaitText("dl", "Next run")
 	d.show("jobs")
-	d.WaitText("table.jobs", "runs again in")
+	d.WaitText("table.jobs", "goes on in")
 	d.show("documents/_replicator/one")
 	d.WaitText(".state", "crashing")
 	node.hosted("source")
@@ -586,9 +586,9 @@ func TestDashboardRunsAndPauses(t *testing.T) {
 	d.press("Pause")
 	d.WaitText("table", "1 pending")
 	d.show("jobs")
-	d.WaitText("table.jobs", "its database is paused for")
+	d.WaitText("table.jobs", "its database has no shares for")
 	d.press("_replicator / one")
-	d.WaitText("dd", "its database is paused for")
+	d.WaitText(".now", "its database has no shares for")
 	d.press("Run now")
 	d.WaitText("dialog", "The database of this job is paused. The job runs as soon as")
 	d.press("Not now")
@@ -715,7 +715,7 @@ func TestDashboardParked(t *testing.T) {
 	d.Accessible()
 	d.ClickOn("document.querySelector('.counts .parked')")
 	d.WaitText("table.jobs .state", "parked")
-	d.WaitText("table.jobs", "waits for a change of its source for")
+	d.WaitText("table.jobs", "waits without a run for changes for")
 	d.WaitText(".total", "1 job")
 	d.Wait(labelled("State") + ".value === 'parked'")
 	d.choose("State", "pending")
@@ -728,7 +728,7 @@ func TestDashboardParked(t *testing.T) {
 	for _, width := range []int64{390, 1600} {
 		d.Size(width, 900, false)
 		for _, page := range []struct{ name, path, selector, text string }{
-			{"overview", "", ".counts .parked", "1"}, {"jobs", "jobs", "table.jobs", "waits for a change of its source for"},
+			{"overview", "", ".counts .parked", "1"}, {"jobs", "jobs", "table.jobs", "waits without a run for changes for"},
 			{"job", "documents/_replicator/idle", "dd", "/_db_updates names source"}, {"databases", "databases", "table", "1 parked"},
 		} {
 			d.show(page.path)
@@ -821,7 +821,7 @@ func TestDashboardStuck(t *testing.T) {
 	d.press("_replicator / stuck")
 	d.WaitText("dt", "No progress")
 	answer()
-	d.WaitText(".now", "waiting for new changes")
+	d.WaitText(".now", "has copied everything, and waits for changes")
 	d.Wait("![...document.querySelectorAll('dt')].some(e => e.innerText === 'No progress')")
 	d.show("")
 	d.WaitText(".verdict", "All 2 jobs are well.")

@@ -52,6 +52,9 @@ export function canPause(job: Job): boolean {
   return documentPathOf(job) !== undefined && !job.info?.mirror && !hasEnded(job);
 }
 
+/** Whether the document of a job says that it is paused. */
+export const isPaused = (job: Job) => job.condition.state === "paused" && job.condition.reason === "document";
+
 /** Pauses a job, or lets it run again. The rest of its document stays as it is. */
 export async function setPaused(job: Job, paused: boolean): Promise<string> {
   const path = documentPathOf(job)!;

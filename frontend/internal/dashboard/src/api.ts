@@ -45,6 +45,8 @@ export interface Event {
   timestamp: string;
   type: string;
   reason?: string;
+  /** Why a run ended: a fault, or a word such as made_room. */
+  code?: string;
 }
 
 /** A document of a replicator database. */
@@ -106,14 +108,25 @@ export interface Watch {
   reason?: string;
 }
 
-/** What a job waits for. */
-export interface WaitsFor {
-  what: "slot" | "time" | "source" | "database" | "document";
+/** What is true of a job beside the reason of its state. */
+export interface Mark {
+  type: string;
+  since?: string;
+  count?: number;
+}
+
+/** What the node tells people about a job. */
+export interface Condition {
+  state: string;
+  reason: string;
+  message: string;
   since?: string;
   until?: string;
+  marks?: Mark[];
+  fault?: { code: string; side?: string; text: string };
   /** How many due jobs of its database or user are before it, or more than that. Lists do not have it. */
-  before?: number;
-  more?: boolean;
+  queue?: { before: number; more?: boolean };
+  watch?: Watch;
 }
 
 export interface Job {
@@ -129,22 +142,8 @@ export interface Job {
   history: Event[];
   node: string | null;
   start_time: string | null;
-  next_run?: string | null;
   state: State;
-  error_count?: number;
-  crashing_since?: string;
-  stuck_since?: string;
-  /** Whether it is paused, and since when if that is known. */
-  paused?: boolean;
-  paused_since?: string;
-  /** Whether its document or its database is paused. */
-  paused_by?: "document" | "database";
-  /** What a job waits for that is pending or crashing. */
-  waits_for?: WaitsFor;
-  /** Since when it waits for a change of its source without a run, if it does. Its state is pending. */
-  parked?: string;
-  /** What wakes it then. Lists do not have it. */
-  watch?: Watch;
+  condition: Condition;
   /** Of a job that a mirror has made: the job id of the mirror, and the database of its source. */
   mirror?: string;
   mirrored_database?: string;

@@ -1,6 +1,6 @@
 // What can be done with several jobs of a list at once.
 
-import { canPause, forEach, remove, run, setPaused } from "./actions";
+import { canPause, forEach, isPaused, remove, run, setPaused } from "./actions";
 import type { Job } from "./api";
 import { Action } from "./parts";
 import { count, some } from "./text";
@@ -8,8 +8,8 @@ import { hasEnded } from "./why";
 
 export function Bulk({ jobs, all, select }: { jobs: Job[]; all: number; select: (on: boolean) => void }) {
   if (jobs.length === 0) return null;
-  const paused = jobs.filter((job) => job.paused_by === "document");
-  const pausable = jobs.filter((job) => canPause(job) && job.paused_by !== "document");
+  const paused = jobs.filter((job) => isPaused(job));
+  const pausable = jobs.filter((job) => canPause(job) && !isPaused(job));
   const waiting = jobs.filter((job) => job.state !== "running");
   return (
     <div class="bulk" role="group" aria-label="The selected jobs">

@@ -41,7 +41,7 @@ function outcomeOf(job: Job, doc: Document): Outcome | undefined {
     return missing ? { good: true, text: createdLater } : { good: false, text: error };
   }
   const doing = job.state === "running" ? job.info?.activity?.doing : undefined;
-  const has = job.parked || (doing && !["starting", "retrying", "rate_limited"].includes(doing));
+  const has = job.condition.state === "parked" || (doing && !["starting", "retrying", "rate_limited"].includes(doing));
   return has ? { good: true, text: opened } : undefined;
 }
 

@@ -1,19 +1,18 @@
 // The page of one job.
 
 import { useState } from "preact/hooks";
-import { canPause, forEach, plain, remove, run, setPaused } from "./actions";
+import { canPause, forEach, isPaused, plain, remove, run, setPaused } from "./actions";
 import type { Event, Failure, Failures, Job, ReplicationDocument, Run, Watch } from "./api";
 import { pathOf, urlOf, useView } from "./http";
-import { Action, Copy, Doing, Due, Endpoints, Fact, For, jobName, Loaded, Page, Panel, Paused, Progress, Since, StateBadge, Table, Waiting } from "./parts";
+import { Action, Copy, Due, Endpoints, Fact, For, jobName, Loaded, Page, Panel, Progress, Since, StateBadge, Table, Waiting } from "./parts";
 import { MirrorPanels } from "./mirror";
 import { notify } from "./notices";
 import { Plot } from "./plot";
 import { go, hrefOf } from "./route";
 import { everyInWords, scheduleInWords } from "./schedule";
 import { mask } from "./secrets";
-import { shownState } from "./state";
 import { clock, count, duration, endpoint, some } from "./text";
-import { hasEnded, stoppedAlone, Why } from "./why";
+import { hasEnded, markOf, Why } from "./why";
 
 export function JobPage({ id, admin }: { id: string; admin: boolean }) {
   const path = `_scheduler/jobs/${encodeURIComponent(id)}`;
@@ -71,7 +70,8 @@ function Buttons({
 }) {
   const ended = hasEnded(job);
   const pausable = canPause(job);
-  const pausedAlone = job.paused_by === "document";
+  const pausedAlone = isPaused(job);
+  const paused = job.condition.state === "paused";
   const runNow = () => forEach([{ ...job, ended }], run);
   const end = async () => {
     notify(`${jobName(job)}: ${await remove(job)}`);
@@ -82,7 +82,7 @@ function Buttons({
       {!ended && job.state !== "running" && !pausedAlone && (
         <Action
           run={runNow}
-          confirm={job.paused ? "The database of this job is paused. The job runs as soon as the database has shares again." : undefined}
+          confirm={paused ? "The database of this job is paused. The job runs as soon as the database has shares again." : undefined}
         >
           Run now
         </Action>
@@ -106,8 +106,8 @@ function Buttons({
             documentPath ? (
               <>
                 The document {job.doc_id} is deleted from {job.database}, and its job ends. What was copied stays.
-                {pausable && !job.paused && " To stop it for a while, pause it instead."}
-                {admin && !pausable && !ended && !job.paused && (
+                {pausable && !paused && " To stop it for a while, pause it instead."}
+                {admin && !pausable && !ended && !paused && (
                   <>
                     {" "}
                     To stop it for a while, <a href={hrefOf(["databases"])}>pause its database</a>: none of the jobs of {job.database} runs then.
@@ -140,16 +140,19 @@ function without(doc: Record<string, unknown>, field: string): Record<string, un
 
 function Now({ job, when }: { job: Job; when?: string }) {
   const activity = job.state === "running" ? job.info?.activity : undefined;
+  const condition = job.condition;
+  const failing = markOf(condition, "failing");
+  const stuck = markOf(condition, "stuck");
   return (
     <Panel title="Now">
       <p class="now">
-        <StateBadge state={shownState(job)} /> {activity ? <Doing activity={activity} /> : <Why job={job} errors={false} />}
+        <StateBadge state={condition.state} /> <Why job={job} errors={false} />
       </p>
       <p>
         <Endpoints source={job.source} target={job.target} />
       </p>
       {!job.info?.mirror && <Progress job={job} />}
-      {job.info?.error && <p class="trouble">{job.info.error}</p>}
+      {condition.fault && !activity?.waiting && !activity?.refusing && <p class="trouble">{condition.fault.text}</p>}
       {activity && <Waiting activity={activity} />}
       {activity?.refusing && (
         <p class="trouble">
@@ -161,15 +164,14 @@ function Now({ job, when }: { job: Job; when?: string }) {
         <Fact name="User">{job.user}</Fact>
         <Fact name="Made by">{job.mirror && <a href={hrefOf(["jobs", job.mirror])}>a mirror</a>}</Fact>
         <Fact name="Started">{job.start_time && <Since time={job.start_time} />}</Fact>
-        <Fact name="Paused">{job.paused && <Paused job={job} />}</Fact>
-        <Fact name="Runs again">{job.parked && job.watch && <Waking watch={job.watch} />}</Fact>
+        <Fact name="Runs again">{condition.watch && <Waking watch={condition.watch} />}</Fact>
         <Fact name="Runs">{when}</Fact>
-        <Fact name="Next run">{job.next_run && !job.paused && <Due time={job.next_run} past="due" />}</Fact>
+        <Fact name="Next run">{job.state !== "running" && condition.until && <Due time={condition.until} past="due" />}</Fact>
         <Fact name="Batches at work">{activity?.batches_in_flight || undefined}</Fact>
         <Fact name="Last progress">{activity?.last_progress && <Since time={activity.last_progress} />}</Fact>
-        <Fact name="No progress">{job.stuck_since && <For since={job.stuck_since} />}</Fact>
-        <Fact name="Crashing">{job.crashing_since && <For since={job.crashing_since} />}</Fact>
-        <Fact name="Errors in a row">{job.error_count || undefined}</Fact>
+        <Fact name="No progress">{stuck?.since && <For since={stuck.since} />}</Fact>
+        <Fact name="Failing">{failing?.since && <For since={failing.since} />}</Fact>
+        <Fact name="Errors in a row">{failing?.count}</Fact>
         <Fact name="Replication id">
           <code>{job.id}</code>
         </Fact>
@@ -305,19 +307,21 @@ function RunGroup({ runs, open }: { runs: Run[]; open: boolean }) {
   );
 }
 
-/** Why something has happened to a job. The event of a run that has parked is that of one that was stopped. */
-function reasonOf(job: Job, { type, reason, timestamp }: Event): string | undefined {
-  if (reason || type !== "stopped") return reason;
-  const run = job.runs?.find(({ end }) => Math.abs(Date.parse(end) - Date.parse(timestamp)) <= 1000);
-  return run?.outcome === "parked" ? "it had copied everything, and waits for a change without a slot" : stoppedAlone;
-}
+/** Why runs ended of which nothing says why. */
+const endings: Record<string, string> = {
+  copied_all: "it had copied everything",
+  parked: "it had copied everything, and waits for a change without a slot",
+};
+
+/** Why something has happened to a job. */
+const reasonOf = ({ reason, code }: Event) => reason || endings[code ?? ""];
 
 function History({ job }: { job: Job }) {
   return (
     <Panel title="History">
       <ol class="timeline">
         {job.history.map((event, i) => {
-          const reason = reasonOf(job, event);
+          const reason = reasonOf(event);
           return (
             <li key={`${event.timestamp} ${i}`} class={event.type}>
               <strong>{event.type}</strong>{" "}

@@ -6,7 +6,7 @@ import { Bulk } from "./bulk";
 import { type Failure, request, useView, type View, visible, withQuery } from "./http";
 import { endpointsOf, Field, For, jobHref, jobName, Loaded, Page, Progress, type Row, StateBadge, Table } from "./parts";
 import { go, hrefOf, type Route } from "./route";
-import { filterOf, shownState, shownStates } from "./state";
+import { filterOf, listedStates } from "./state";
 import { count, some } from "./text";
 import { Why } from "./why";
 
@@ -32,7 +32,7 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
             >
               <option value="">not ended</option>
               <option value="completed,failed">ended</option>
-              {shownStates.map((state) => (
+              {listedStates.map((state) => (
                 <option key={state}>{state}</option>
               ))}
             </select>
@@ -227,7 +227,7 @@ function rowOf(job: Job, withNode: boolean, choice?: [chosen: boolean, set: (on:
     key: job.job_id,
     cells: [
       choice && <input type="checkbox" aria-label={`Select ${name}`} checked={choice[0]} onChange={(event) => choice[1](event.currentTarget.checked)} />,
-      <StateBadge state={shownState(job)} />,
+      <StateBadge state={job.condition.state} />,
       <a href={jobHref(job)} title={name}>
         {name}
       </a>,

@@ -3,11 +3,11 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Job, Jobs, MirrorInfo } from "./api";
 import { useView, withQuery } from "./http";
-import { Doing, Endpoints, Fact, For, jobHref, Loaded, Panel, Since, StateBadge, Table } from "./parts";
+import { Endpoints, Fact, For, jobHref, Loaded, Panel, Since, StateBadge, Table } from "./parts";
 import { Plot } from "./plot";
 import { hrefOf } from "./route";
-import { shownState } from "./state";
 import { count, duration, some } from "./text";
+import { Why } from "./why";
 
 /** The states of databases, the ones that somebody has to look at first. */
 const states: [state: string, text: string][] = [
@@ -134,17 +134,14 @@ function Children({ job, list }: { job: Job; list: string }) {
               rows={jobs.map((child) => ({
                 key: child.job_id,
                 cells: [
-                  <StateBadge state={shownState(child)} />,
+                  <StateBadge state={child.condition.state} />,
                   <>
                     <a href={jobHref(child)}>
                       <Endpoints source={child.source} target={child.target} />
                     </a>
-                    {child.info?.activity && child.state === "running" && (
-                      <small>
-                        <Doing activity={child.info.activity} />
-                      </small>
-                    )}
-                    {child.info?.error && <small class="bad">{child.info.error}</small>}
+                    <small>
+                      <Why job={child} />
+                    </small>
                   </>,
                 ],
               }))}

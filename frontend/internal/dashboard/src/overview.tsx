@@ -6,7 +6,7 @@ import { Copy, Endpoints, For, jobHref, jobName, Loaded, Page, Panel, StateBadge
 import { Plot } from "./plot";
 import { ProblemsPanel } from "./problems";
 import { hrefOf } from "./route";
-import { filterOf, shownStates } from "./state";
+import { filterOf, listedStates } from "./state";
 import { bytes, count, duration, rate, some } from "./text";
 
 export function Overview() {
@@ -119,7 +119,7 @@ function Slots({ summary, nodes }: { summary: Summary; nodes: Node[] }) {
 function Counts({ summary }: { summary: Summary }) {
   return (
     <ul class="counts" aria-label="Jobs by state">
-      {shownStates
+      {listedStates
         .filter((state) => summary.jobs[state] || !["initializing", "error"].includes(state))
         .map((state) => (
           <li key={state}>

@@ -212,47 +212,6 @@ export function Progress({ job, brief }: { job: Job; brief?: boolean }) {
   );
 }
 
-/** What a run does, in words. */
-export const doings: Record<string, string> = {
-  stopping: "stopping, so that other jobs can run",
-  rate_limited: "holding requests back, as an endpoint asked",
-  retrying: "repeating a request",
-  starting: "opening the databases and looking for a checkpoint",
-  target_refusing: "copying, but the target refuses everything",
-  copying: "copying",
-  filtering: "reading changes, of which none passes the filter",
-  reading_changes: "waiting for the next change of those that are left",
-  waiting_for_changes: "waiting for new changes",
-  finishing: "writing the last checkpoint",
-};
-
-/** What a run is doing, and since when. */
-export function Doing({ activity }: { activity: Activity }) {
-  return (
-    <>
-      {doings[activity.doing] ?? activity.doing},{" "}
-      <span class="muted">
-        <For since={activity.since} />
-      </span>
-    </>
-  );
-}
-
-/** That a job does not run because it is paused, or its database. */
-export function Paused({ job }: { job: Pick<Job, "paused" | "paused_since" | "paused_by"> }) {
-  if (!job.paused) return null;
-  return (
-    <>
-      {job.paused_by === "document" ? "it is paused" : "its database is paused"}
-      {job.paused_since && (
-        <>
-          {" "}
-          <For since={job.paused_since} />
-        </>
-      )}
-    </>
-  );
-}
 
 /** Why a run waits: the requests that are repeated or held back. */
 export function Waiting({ activity }: { activity: Activity }) {

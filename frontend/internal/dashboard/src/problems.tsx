@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { documentPathOf, forEach, rewrite, run } from "./actions";
 import type { Job, JobName, Problem, Problems } from "./api";
 import { Failure, pathOf, request } from "./http";
-import { Action, Dialog, doings, Field, For, jobHref, jobName, Panel } from "./parts";
+import { Action, Dialog, Field, For, jobHref, jobName, Panel } from "./parts";
 import { hrefOf } from "./route";
 import { setLogin } from "./secrets";
 import { filterOf } from "./state";
@@ -72,7 +72,7 @@ function Row({ problem }: { problem: Problem }) {
               <strong>{problem.endpoint}</strong>:{" "}
             </>
           )}
-          {problem.kind === "stuck" ? (doings[problem.cause] ?? problem.cause) : problem.cause}
+          {problem.kind === "stuck" ? problem.cause.replaceAll("_", " ") : problem.cause}
           {problem.advice && <span class="muted"> {"→"} {problem.advice}</span>}
         </p>
       </div>
