@@ -103,8 +103,9 @@ func TestHostileServersDoNotControlTheTerminal(t *testing.T) {
 		hostile := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(status)
-			fmt.Fprint(w, `{"error":"evil`+"\u009b"+`\u001b[2J","reason":"rea\u001b]0;title\u0007son\u202e","update_seq":"1\u001b[2J","db_name":"\u001b[2J",
-				"jobs":[{"id":"\u001b[2J","database":"\u001b[2J","doc_id":"`+"\u009b"+`","state":"crashing","info":{"error":"\u001b[2J"}}]}`)
+			const told = `"condition":{"state":"\u001b[2J","reason":"\u001b[2J","message":"\u001b[2J","fault":{"text":"\u001b[2J"}}`
+			fmt.Fprint(w, `{"error":"evil`+"\u009b"+`\u001b[2J","reason":"rea\u001b]0;title\u0007son\u202e","update_seq":"1\u001b[2J","db_name":"\u001b[2J",`+told+`,
+				"jobs":[{"id":"\u001b[2J","database":"\u001b[2J","doc_id":"`+"\u009b"+`","state":"crashing","info":{"error":"\u001b[2J"},`+told+`}]}`)
 		}))
 		defer hostile.Close()
 		url := hostile.URL + "/"

@@ -35,7 +35,7 @@ func (l *List) Write(jobs []Job) error {
 	}
 	for i, job := range jobs {
 		rows[i] = []string{
-			job.Condition.State, Clean(job.Name()), Clean(endpoint(job.Source)), Clean(endpoint(job.Target)), job.written(), job.left(),
+			job.shown(), Clean(job.Name()), Clean(endpoint(job.Source)), Clean(endpoint(job.Target)), job.written(), job.left(),
 			Clean(why(&job, now)),
 		}
 	}

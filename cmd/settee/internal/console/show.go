@@ -29,7 +29,7 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 		return t.Local().Format(time.DateTime) + ", " + span(now.Sub(t)) + " ago"
 	}
 	fact("Job", job.Name())
-	fact("State", job.Condition.State)
+	fact("State", job.shown())
 	fact("Why", job.Why(now))
 	fact("Source", job.Source)
 	fact("Target", job.Target)

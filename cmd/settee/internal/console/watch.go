@@ -136,7 +136,7 @@ func WriteChanges(out io.Writer, width int, now time.Time, changes []Change) err
 	t := table{width: width, headed: true, columns: []column{{least: 8}, {least: 9}, {least: 24}, {least: 30}}}
 	rows := make([][]string, len(changes))
 	for i, c := range changes {
-		state, why := c.Job.Condition.State, c.Job.Why(now)
+		state, why := c.Job.shown(), c.Job.Why(now)
 		if width > 0 {
 			why = c.Job.brief(now)
 		}
@@ -171,7 +171,7 @@ func WriteProgress(out io.Writer, width int, now time.Time, job Job) error {
 		text = left + " left; " + text
 	}
 	t := table{width: width, headed: true, columns: []column{{least: 8}, {least: 9}, {least: 30}}}
-	return t.write(out, [][]string{{now.Format(time.TimeOnly), pad(job.Condition.State, 9), Clean(text)}})
+	return t.write(out, [][]string{{now.Format(time.TimeOnly), pad(job.shown(), 9), Clean(text)}})
 }
 
 // pad returns a text that is at least so wide, so that lines which are written one by one are aligned.
