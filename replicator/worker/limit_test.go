@@ -93,8 +93,8 @@ func TestPortionsStayBelowTheTargetsLimit(t *testing.T) {
 		lacking, err := p.target.Lacks(p.source, nil)
 		require.NoError(t, err)
 		require.Equal(t, []string{"large"}, lacking)
-		// Requests that are too large are rare.
-		require.Less(t, target.refused, len(target.sizes)/10)
+		// Requests that are too large are rare, although all portions under way may be refused when a larger size is tried.
+		require.Less(t, target.refused, len(target.sizes)/5)
 		var total int64
 		for _, size := range target.sizes {
 			total += size
