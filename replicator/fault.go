@@ -39,7 +39,7 @@ type Fault struct {
 	// Text is CouchDB's text of a fault that has no template: a collision, a sealed definition, and an unknown one. Word goes
 	// with it.
 	Text string `json:"couchdb_text,omitempty"`
-	// Attempt and Attempts are those of a [Wait].
+	// Attempt and Attempts say how often a request is repeated, as in [Wait].
 	Attempt  int `json:"attempt,omitempty"`
 	Attempts int `json:"attempts,omitempty"`
 }

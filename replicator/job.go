@@ -215,7 +215,7 @@ func (s JobState) MarshalJSON() ([]byte, error) {
 	type plain JobState
 	s.StartTime = wholeSeconds(s.StartTime)
 	s.LastUpdated = wholeSeconds(s.LastUpdated)
-	s.CrashingSince, s.StuckSince = wholeSeconds(s.CrashingSince), wholeSeconds(s.StuckSince)
+	s.CrashingSince, s.StuckSince, s.RefusedAt = wholeSeconds(s.CrashingSince), wholeSeconds(s.StuckSince), wholeSeconds(s.RefusedAt)
 	s.FruitlessSince, s.BehindSince = wholeSeconds(s.FruitlessSince), wholeSeconds(s.BehindSince)
 	s.Error = cleanReason(s.Error)
 	if s.History == nil {

@@ -21,8 +21,8 @@ import (
 //	named     kind, name  with the name of a host or a database, at most four times     searches, see search.go
 //	mirrors   server      that is a continuous mirror of a server and has not ended     the server's watch, lists of mirrors
 //
-// The first four follow from the state. A job whose document is paused has none of them: it needs nobody. Neither has a job
-// with a new definition that has not run yet: its state is of the one before.
+// The first four follow from the state. A job is in none of them while its document is paused, and while it has a new definition
+// that has not run yet: its state then describes the definition before.
 const (
 	indexCrashing = "crashing"
 	indexStuck    = "stuck"

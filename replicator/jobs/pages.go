@@ -316,8 +316,7 @@ type ListOptions struct {
 	// Query, if not empty, selects the jobs with this text, in lower or upper case, in their source,
 	// target, job id, replication id or document id. A page looks at MaxScanned jobs at most, so it
 	// may have a Next and fewer jobs than Limit. In lists of all owners, the jobs come first with a host or
-	// a database whose name begins with the text, if the store has an index of them, and the page with
-	// the last of these ends. If Query is the job id or replication id of a job of
+	// a database whose name begins with the text, and the page with the last of these ends. If Query is the job id or replication id of a job of
 	// the list, the page has that job alone, and no Next.
 	Query string
 	// Parked, if not nil, selects the jobs that are parked, or those that are not: see [Job.Parked].

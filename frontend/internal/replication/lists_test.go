@@ -144,7 +144,7 @@ func TestShownShares(t *testing.T) {
 	}
 }
 
-// Slots are those of live replication nodes. Of two processes of one name, one may be live.
+// Only live replication nodes have slots. A node is live if one of the processes with its name is.
 func TestClusters(t *testing.T) {
 	t.Parallel()
 	node := func(name string, live bool, roles ...string) nodes.Seen {
