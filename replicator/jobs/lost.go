@@ -64,13 +64,8 @@ func (r *Run) halted(ctx context.Context, err error) error {
 // run may write a last checkpoint, and else fdbjobs.ErrHalt. fdbjobs.Held.AfterLost names the other errors.
 func (r *Run) Lost(ctx context.Context) error {
 	lost := make(chan error, 1)
-	r.AfterLost(ctx, func(err error) { lost <- err })
-	return <-lost
-}
-
-// AfterLost calls fn once with the error that Lost would return, see fdbjobs.Held.AfterLost.
-func (r *Run) AfterLost(ctx context.Context, fn func(error)) {
-	r.held.AfterLost(ctx, func(err error) { fn(r.halted(ctx, err)) })
+	r.held.AfterLost(ctx, func(err error) { lost <- err })
+	return r.halted(ctx, <-lost)
 }
 
 // Ending reports whether the run goes on only for its last checkpoint. There is nothing to record of its end.

@@ -16,8 +16,8 @@ import (
 // mirror runs a mirror and records its end, as replicate does for other jobs.
 func (s *Server) mirror(ctx context.Context, a *attempt) error {
 	run, log := a.run, a.log
-	working := s.hurried(ctx, a)
-	defer a.end()
+	working, end := s.working(ctx)
+	defer end()
 
 	summary, err := s.runMirror(working, a.job, log)
 	switch {

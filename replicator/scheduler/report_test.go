@@ -45,12 +45,12 @@ func TestReportsThatFail(t *testing.T) {
 	told := make(chan error, 2)
 	server := scheduler.New(scheduler.Options{
 		Jobs: store, Config: func() *config.Config { return cfg }, Node: "node", Log: zerolog.Nop(),
-		Replicate: func(ctx context.Context, _ *worker.Job, _ *worker.Config, reporter worker.Reporter) (*worker.Result, error) {
+		Replicate: func(ctx context.Context, _ worker.Job, _ worker.Config, reporter worker.Reporter) (worker.Result, error) {
 			db.broken.Store(true)
 			defer db.broken.Store(false)
 			told <- reporter.Report(ctx, worker.Progress{})
 			told <- reporter.Report(ctx, worker.Progress{Target: replicator.MirrorTarget{Claim: replicator.TargetMaking}})
-			return new(worker.Result), nil
+			return worker.Result{}, nil
 		},
 	})
 	ctx, drop := context.WithCancel(t.Context())

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -22,9 +21,7 @@ import (
 // errNoTime is the cause of the context's end when the node's shutdown runs out of time.
 var errNoTime = errors.New("the node is shutting down")
 
-// attempt is a run while this node performs it: what its beginning, its reports and its end share. It is not on the stack
-// of the run's goroutine, which has to stay small while the run waits for changes: there are thousands of such runs. For the
-// same reason the functions from run down to worker.RunLong do little themselves.
+// attempt is a run while this node performs it: what its beginning, its reports and its end share.
 type attempt struct {
 	job     *running
 	run     *jobs.Run // of job
@@ -33,7 +30,6 @@ type attempt struct {
 	parked  bool           // the job was parked
 	health  *health
 	counted *statsCounter
-	end     func() // of its work, see hurried
 }
 
 // newAttempt returns an attempt that has not begun.
@@ -88,20 +84,12 @@ func (s *Server) begin(ctx context.Context, a *attempt) (goesOn bool, _ error) {
 	if paused(a.cfg, a.run) {
 		return false, s.pause(ctx, a.run)
 	}
-	if err := s.startRun(ctx, a.run); err != nil {
+	if err := a.run.Start(ctx, s.opts.Node, s.pid()); err != nil {
 		return false, err
 	}
 	s.started(a.parked, a.log)
 	invalid, err := s.refuse(ctx, a)
 	return !invalid, err
-}
-
-// startRun starts a run on a stack of its own. The caller's goroutine waits for long, so its stack should grow little.
-func (s *Server) startRun(ctx context.Context, run *jobs.Run) (err error) {
-	var starting sync.WaitGroup
-	starting.Go(func() { err = run.Start(ctx, s.opts.Node, s.pid()) })
-	starting.Wait()
-	return err
 }
 
 // started counts and logs the start of a run. That of a parked job is not news.
@@ -121,50 +109,40 @@ func (s *Server) started(parked bool, log *zerolog.Logger) {
 
 // logOf returns a log whose lines name a job, and its document or the mirror that has made it.
 func (s *Server) logOf(job *jobs.Job) *zerolog.Logger {
-	log := s.opts.Log.Hook(logsJob{job})
+	with := s.opts.Log.With().Str("job", job.ID)
+	if database, docID, ok := job.Document(); ok {
+		with = with.Str("database", database).Str("doc_id", docID)
+	}
+	if mirror := job.Mirror(); mirror != "" {
+		with = with.Str("mirror", mirror)
+	}
+	log := with.Stringer("source", job.Args.Replication.Source).Stringer("target", job.Args.Replication.Target).Logger()
 	return &log
-}
-
-// logsJob adds the fields of logOf to each line of a log. A context of zerolog would take half a kilobyte for each run that
-// waits.
-type logsJob struct{ job *jobs.Job }
-
-// Run implements zerolog.Hook.
-func (l logsJob) Run(e *zerolog.Event, _ zerolog.Level, _ string) {
-	e.Str("job", l.job.ID)
-	if database, docID, ok := l.job.Document(); ok {
-		e.Str("database", database).Str("doc_id", docID)
-	}
-	if mirror := l.job.Mirror(); mirror != "" {
-		e.Str("mirror", mirror)
-	}
-	e.Stringer("source", l.job.Args.Replication.Source).Stringer("target", l.job.Args.Replication.Target)
 }
 
 // replicate replicates, and records the end of the run.
 func (s *Server) replicate(ctx context.Context, a *attempt) error {
-	working := s.hurried(ctx, a)
+	working, end := s.working(ctx)
 	result, err := s.opts.Replicate(working, s.workerJob(a), s.workerConfig(a), s.reporter(a))
-	a.end()
-	return s.ended(ctx, a, result, err)
+	end()
+	return s.ended(ctx, a, &result, err)
 }
 
-// hurried returns a context that ends with errNoTime when the node's shutdown runs out of time, and by a.end.
-func (s *Server) hurried(ctx context.Context, a *attempt) (working context.Context) {
+// working returns a context that ends with errNoTime when the node's shutdown runs out of time, and by end.
+func (s *Server) working(ctx context.Context) (_ context.Context, end func()) {
 	working, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.stages.Hurry, func() { cancel(errNoTime) })
-	a.end = func() {
+	return working, func() {
 		stop()
 		cancel(nil)
 	}
-	return working
 }
 
 // workerJob returns what the worker is to do.
-func (s *Server) workerJob(a *attempt) *worker.Job {
+func (s *Server) workerJob(a *attempt) worker.Job {
 	job, run := a.job, a.run
 	state := run.Job().State
-	return &worker.Job{
+	return worker.Job{
 		Replication:   run.Job().Args.Replication,
 		ReplicationID: state.ReplicationID,
 		Stats:         state.Stats,
@@ -178,9 +156,7 @@ func (s *Server) workerJob(a *attempt) *worker.Job {
 		Idle:          func(idle bool) { s.slots.idle(job, idle) },
 		Opened:        run.Opened,
 		Parking:       run.Parking,
-		AfterLost: func(ctx context.Context, lost func(error)) {
-			run.AfterLost(ctx, func(err error) { lost(s.lost(job, err)) })
-		},
+		Lost:          func(ctx context.Context) error { return s.lost(job, run.Lost(ctx)) },
 	}
 }
 
@@ -188,7 +164,7 @@ func (s *Server) reporter(a *attempt) worker.Reporter {
 	return reporter{attempt: a, heartbeats: s.heartbeats, reported: new(time.Time), stop: func() { s.slots.stopRun(a.job) }}
 }
 
-// lost returns the error with which a run ends whose Run.AfterLost has given err, or nil if it goes on.
+// lost returns the error with which a run ends whose Run.Lost has returned err, or nil if it goes on.
 func (s *Server) lost(job *running, err error) error {
 	switch {
 	case errors.Is(err, jobs.ErrEnding):
@@ -341,12 +317,12 @@ func (s *Server) crashed(
 	return run.CrashFor(ctx, again.At, again.ErrorCount, fault)
 }
 
-func (s *Server) workerConfig(a *attempt) *worker.Config {
+func (s *Server) workerConfig(a *attempt) worker.Config {
 	cfg := s.requests(a.cfg)
 	cfg.ListRefused = a.run.ListRefused
 	cfg.Sending = a.run.Check
 	cfg.ReportInterval = a.run.Heartbeat()
-	return &cfg
+	return cfg
 }
 
 // Requests returns the configuration with which the runs of this node make requests to endpoints, and what they share. It

@@ -43,8 +43,8 @@ type Options struct {
 	// Running, if not nil, is called with the number of jobs that run or are stopping, each time that it changes. It must
 	// not wait.
 	Running func(jobs int)
-	// Replicate runs a job once. Default: worker.RunLong.
-	Replicate func(context.Context, *worker.Job, *worker.Config, worker.Reporter) (*worker.Result, error)
+	// Replicate runs a job once. Default: worker.Run.
+	Replicate func(context.Context, worker.Job, worker.Config, worker.Reporter) (worker.Result, error)
 	Log       zerolog.Logger
 }
 
@@ -70,7 +70,7 @@ func New(opts Options) *Server {
 		opts.Node, _ = os.Hostname() // an empty name is allowed
 	}
 	if opts.Replicate == nil {
-		opts.Replicate = worker.RunLong
+		opts.Replicate = worker.Run
 	}
 	s := &Server{opts: opts, stages: jobserver.NewStages(), heartbeats: new(heartbeats), look: newDeadline(), ticked: newDeadline()}
 	s.slots = newSlots(s.limits, opts.Running)

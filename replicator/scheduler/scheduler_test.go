@@ -84,9 +84,9 @@ func (c *cluster) start(name string, sets ...string) *node {
 	require.NoError(c.t, err)
 	n.server = scheduler.New(scheduler.Options{
 		Jobs: n.jobs, Config: func() *config.Config { return cfg }, Node: name, Log: zerolog.New(c.log).Level(zerolog.DebugLevel),
-		Replicate: func(ctx context.Context, job *worker.Job, cfg *worker.Config, reporter worker.Reporter) (*worker.Result, error) {
+		Replicate: func(ctx context.Context, job worker.Job, cfg worker.Config, reporter worker.Reporter) (worker.Result, error) {
 			cfg.StopTimeout = limit // a busy machine may take long for the last checkpoint
-			return worker.RunLong(ctx, job, cfg, reporter)
+			return worker.Run(ctx, job, cfg, reporter)
 		},
 	})
 	var ctx context.Context

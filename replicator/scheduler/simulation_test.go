@@ -107,9 +107,8 @@ func (w *world) start(names ...string) {
 		layer, store := w.open()
 		server := scheduler.New(scheduler.Options{
 			Jobs: store, Config: w.settings.current.Load, Changed: w.settings.Changed, Node: name, Log: zerolog.Nop(),
-			Replicate: func(ctx context.Context, job *worker.Job, cfg *worker.Config, reporter worker.Reporter) (*worker.Result, error) {
-				result, err := w.replicate(ctx, name, *job, *cfg, reporter)
-				return &result, err
+			Replicate: func(ctx context.Context, job worker.Job, cfg worker.Config, reporter worker.Reporter) (worker.Result, error) {
+				return w.replicate(ctx, name, job, cfg, reporter)
 			},
 		})
 		ctx, cancel := context.WithCancel(context.Background())

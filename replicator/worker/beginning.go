@@ -22,7 +22,7 @@ type Beginning struct {
 // FindBeginning returns where a run would begin. It only reads. It returns the errors of [Run]; after one the ID may be known.
 func FindBeginning(ctx context.Context, rep *replicator.Replication, cfg Config) (Beginning, error) {
 	cfg.Refused, cfg.ListRefused = nil, nil
-	r, err := newRun(&Job{Replication: rep}, &cfg)
+	r, err := newRun(&Job{Replication: rep}, &cfg, nil)
 	if err != nil {
 		return Beginning{}, err
 	}

@@ -169,9 +169,9 @@ type Job struct {
 	// batches in flight, writes the documents that it has read of the others, and writes a checkpoint for what is done.
 	// nil: never.
 	Stop context.Context
-	// AfterLost, if not nil, makes lost be called once: when the job must not go on, or after the end of ctx, which the run
-	// ends. An error ends the run like an error of the Reporter, unless ctx has ended. With nil the run goes on.
-	AfterLost func(ctx context.Context, lost func(error))
+	// Lost, if not nil, waits until the job must not go on, and returns why, or until the end of ctx, which the run ends. Its
+	// error ends the run like an error of the Reporter, unless ctx has ended. After nil the run goes on.
+	Lost func(ctx context.Context) error
 }
 
 // Reporter receives the reports of a run. Its methods are called one at a time. The run continues meanwhile, except

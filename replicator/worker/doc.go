@@ -24,7 +24,7 @@
 // Each of the four steps works on up to WorkerProcesses batches or portions at a time: while one is written, the next
 // is read. A slow step holds up the steps before it. Documents are passed on unchanged. Attachments are streamed, except
 // small ones that the source has not compressed. A large attachment delays only the end of its own batch. Goroutines and
-// memory for batches exist only while there are batches: a continuous replication that waits for changes has two
+// memory for batches exist only while there are batches: a continuous replication that waits for changes has three
 // goroutines and uses less than 64 KiB besides its connection. Reports and other periodic work have timers, which fire
 // together for all runs of a process.
 //
@@ -148,7 +148,7 @@
 //
 // # Parking
 //
-// A continuous run that has nothing left to copy costs a slot, a connection and two goroutines. Its caller may ask it to end
+// A continuous run that has nothing left to copy costs a slot, a connection and three goroutines. Its caller may ask it to end
 // ([Parker]) and start it again when the source has changed. So that no change is missed, the run does this in order:
 //
 //  1. It closes its live feed. So no row arrives until the run ends, or goes on from the last row that it has read.

@@ -165,7 +165,7 @@ func TestFaultsHaveNoSecrets(t *testing.T) {
 	for _, basic := range []bool{true, false} {
 		cfg := DefaultConfig()
 		cfg.RetriesPerRequest, cfg.BasicAuth, cfg.Shared = 0, basic, Impatient()
-		r, err := newRun(&Job{Replication: request.Replication}, &cfg)
+		r, err := newRun(&Job{Replication: request.Replication}, &cfg, nil)
 		require.NoError(t, err)
 		for _, deed := range deeds {
 			err := deed.do(t.Context(), r)

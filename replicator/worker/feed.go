@@ -48,22 +48,16 @@ type reader struct {
 	to    *intake
 	since json.RawMessage // sequence of the last row read
 	rows  int64
-	over  func()                // called when a feed that was cut off is open again, and when readFeed has returned
-	stop  func() (stopped bool) // the end of run.stop no longer ends the reading
-	cut   bool                  // a feed was cut off; so that the next begins after the last row, each row needs a sequence
+	over  func() // called when a feed that was cut off is open again, and when readFeed has returned
+	cut   bool   // a feed was cut off; so that the next begins after the last row, each row needs a sequence
 
 	reached     bool            // the source has just answered, so that it counts as reached while a live feed is opened
 	checkpoints *recurring      // the checkpoints of the run; nil if it cannot park
 	whole       context.Context // as in copying
 
-	backoff retry.Backoff           // between live feeds that end
-	cuts    cuts                    // of follow
-	end     context.CancelCauseFunc // ends the live feed of onceLive
-	length  feedLength              // of the feed that is open
-	opened  time.Time               // when the feed was opened
-	lasted  time.Duration           // how long the last feed was open
-	quiet   *time.Timer             // fires if a live feed passes nothing through its filter; nil without filter
-	silence *silence                // of a filtered feed that ends; nil means another feed
+	lasted  time.Duration // how long the last feed was open
+	quiet   *time.Timer   // fires if a live feed passes nothing through its filter; nil without filter
+	silence *silence      // of a filtered feed that ends; nil means another feed
 }
 
 // errQuiet ends a live feed whose filter has passed nothing for quietFor.
@@ -74,7 +68,8 @@ var errQuiet = errors.New("no change has come through the filter")
 // so after quietFor without a row a feed that ends takes its place. A run that is asked to park closes its live feed for
 // that.
 func (f *reader) readFeed(ctx context.Context) error {
-	f.since, f.over, f.backoff = f.r.start, func() {}, retry.Backoff{First: f.r.retryBase}
+	f.since, f.over = f.r.start, func() {}
+	backoff := retry.Backoff{First: f.r.retryBase} // between live feeds that end
 	if !f.r.liveFirst() {
 		if err := f.follow(ctx, false); err != nil || !f.r.rep.Continuous {
 			return err
@@ -84,84 +79,65 @@ func (f *reader) readFeed(ctx context.Context) error {
 	f.reached = true
 	for {
 		before := f.rows
-		if err := f.goOn(ctx, before, f.follow(ctx, true)); err != nil {
+		err := f.follow(ctx, true)
+		switch {
+		case errors.Is(err, errQuiet):
+			err = f.follow(ctx, false)
+			f.reached = err == nil
+			f.r.caughtUp()
+		case errors.Is(err, errPark):
+			if err = f.park(ctx); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		// A server may end a live feed at any time, but must not keep the run busy with that.
+		if f.rows > before || f.wasAlive() {
+			backoff.Reset()
+		}
+		if err := retry.Wait(ctx, backoff.Next()); err != nil {
 			return err
 		}
 	}
-}
-
-// goOn returns nil if another live feed is to be opened after one that has ended with err, and waits before that if need be.
-// before is how many rows had been read when the feed was opened.
-func (f *reader) goOn(ctx context.Context, before int64, err error) error {
-	switch {
-	case errors.Is(err, errQuiet):
-		err = f.follow(ctx, false)
-		f.reached = err == nil
-		f.r.caughtUp()
-	case errors.Is(err, errPark):
-		if err = f.park(ctx); err == nil {
-			return nil
-		}
-	}
-	if err != nil {
-		return err
-	}
-	// A server may end a live feed at any time, but must not keep the run busy with that.
-	if f.rows > before || f.wasAlive() {
-		f.backoff.Reset()
-	}
-	return retry.Wait(ctx, f.backoff.Next())
-}
-
-// cuts counts how often in a row a feed was cut off.
-type cuts struct {
-	failures int
-	since    time.Time // of the first failure
-	backoff  retry.Backoff
 }
 
 // follow reads a feed to its end. If the feed is cut off, follow opens it again after the last row, as many times in a
 // row as a request may be repeated.
 func (f *reader) follow(ctx context.Context, live bool) error {
-	f.cuts = cuts{backoff: retry.Backoff{First: f.r.retryBase}}
+	failures, since, backoff := 0, time.Time{}, retry.Backoff{First: f.r.retryBase}
 	for {
 		before := f.rows
-		if again, err := f.repeats(ctx, live, before, f.once(ctx, live)); !again {
+		err := f.once(ctx, live)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, errQuiet), errors.Is(err, errPark):
+			return err
+		}
+		// A feed that was alive was cut off by the network or by a proxy's time limit. On an idle database that may
+		// happen any number of times.
+		alive := live && f.wasAlive() && !errors.Is(err, couch.ErrStalled)
+		if f.rows > before || alive || failures == 0 {
+			failures, since = 0, time.Now()
+			backoff.Reset()
+		}
+		if failures++; failures > 1 {
+			f.r.notIdle(false)
+		}
+		if !isCut(err) || failures > f.r.retries {
+			return f.r.source.failed(replicator.RequestReadChanges, err)
+		}
+		f.cut = true
+		pause := backoff.Next()
+		f.over = f.r.repeating(f.r.source, err, failures+1, f.r.retries+1, since, pause)
+		if err := retry.Wait(ctx, pause); err != nil {
 			return err
 		}
 	}
-}
-
-// repeats reports whether a feed is to be opened again that once has read until err, and waits before that. If not, it
-// returns the error of follow. before is how many rows had been read when the feed was opened.
-func (f *reader) repeats(ctx context.Context, live bool, before int64, err error) (again bool, _ error) {
-	switch {
-	case err == nil:
-		return false, nil
-	case ctx.Err() != nil:
-		return false, context.Cause(ctx)
-	case errors.Is(err, errQuiet), errors.Is(err, errPark):
-		return false, err
-	}
-	// A feed that was alive was cut off by the network or by a proxy's time limit. On an idle database that may
-	// happen any number of times.
-	c := &f.cuts
-	alive := live && f.wasAlive() && !errors.Is(err, couch.ErrStalled)
-	if f.rows > before || alive || c.failures == 0 {
-		c.failures, c.since = 0, time.Now()
-		c.backoff.Reset()
-	}
-	if c.failures++; c.failures > 1 {
-		f.r.notIdle(false)
-	}
-	if !isCut(err) || c.failures > f.r.retries {
-		return false, f.r.source.failed(replicator.RequestReadChanges, err)
-	}
-	f.cut = true
-	pause := c.backoff.Next()
-	f.over = f.r.repeating(f.r.source, err, c.failures+1, f.r.retries+1, c.since, pause)
-	err = retry.Wait(ctx, pause)
-	return err == nil, err
 }
 
 // wasAlive reports whether the last feed was open for at least one heartbeat interval.
@@ -188,63 +164,59 @@ func (f *reader) once(ctx context.Context, live bool) error {
 
 // onceLive is once for a live feed that the run may end itself: with errQuiet or errPark.
 func (f *reader) onceLive(ctx context.Context) error {
-	reading := f.beginLive(ctx)
-	err := f.read(ctx, reading, true)
-	f.endLive()
-	return err
-}
-
-// beginLive returns the context of a live feed, which endLive ends.
-func (f *reader) beginLive(ctx context.Context) (reading context.Context) {
-	reading, f.end = context.WithCancelCause(ctx)
-	end := f.end
+	reading, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	if f.r.filtered {
 		f.quiet = time.AfterFunc(quietFor, func() { end(errQuiet) })
+		defer func() {
+			f.quiet.Stop()
+			f.quiet = nil
+		}()
 	}
 	if f.r.parking != nil {
 		f.r.parking.live(end)
+		defer f.r.liveClosed()
 		if f.reached {
 			f.reached = false
 			f.r.liveAsked()
 		}
 	}
-	return reading
+	return f.read(ctx, reading, true)
 }
 
-func (f *reader) endLive() {
-	if f.r.parking != nil {
-		f.r.liveClosed()
-	}
-	if f.quiet != nil {
-		f.quiet.Stop()
-		f.quiet = nil
-	}
-	f.end(nil)
-}
-
-// read opens the feed and reads it until reading ends.
+// read opens the feed, and passes its rows to the intake until reading ends.
 func (f *reader) read(ctx, reading context.Context, live bool) error {
-	feed, err := f.begin(reading, live)
-	if err != nil {
-		return err
-	}
-	err = f.pass(ctx, feed)
-	f.lasted = time.Since(f.opened)
-	_ = feed.Close()
-	return err
-}
-
-// begin opens the feed for pass.
-func (f *reader) begin(ctx context.Context, live bool) (*couch.Changes, error) {
-	feed, err := f.open(ctx, live)
+	feed, err := f.open(reading, live)
 	f.over()
 	f.over = func() {}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	f.opened, f.length = time.Now(), feedLength{r: f.r, live: live}
+	defer func() { _ = feed.Close() }() // it was only read
+	opened, length := time.Now(), feedLength{r: f.r, live: live}
+	defer func() { f.lasted = time.Since(opened) }()
 	f.r.feedOpened(live)
-	return feed, nil
+	for {
+		if f.silence != nil {
+			f.silence.begin()
+		}
+		rows, err := feed.NextRows()
+		if f.silence != nil {
+			f.silence.end()
+		}
+		if err == io.EOF {
+			return f.ended(ctx, feed, live)
+		}
+		if err == nil {
+			err = length.count(ctx, len(rows))
+		}
+		if err == nil {
+			err = f.take(ctx, rows, live)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 func (f *reader) open(ctx context.Context, live bool) (*couch.Changes, error) {
@@ -276,36 +248,6 @@ func seqInterval(batch int) int {
 		}
 	}
 	return 0
-}
-
-// pass passes the rows to the intake. A waiting replication stays here, so the stack should be small: see RunLong.
-func (f *reader) pass(ctx context.Context, feed *couch.Changes) error {
-	for {
-		if f.silence != nil {
-			f.silence.begin()
-		}
-		rows, err := feed.NextRows()
-		if over, err := f.passed(ctx, feed, rows, err); over {
-			return err
-		}
-	}
-}
-
-// passed passes on what the feed has returned, and reports whether nothing follows. Then it returns the error of pass.
-func (f *reader) passed(ctx context.Context, feed *couch.Changes, rows []couch.Row, err error) (over bool, _ error) {
-	if f.silence != nil {
-		f.silence.end()
-	}
-	if err == io.EOF {
-		return true, f.ended(ctx, feed, f.length.live)
-	}
-	if err == nil {
-		err = f.length.count(ctx, len(rows))
-	}
-	if err == nil {
-		err = f.take(ctx, rows, f.length.live)
-	}
-	return err != nil, err
 }
 
 func (f *reader) take(ctx context.Context, rows []couch.Row, live bool) error {

@@ -264,7 +264,7 @@ func (p *peer) putMark(ctx context.Context, id string, m mark) error {
 // MadeByMirror reports whether the target of a mirrored replication was made by a mirror of its source, or is the source of
 // what a mirror has made, so that the mirror may delete it. It is false if there is no target. Errors are *Error.
 func MadeByMirror(ctx context.Context, rep *replicator.Replication, cfg Config) (bool, error) {
-	r, err := newRun(&Job{Replication: rep}, &cfg)
+	r, err := newRun(&Job{Replication: rep}, &cfg, nil)
 	if err != nil {
 		return false, verdict(err)
 	}

@@ -311,12 +311,15 @@ func TestALostJobEndsTheRun(t *testing.T) {
 		began := time.Now()
 		job := worker.Job{
 			Replication: replication(t, "http://a.example/db", "http://b.example/db", `"continuous":true`),
-			AfterLost:   func(_ context.Context, over func(error)) { time.AfterFunc(time.Hour, func() { over(lost) }) },
+			Lost: func(context.Context) error {
+				time.Sleep(time.Hour)
+				return lost
+			},
 		}
 		require.Equal(t, lost, start(t, job, cfg).ended())
 		require.Equal(t, time.Hour, time.Since(began))
 
-		job.AfterLost = func(_ context.Context, over func(error)) { go over(nil) }
+		job.Lost = func(context.Context) error { return nil }
 		r := start(t, job, cfg)
 		time.Sleep(time.Hour)
 		r.stop()

@@ -31,9 +31,9 @@ type run struct {
 	identities *identities
 	// mirrorTarget is what is known of the target of a mirrored replication; progress.mu guards it.
 	mirrorTarget replicator.MirrorTarget
-	stop         context.Context                             // ends when the run is asked to stop
-	afterLost    func(ctx context.Context, lost func(error)) // Job.AfterLost
-	noteOpened   func(ctx context.Context) error             // Job.Opened
+	stop         context.Context                 // ends when the run is asked to stop
+	lost         func(ctx context.Context) error // Job.Lost
+	noteOpened   func(ctx context.Context) error // Job.Opened
 
 	databases
 	checkpoints
@@ -56,10 +56,8 @@ type run struct {
 	reporter Reporter
 	telling  step                    // in which the Reporter is called
 	end      context.CancelCauseFunc // ends the run
-	watching sync.WaitGroup          // of afterLost
-	deaf     func()                  // Job.Park no longer asks
 
-	ended error // of the Reporter or of afterLost; progress.mu guards it
+	ended error // of the Reporter or of lost; progress.mu guards it
 
 	progress
 }
@@ -67,83 +65,61 @@ type run struct {
 // Run runs a job once: a one-shot replication to the end of the changes feed, a continuous one until something ends it.
 // The package comment lists the errors. The Result is valid even if there is an error.
 func Run(ctx context.Context, job Job, cfg Config, reporter Reporter) (Result, error) {
-	result, err := RunLong(ctx, &job, &cfg, reporter)
-	return *result, err
-}
-
-// RunLong is Run for processes with thousands of runs that wait for changes. Each waits in the goroutine that called RunLong,
-// below the functions from here down to reader.pass. So that its stack is small, these take and return pointers, keep what
-// they need in structs on the heap, and leave what they do before and after the wait to functions of their own.
-//
-// A Go stack of 16 KiB shrinks to half of that if 3,296 bytes are in use, or less.
-func RunLong(ctx context.Context, job *Job, cfg *Config, reporter Reporter) (*Result, error) {
-	r, err := newRun(job, cfg)
+	r, err := newRun(&job, &cfg, reporter)
 	if err != nil {
-		return &Result{Progress: Progress{
+		return Result{Progress: Progress{
 			ReplicationID: job.ReplicationID, Stats: job.Stats, Lacking: job.Lacking, Security: job.Security, Target: job.Target,
 		}}, err
 	}
-	r.beginRun(ctx, job, cfg)
-	return r.result(ctx, r.perform(ctx, reporter, r.replicate))
-}
-
-// beginRun begins what result ends.
-func (r *run) beginRun(ctx context.Context, job *Job, cfg *Config) {
-	r.deaf = func() {}
-	if r.parking = newParking(job, r.useCheckpoints); r.parking != nil && job.Park != nil {
-		r.deaf = job.Park.Listen(r.parking.ask)
-	}
-	r.beginTrace(ctx, cfg.Tracer, job)
-}
-
-// result ends a run that ended with err, and returns the results of Run.
-func (r *run) result(ctx context.Context, err error) (*Result, error) {
 	defer r.databases.close()
-	defer r.deaf()
-	result := &Result{Progress: r.snapshot()}
-	result.Activity = nil
-	result.Fruitless = errors.Is(err, ErrStopped) && r.fruitless()
-	switch {
-	case err == nil && r.parked:
-		result.Parked = true
-	case err == nil:
-		result.History = r.history()
-	case ctx.Err() != nil:
+	if r.parking != nil && job.Park != nil {
+		defer job.Park.Listen(r.parking.ask)()
+	}
+	r.beginTrace(ctx, cfg.Tracer, &job)
+	err = r.reporting(ctx, r.replicate)
+	result := r.result(err)
+	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	r.endTrace(ctx, result, err)
+	r.endTrace(ctx, &result, err)
 	return result, err
 }
 
-// perform calls do, in the caller's goroutine, and the Reporter meanwhile.
-func (r *run) perform(ctx context.Context, reporter Reporter, do func(context.Context) error) error {
-	inner, end := context.WithCancelCause(ctx)
-	r.reporter, r.end = reporter, end
-	r.beginReports(inner)
-	r.beginWatch(inner)
-	return r.performed(ctx, do(inner))
-}
-
-// beginWatch makes the run end when its job is lost.
-func (r *run) beginWatch(ctx context.Context) {
-	if r.afterLost == nil {
-		return
+// replicate opens both databases, finds the place where earlier runs have ended, copies the changes after it, and writes a
+// checkpoint.
+func (r *run) replicate(ctx context.Context) error {
+	if err := r.untilStopped(ctx, r.begin); err != nil {
+		return err
 	}
-	r.watching.Add(1)
-	r.afterLost(ctx, func(err error) {
-		defer r.watching.Done()
-		if err != nil && ctx.Err() == nil {
-			r.giveUp(err)
-		}
-	})
+	complete, err := r.copy(ctx)
+	switch {
+	case err != nil || r.parked:
+		return err
+	case complete:
+		r.note(&r.finished)
+		_, err = r.checkpoint(ctx, ctx)
+		return err
+	}
+	return r.stopped(ctx)
 }
 
-// performed ends what perform has begun, and returns the error of the run. err is what its do has returned.
-func (r *run) performed(ctx context.Context, err error) error {
-	err = verdict(err)
+// reporting calls do, and the Reporter meanwhile. It returns the error of the run, which ends early if its job is lost.
+func (r *run) reporting(ctx context.Context, do func(context.Context) error) error {
+	inner, end := context.WithCancelCause(ctx)
+	r.end = end
+	r.beginReports(inner)
+	var watching sync.WaitGroup
+	if r.lost != nil {
+		watching.Go(func() {
+			if err := r.lost(inner); err != nil && inner.Err() == nil {
+				r.giveUp(err)
+			}
+		})
+	}
+	err := verdict(do(inner))
 	r.reports.end()
-	r.end(nil)
-	r.watching.Wait()
+	end(nil)
+	watching.Wait()
 	switch {
 	case r.ended != nil:
 		return r.ended
@@ -154,17 +130,32 @@ func (r *run) performed(ctx context.Context, err error) error {
 	return err
 }
 
-func newRun(job *Job, given *Config) (*run, error) {
+// result returns the results of a run that ended with err.
+func (r *run) result(err error) Result {
+	result := Result{Progress: r.snapshot()}
+	result.Activity = nil
+	result.Fruitless = errors.Is(err, ErrStopped) && r.fruitless()
+	switch {
+	case err == nil && r.parked:
+		result.Parked = true
+	case err == nil:
+		result.History = r.history()
+	}
+	return result
+}
+
+func newRun(job *Job, given *Config, reporter Reporter) (*run, error) {
 	cfg := *given
 	r := &run{
 		settings: newSettings(cfg, job.Replication),
 		rep:      job.Replication, secrets: job.Replication.Secrets(), serverUUID: cfg.ServerUUID,
 		stop:       cmp.Or(job.Stop, context.Background()),
-		afterLost:  job.AfterLost,
+		lost:       job.Lost,
 		noteOpened: job.Opened,
 		woken:      job.Woken, mirrorTarget: job.Target,
 		filtered:    job.Replication.DocIDs != nil || job.Replication.Selector != nil || job.Replication.Filter != "",
 		checkpoints: checkpoints{session: newSessionID()},
+		reporter:    reporter,
 		telling:     make(step, 1),
 	}
 	r.pipeline.init(&r.settings, job)
@@ -175,6 +166,7 @@ func newRun(job *Job, given *Config) (*run, error) {
 		r.security = security{copies: copies, one: make(step, 1), known: job.Security}
 	}
 	r.handle, r.reject = r.copyBatch, r.refuseRow
+	r.parking = newParking(job, r.useCheckpoints)
 	r.repeats.changed = func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -219,23 +211,6 @@ func (r *run) history() json.RawMessage {
 		return json.RawMessage(`{"ok":true,"use_checkpoints":false}`)
 	}
 	return r.latest.result(idle)
-}
-
-// replicate performs the run.
-func (r *run) replicate(ctx context.Context) error {
-	if err := r.untilStopped(ctx, r.begin); err != nil {
-		return err
-	}
-	complete, err := r.copy(ctx)
-	switch {
-	case err != nil || r.parked:
-		return err
-	case complete:
-		r.note(&r.finished)
-		_, err = r.checkpoint(ctx, ctx)
-		return err
-	}
-	return r.stopped(ctx)
 }
 
 // untilStopped calls do, and cancels it with ErrStopped when the run is asked to stop.
@@ -334,8 +309,7 @@ type copying struct {
 
 	abandon, fail, endReading context.CancelCauseFunc // of the contexts
 
-	checkpoints, questions *recurring
-	security               *recurring // nil if there is nothing to do
+	checkpoints *recurring
 }
 
 // copy copies changes until the feed ends or the run is asked to stop. complete reports that the feed ended and that
@@ -344,29 +318,17 @@ type copying struct {
 // While a live feed waits for changes there is only the goroutine that called Run. Periodic work has timers.
 func (r *run) copy(ctx context.Context) (complete bool, err error) {
 	c := r.newCopying(ctx)
-	c.beginPeriodic()
-	return c.result(c.read())
-}
-
-// beginPeriodic begins the periodic work, which result ends.
-func (c *copying) beginPeriodic() {
-	c.checkpoints = recur(atWhole(c.r.checkpointInterval), c.keepCheckpoint)
-	c.questions = recur(min(c.r.reportInterval, firstQuestion), c.askPending)
-	if c.r.security.copies && c.r.rep.Continuous {
-		c.security = recur(atWhole(c.r.securityInterval), c.keepSecurity)
-	}
-}
-
-// result ends the copying after the feed was read, and returns the result of copy. complete is what read has returned.
-func (c *copying) result(complete bool) (_ bool, err error) {
 	defer c.abandon(nil)
-	if c.security != nil {
-		defer c.security.end()
+	c.checkpoints = recur(atWhole(r.checkpointInterval), c.keepCheckpoint)
+	questions := recur(min(r.reportInterval, firstQuestion), c.askPending)
+	if r.security.copies && r.rep.Continuous {
+		defer recur(atWhole(r.securityInterval), c.keepSecurity).end()
 	}
+	complete = c.read()
 	unfinished := c.finish()
 	c.endReading(nil) // stops a pending count, too
 	c.checkpoints.end()
-	c.questions.end()
+	questions.end()
 	switch {
 	case unfinished:
 		return false, nil
@@ -398,24 +360,14 @@ func (r *run) newCopying(ctx context.Context) *copying {
 
 // read reads the feed until it ends, or the run parks or is asked to stop. complete reports that it ended.
 func (c *copying) read() (complete bool) {
-	f := c.newReader()
-	return c.hasRead(f, f.readFeed(c.reading))
-}
-
-// newReader returns the reader of the feed, which ends when the run is asked to stop.
-func (c *copying) newReader() *reader {
-	stop := context.AfterFunc(c.r.stop, func() { c.endReading(ErrStopped) })
-	return &reader{r: c.r, to: c.intake, checkpoints: c.checkpoints, whole: c.whole, stop: stop}
-}
-
-// hasRead notes that the reader has ended with err, and returns the result of read.
-func (c *copying) hasRead(f *reader, err error) (complete bool) {
+	defer context.AfterFunc(c.r.stop, func() { c.endReading(ErrStopped) })()
+	f := &reader{r: c.r, to: c.intake, checkpoints: c.checkpoints, whole: c.whole}
+	err := f.readFeed(c.reading)
 	f.over()
 	c.intake.end(err)
 	if err != nil && !errors.Is(err, ErrStopped) && !errors.Is(err, errParked) { // after a stop the batches may still finish
 		c.fail(err)
 	}
-	f.stop()
 	return err == nil && !c.r.rep.Continuous
 }
 

@@ -174,7 +174,7 @@ func SecurityChanged(ctx context.Context, r *replicator.Replication, digest stri
 // SameSecurity reports whether the two databases of a replication have equal `_security` objects. A server that has none for
 // its databases counts as equal. Errors are *Error.
 func SameSecurity(ctx context.Context, rep *replicator.Replication, cfg Config) (bool, error) {
-	r, err := newRun(&Job{Replication: rep}, &cfg)
+	r, err := newRun(&Job{Replication: rep}, &cfg, nil)
 	if err != nil {
 		return false, verdict(err)
 	}

@@ -118,8 +118,7 @@ var deeds = []struct {
 		return err
 	}},
 	{"read changes", "", func(ctx context.Context, r *run) error {
-		_, err := (&reader{r: r}).repeats(ctx, false, 0, readOne(ctx, r))
-		return err
+		return (&reader{r: r, to: newIntake(r), over: func() {}}).follow(ctx, false)
 	}},
 	{"read checkpoint", "", func(ctx context.Context, r *run) error {
 		_, err := r.source.getCheckpoint(ctx, "id")
@@ -159,15 +158,6 @@ var deeds = []struct {
 	{"write mark", "", func(ctx context.Context, r *run) error { return r.target.putMark(ctx, markID, mark{}) }},
 }
 
-func readOne(ctx context.Context, r *run) error {
-	feed, err := r.source.db.Changes(ctx, couch.ChangesOptions{Limit: 1})
-	if err != nil {
-		return err
-	}
-	_, err = feed.Any()
-	return err
-}
-
 // withUser and withoutUser are bodies of a POST /_replicate.
 const (
 	withUser    = `{"source":"http://me:s3cr3t@couch.example:5984/db","target":"http://couch.example:5984/copy","create_target":true}`
@@ -185,7 +175,7 @@ func runAgainst(t *testing.T, body string, p peers, edit ...func(*Config)) *run 
 	for _, e := range edit {
 		e(&cfg)
 	}
-	r, err := newRun(&Job{Replication: request.Replication}, &cfg)
+	r, err := newRun(&Job{Replication: request.Replication}, &cfg, nil)
 	require.NoError(t, err)
 	t.Cleanup(r.source.db.Close)
 	t.Cleanup(r.target.db.Close)
@@ -257,7 +247,7 @@ func specialErrors(t *testing.T) (all []told) {
 
 	refused := &couch.DocError{ID: "x", Rev: "1-a", Code: "unknown_error", Reason: "badmatch"}
 	add("a document", r.judged(ctx, couch.Document{ID: "x", Rev: "1-a"}, refused, &reply{code: refused.Code}, r.target.login()))
-	_, err = newRun(&Job{Replication: &replicator.Replication{Source: replicator.Endpoint{URL: "ftp://couch.example/db"}}}, &Config{})
+	_, err = newRun(&Job{Replication: &replicator.Replication{Source: replicator.Endpoint{URL: "ftp://couch.example/db"}}}, &Config{}, nil)
 	add("no URL", err)
 	_, err = OpenServer(replicator.Endpoint{}, "ftp://couch.example/", Config{})
 	add("no URL of a server", err)

@@ -177,7 +177,7 @@ type comparison struct {
 
 // compare looks for the leaves of rep's source in its target.
 func (v *verifier) compare(ctx context.Context, rep *replicator.Replication) error {
-	r, err := newRun(&Job{Replication: rep, Stop: v.Stop}, &v.cfg)
+	r, err := newRun(&Job{Replication: rep, Stop: v.Stop}, &v.cfg, v)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (v *verifier) compare(ctx context.Context, rep *replicator.Replication) err
 	}
 	c := &comparison{v, r, semaphore.NewWeighted(maxAwaited)}
 	r.handle, r.reject = c.batch, allOf
-	err = r.perform(ctx, v, func(ctx context.Context) error { return r.untilStopped(ctx, c.run) })
+	err = r.reporting(ctx, func(ctx context.Context) error { return r.untilStopped(ctx, c.run) })
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
