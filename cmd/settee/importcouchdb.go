@@ -22,9 +22,10 @@ import (
 type importFlags struct {
 	configFlags
 	credentialFlags
-	to, ini, match                   string
-	limit                            int
-	move, back, all, json, overwrite bool
+	to, ini, match       string
+	limit                int
+	move, back, takeOver bool
+	all, json, overwrite bool
 }
 
 func newImportCouchDB() *cobra.Command {
@@ -42,6 +43,8 @@ func newImportCouchDB() *cobra.Command {
 			"A command that was interrupted continues when it is run again. Until then the jobs that it has\n" +
 			"stopped run nowhere, and --back leaves the database paused in settee; the command says so. At no\n" +
 			"time do both servers run a job.\n\n" +
+			"A document that has moved is marked with the store that has it, and other stores are refused, so\n" +
+			"that its job does not run twice. If that store is lost, say --take-over.\n\n" +
 			"--match and --limit select some documents, for instance ten to begin with. The others stay.\n\n" +
 			credentialsHelp(credentials.CouchDB, credentials.Node) +
 			"The exit status is 0 if everything can move or has moved, 1 if the command failed, 2 if the\n" +
@@ -70,6 +73,7 @@ func newImportCouchDB() *cobra.Command {
 	f.BoolVar(&flags.move, "move", false, "move the databases to settee")
 	f.BoolVar(&flags.back, "back", false, "move the databases back to CouchDB")
 	f.BoolVar(&flags.all, "all", false, "with --move and --back: all replicator databases")
+	f.BoolVar(&flags.takeOver, "take-over", false, "also take documents that have moved to a store that is lost")
 	f.StringVar(&flags.match, "match", "", "only documents whose id matches the pattern: * is any text, ? any character")
 	f.IntVar(&flags.limit, "limit", 0, "at most this many documents of each database")
 	f.StringVar(&flags.ini, "ini", "", "write the settings for settee's nodes to this file, which must not exist")
@@ -118,7 +122,7 @@ func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string
 	defer outbound.pool.Close()
 	told := newImportOutput(cmd, f.json)
 	defer func() { err = errors.Join(err, told.end()) }()
-	mover := &migrate.Mover{Tell: told.tell, Report: told.report}
+	mover := &migrate.Mover{TakeOver: f.takeOver, Tell: told.tell, Report: told.report}
 	if mover.CouchDB, err = migrate.Connect("CouchDB", couchDB, outbound.transport(replicator.Endpoint{}, nil)); err != nil {
 		return usage(cmd, err)
 	}
@@ -136,7 +140,7 @@ func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string
 	settings.Transport, settings.UserAgent = outbound.transport, userAgent()
 	kept, err := f.perform(ctx, mover, databases, settings)
 	if broken, ok := errors.AsType[*interrupted](err); ok {
-		told.warn(ctx, mover, broken.database)
+		told.warn(ctx, mover, broken)
 	}
 	switch {
 	case err != nil && stop.Err() != nil:
@@ -152,6 +156,7 @@ func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string
 // interrupted is the error of a database that has not moved as a whole.
 type interrupted struct {
 	database string
+	began    bool // the call has asked a server to stop or to start jobs
 	err      error
 }
 
@@ -196,7 +201,7 @@ func (f *importFlags) perform(ctx context.Context, m *migrate.Mover, databases [
 		moved, err := transfer(ctx, name, portion)
 		kept += moved.Kept
 		if err != nil {
-			return kept, &interrupted{name, err}
+			return kept, &interrupted{name, moved.Began, err}
 		}
 		if err := m.Tell(moved); err != nil {
 			return kept, err

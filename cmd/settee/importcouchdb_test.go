@@ -29,6 +29,7 @@ import (
 type movedFrom struct {
 	couch *couchtest.CouchDB
 	node  *process
+	uuid  string // of both
 }
 
 func newMovedFrom(t *testing.T) *movedFrom {
@@ -37,7 +38,8 @@ func newMovedFrom(t *testing.T) *movedFrom {
 	})}
 	var root struct{ UUID string }
 	require.NoError(t, json.Unmarshal(m.couch.Do(t, http.MethodGet, "/", nil, http.StatusOK), &root))
-	m.node = serveNode(t, aStore(t), "couchdb/uuid="+root.UUID)
+	m.uuid = root.UUID
+	m.node = serveNode(t, aStore(t), "couchdb/uuid="+m.uuid)
 	return m
 }
 
@@ -107,6 +109,7 @@ func TestImport(t *testing.T) {
 	m := newMovedFrom(t)
 	t.Run("portions", m.portions)
 	t.Run("interrupted", m.interrupted)
+	t.Run("elsewhere", m.elsewhere)
 }
 
 // A move and the way back can be interrupted at each request that writes, and continue. No document is ever live on both
@@ -383,6 +386,7 @@ func TestImportCouchDB(t *testing.T) {
 		assert.Contains(t, docs["_replicator refused"].Refused, "worker_processes")
 		assert.Contains(t, docs["_replicator down"].Start, "its checkpoint is not known: ")
 		assert.Equal(t, "failed", docs["_replicator failed"].State)
+		assert.Contains(t, docs["_replicator failed"].Warnings, "CouchDB says: wrong")
 		for name, doc := range docs {
 			for _, w := range doc.Warnings {
 				assert.NotContains(t, w, "replication id", name)
@@ -390,7 +394,7 @@ func TestImportCouchDB(t *testing.T) {
 		}
 		for _, want := range []string{
 			`{"setting":"[replicator] max_jobs","value":"77","default":"500"}`, `"setting":"[replicator] startup_jitter"`,
-			`{"database":"team/_replicator","couchdb":2,"states":{"completed":1,"running":1},"refused":0,"moved":0,"settee":0,"nowhere":0,"left":0,"paused":false}`,
+			`{"database":"team/_replicator","couchdb":2,"states":{"completed":1,"running":1},"refused":0,"moved":0,"settee":0,"nowhere":0,"elsewhere":0,"left":0,"paused":false}`,
 		} {
 			assert.Contains(t, out, want)
 		}
@@ -481,7 +485,7 @@ func TestImportCouchDB(t *testing.T) {
 	require.NoError(t, m.couch.Process.Start(t.Context()))
 	_, out, _ = planned(t, plan...)
 	assert.Contains(t, out, `{"database":"_replicator","couchdb":1,"states":{`)
-	assert.Contains(t, out, `"refused":1,"moved":11,"settee":11,"nowhere":0,"left":0,"paused":false}`)
+	assert.Contains(t, out, `"refused":1,"moved":11,"settee":11,"nowhere":0,"elsewhere":0,"left":0,"paused":false}`)
 
 	// Back: one document is changed, one is deleted, one is new, and one cannot run in CouchDB.
 	mine := strings.Replace(live(t, setteeURL, "_replicator")["down"], "127.0.0.1:1/x", "127.0.0.1:1/z", 1)

@@ -107,3 +107,49 @@ func (m *movedFrom) portions(t *testing.T) {
 	assert.NotContains(t, out, "nowhere")
 	assert.NotContains(t, out, "paused")
 }
+
+// Documents that have moved to one settee are not moved to another one, unless the store of the first one is lost.
+func (m *movedFrom) elsewhere(t *testing.T) {
+	couchURL, setteeURL := m.urls()
+	another := serveNode(t, aStore(t), "couchdb/uuid="+m.uuid)
+	const db = "elsewhere/_replicator"
+	at := url.PathEscape(db)
+	m.couch.Do(t, http.MethodPut, "/"+at, nil, http.StatusCreated)
+	for _, id := range []string{"a", "b"} {
+		m.couch.Do(t, http.MethodPut, "/"+at+"/"+id, []byte(`{"source":"http://127.0.0.1:1/a","target":"http://127.0.0.1:1/b","_replication_state":"completed"}`), http.StatusCreated)
+	}
+	run := func(wantStatus int, node string, args ...string) (out, errs string) {
+		t.Helper()
+		out, errs, status := settee(t, append([]string{"import-couchdb", couchURL, db, "--to", node}, args...)...)
+		require.Equal(t, wantStatus, status, "%v: %s%s", args, out, errs)
+		return out, errs
+	}
+	_, errs, status := settee(t, "import-couchdb", m.couch.URL, db, "--move", "--to", setteeURL)
+	require.Equal(t, exitFailed, status)
+	assert.NotContains(t, errs, "nowhere", "nothing was stopped")
+
+	run(0, setteeURL, "--move")
+	there := live(t, setteeURL, db)
+	out, _ := run(exitRefused, another.url)
+	const said = "2 documents of " + db + " moved to another server, "
+	assert.Contains(t, out, "; no move is possible: "+said)
+	assert.NotContains(t, out, "nowhere")
+	for i, way := range []string{"--move", "--back"} {
+		_, errs := run(exitFailed, another.url, way)
+		assert.Contains(t, errs, said+strings.TrimSuffix(withoutAdmin(setteeURL), "/")+", ")
+		assert.NotContains(t, errs, "nowhere")
+		if i == 0 { // the refused move has made none
+			another.ask(http.StatusCreated, http.MethodPut, at, "")
+		}
+	}
+	assert.Empty(t, live(t, couchURL, db))
+	assert.Empty(t, live(t, another.url, db))
+	out, _ = run(0, setteeURL, "--move")
+	assert.Contains(t, out, ": 0 documents moved to settee, 0 kept\n")
+
+	m.node.ask(http.StatusOK, http.MethodDelete, at, "")
+	run(0, another.url, "--move", "--take-over")
+	assert.Equal(t, there, live(t, another.url, db))
+	run(0, another.url, "--back")
+	assert.Equal(t, there, live(t, couchURL, db))
+}

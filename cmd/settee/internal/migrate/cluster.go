@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
@@ -148,91 +147,4 @@ func (s *Server) jobsOf(ctx context.Context, db string) ([]string, error) {
 	}
 	slices.Sort(all)
 	return all, nil
-}
-
-// pauseRecord is the local document of a database of settee that says how its shares were set before it was paused. It
-// is there until a way back has ended.
-const pauseRecord = "_local/import-couchdb"
-
-type pause struct {
-	Rev    string  `json:"_rev,omitempty"`
-	Shares *string `json:"shares"` // as set in settee's store; nil: not set there
-}
-
-func (t *transfer) recordPath() string { return remote.Path(t.db) + "/" + pauseRecord }
-
-// readPause returns the record, nil if there is none.
-func (t *transfer) readPause(ctx context.Context) (*pause, error) {
-	var p pause
-	err := t.Settee.Get(ctx, t.recordPath(), &p)
-	if remote.IsStatus(err, http.StatusNotFound) {
-		return nil, nil
-	}
-	return &p, err
-}
-
-func (t *transfer) sharesPath() string {
-	return "/_node/_local/_config/replicator.shares" + remote.Path(t.db)
-}
-
-// pause gives settee's database no shares.
-func (t *transfer) pause(ctx context.Context) (*pause, error) {
-	p, err := t.readPause(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if p == nil {
-		p = &pause{}
-		var set map[string]map[string]struct{ Value, Origin string }
-		if err := t.Settee.Get(ctx, "/_node/_local/_config?origins=true", &set); err != nil {
-			return nil, err
-		}
-		if shares := set["replicator.shares"][t.db]; shares.Origin == "store" {
-			p.Shares = &shares.Value
-		}
-		var written struct{ Rev string }
-		if err := t.Settee.Ask(ctx, http.MethodPut, t.recordPath(), p, &written); err != nil {
-			return nil, err
-		}
-		p.Rev = written.Rev
-	}
-	return p, t.Settee.Ask(ctx, http.MethodPut, t.sharesPath(), "0", nil)
-}
-
-// resume gives settee's database the shares that it had, and removes the record.
-func (t *transfer) resume(ctx context.Context, p *pause) error {
-	method, body := http.MethodDelete, any(nil)
-	if p.Shares != nil {
-		method, body = http.MethodPut, *p.Shares
-	}
-	if err := t.Settee.Ask(ctx, method, t.sharesPath(), body, nil); err != nil && !remote.IsStatus(err, http.StatusNotFound) {
-		return err
-	}
-	return t.Settee.Ask(ctx, http.MethodDelete, t.recordPath()+"?rev="+url.QueryEscape(p.Rev), nil, nil)
-}
-
-// busyInSettee returns running jobs of the database, or its name while it is not paused.
-func (t *transfer) busyInSettee(ctx context.Context) ([]string, error) {
-	var answer struct {
-		Shares []struct {
-			Database                   string
-			Shares                     float64
-			Running, Pending, Crashing int
-		}
-		Jobs []listed
-	}
-	if err := t.Settee.Get(ctx, "/_scheduler/shares", &answer); err != nil {
-		return nil, err
-	}
-	for _, s := range answer.Shares {
-		// A database without jobs that wait or run has the default shares here, whatever is set.
-		if s.Database == t.db && (s.Running > 0 || s.Shares > 0 && s.Pending+s.Crashing > 0) {
-			return []string{t.db}, nil
-		}
-	}
-	query := "/_scheduler/jobs?states=running&limit=1&database=" + url.QueryEscape(t.db)
-	if err := t.Settee.Get(ctx, query, &answer); err != nil || len(answer.Jobs) == 0 {
-		return nil, err
-	}
-	return []string{answer.Jobs[0].DocID}, nil
 }

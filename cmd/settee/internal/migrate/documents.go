@@ -15,8 +15,15 @@ import (
 	"settee/cmd/settee/internal/remote"
 )
 
-// Mark is the member of a deleted replication document that has moved. Its value is the time, in RFC 3339.
+// Mark is the member of a deleted replication document that has moved. Its value is a mark.
 const Mark = "settee_moved"
+
+// mark says where a document has moved.
+type mark struct {
+	Time string `json:"time"` // RFC 3339
+	To   string `json:"to"`   // the URL of the server, without credentials: it is for people
+	ID   string `json:"id"`   // of the database there, from its record
+}
 
 const (
 	pageSize = 500     // rows of a changes feed
@@ -74,8 +81,15 @@ type document struct {
 	size    int                        // bytes
 }
 
-// moved reports whether the document was deleted because it moved.
-func (d *document) moved() bool { return d.deleted && d.body[Mark] != nil }
+// moved returns where the document has moved, or nil if it was not deleted because it moved.
+func (d *document) moved() *mark {
+	if !d.deleted || d.body[Mark] == nil {
+		return nil
+	}
+	m := new(mark)
+	_ = json.Unmarshal(d.body[Mark], m) // another value names no database
+	return m
+}
 
 // fetch reads revisions of documents, and calls visit with each.
 func (s *Server) fetch(ctx context.Context, db string, rows []row, visit func(*document) error) error {

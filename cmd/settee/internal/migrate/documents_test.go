@@ -32,11 +32,12 @@ func TestResultsOfBulkGet(t *testing.T) {
 	assert.Equal(t, "2-bb", d.rev)
 	assert.Equal(t, []string{"bb", "aa"}, d.history)
 	assert.False(t, d.deleted)
-	assert.False(t, d.moved())
+	assert.Nil(t, d.moved())
 	assert.NotContains(t, d.body, "_revisions")
 	deleted := `{"_id":"a","_rev":"2-bb","_deleted":true,"_revisions":{"start":2,"ids":["bb","aa"]}`
-	assert.False(t, parsed(t, deleted+`}`).moved(), "somebody has deleted it")
-	assert.True(t, parsed(t, deleted+`,"`+Mark+`":true}`).moved())
+	assert.Nil(t, parsed(t, deleted+`}`).moved(), "somebody has deleted it")
+	assert.Equal(t, &mark{}, parsed(t, deleted+`,"`+Mark+`":true}`).moved(), "it names no database")
+	assert.Equal(t, &mark{To: "http://x", ID: "a"}, parsed(t, deleted+`,"`+Mark+`":{"to":"http://x","id":"a"}}`).moved())
 	for _, gone := range []string{`{"id":"a","docs":[]}`, `{"id":"a","docs":[{"error":{"error":"not_found"}}]}`} {
 		d, err := parseDocument(json.RawMessage(gone))
 		require.NoError(t, err)
@@ -246,7 +247,7 @@ func TestLinesOfPlans(t *testing.T) {
 	long := Planned{Checkpoint: json.RawMessage(`"` + strings.Repeat("7", 1000) + `"`)}
 	assert.Less(t, len(long.String()), 100)
 	assert.Equal(t, "_replicator: 3 jobs at CouchDB (1 failed, 2 running), 1 of them would stay; 4 moved from there; 5 at settee; those at CouchDB were not selected, were kept, or are newer than the move; 2 jobs run nowhere, because a move was interrupted: run --move or --back again; the database is paused in settee, because a way back was interrupted: run --move or --back again",
-		DatabasePlan{"_replicator", 3, map[string]int{"running": 2, "failed": 1}, 1, 4, 5, 2, 0, true}.String())
+		DatabasePlan{"_replicator", 3, map[string]int{"running": 2, "failed": 1}, 1, 4, 5, 2, 0, "", 0, true}.String())
 	assert.Equal(t, "_replicator: 1 job at CouchDB (1 running), and 7 others that were not selected; 0 moved from there; 0 at settee",
 		DatabasePlan{Database: "_replicator", CouchDB: 1, States: map[string]int{"running": 1}, Left: 7}.String())
 	assert.Equal(t, "_replicator: 1 document moved to settee, 2 kept", Moved{Moved: 1, Kept: 2, Database: "_replicator", To: "settee"}.String())
@@ -265,4 +266,20 @@ func TestSettingsOfTheCluster(t *testing.T) {
 	assert.NotContains(t, text, "\nunknown")
 	assert.Contains(t, text, "; unknown: left out: ")
 	assert.Contains(t, text, "; "+verifyCertificates+": not set.")
+}
+
+// A plan says which documents share a replication id, as far as their jobs would run.
+func TestPlanNamesSharedReplicationIDs(t *testing.T) {
+	t.Parallel()
+	p := planner{first: map[string]string{}}
+	warningsOf := func(planned Planned) []string {
+		p.noteID(&planned)
+		return planned.Warnings
+	}
+	assert.Empty(t, warningsOf(Planned{Document: "ended", Database: "_replicator", ID: "x"}), "it does not run")
+	assert.Empty(t, warningsOf(Planned{Document: "refused", Database: "_replicator", ID: "x", runs: true, Refused: "no"}))
+	assert.Empty(t, warningsOf(Planned{Document: "a", Database: "_replicator", ID: "x", runs: true}))
+	assert.Empty(t, warningsOf(Planned{Document: "unknown", Database: "_replicator", runs: true}))
+	assert.Equal(t, []string{`document "a" of _replicator has the same replication id: the job of one of them fails`},
+		warningsOf(Planned{Document: "b", Database: "team/_replicator", ID: "x", runs: true}))
 }

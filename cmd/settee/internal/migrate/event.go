@@ -38,6 +38,8 @@ type Moved struct {
 	Left     int    `json:"left"`    // documents there that were not selected
 	Database string `json:"database"`
 	To       string `json:"to"` // "CouchDB" or "settee"
+	// Began says that the call has asked a server to stop or to start jobs.
+	Began bool `json:"-"`
 }
 
 func (m Moved) String() string {

@@ -8,7 +8,10 @@ import (
 // Mover moves replication documents.
 type Mover struct {
 	CouchDB, Settee *Server
-	Tell            func(Event) error
+	// TakeOver says that documents that have moved to a database of another store belong to these servers, because that
+	// store is lost. Without it such documents are left alone, and Move and Back return an error if there are any.
+	TakeOver bool
+	Tell     func(Event) error
 	// Report, if it is not nil, is called from time to time.
 	Report func(Progress) error
 }
@@ -21,6 +24,7 @@ type transfer struct {
 	portion  Portion
 	total    int // documents at the server that they leave, when the call began
 	counts   Moved
+	ids      map[*Server]string                                                  // of the database, from its records
 	refuse   func(ctx context.Context, doc *document) (reason string, err error) // "" if the other server may have it
 }
 
@@ -38,6 +42,14 @@ func (m *Mover) Back(ctx context.Context, db string, portion Portion) (Moved, er
 	t := &transfer{Mover: m, from: m.Settee, to: m.CouchDB, db: db, portion: portion}
 	t.refuse = refusedByCouchDB
 	return t.counted(t.back(ctx))
+}
+
+// other returns the server of the two that is not s.
+func (m *Mover) other(s *Server) *Server {
+	if s == m.CouchDB {
+		return m.Settee
+	}
+	return m.CouchDB
 }
 
 func (t *transfer) counted(err error) (Moved, error) {
@@ -61,15 +73,15 @@ func (t *transfer) move(ctx context.Context) error {
 	if err := t.start(ctx, t.from, t.to); err != nil {
 		return err
 	}
-	paused, err := t.readPause(ctx)
-	if err != nil || paused == nil {
+	r, err := t.Settee.readRecord(ctx, t.db)
+	if err != nil || r.Pause == nil {
 		return err
 	}
 	// A way back was interrupted. What it has deleted here, and not written there, runs here again.
 	if err := t.start(ctx, t.to, t.to); err != nil {
 		return err
 	}
-	return t.resume(ctx, paused)
+	return t.resume(ctx)
 }
 
 func (t *transfer) back(ctx context.Context) error {
@@ -79,11 +91,16 @@ func (t *transfer) back(ctx context.Context) error {
 	if err := t.begin(ctx); err != nil {
 		return err
 	}
+	if err := t.undivided(ctx); err != nil {
+		return err
+	}
+	if err := t.identify(ctx); err != nil {
+		return err
+	}
 	if err := t.copyDesign(ctx); err != nil {
 		return err
 	}
-	paused, err := t.pause(ctx)
-	if err != nil {
+	if err := t.pause(ctx); err != nil {
 		return err
 	}
 	if err := t.stopped(ctx, t.busyInSettee); err != nil {
@@ -99,7 +116,7 @@ func (t *transfer) back(ctx context.Context) error {
 	if err := t.start(ctx, t.to, t.to); err != nil {
 		return err
 	}
-	return t.resume(ctx, paused)
+	return t.resume(ctx)
 }
 
 // report reports the progress. waiting is the number of jobs that have not stopped yet.

@@ -13,6 +13,7 @@ import (
 
 	"settee/cmd/settee/internal/remote"
 	"settee/pkg/jsontext"
+	"settee/pkg/redact"
 	"settee/replicator"
 	"settee/replicator/worker"
 )
@@ -35,6 +36,8 @@ type Planned struct {
 	Warnings   []string        `json:"warnings,omitempty"`
 	// Refused says why the document stays in CouchDB.
 	Refused string `json:"refused,omitempty"`
+
+	runs bool // its job has not ended
 }
 
 func (p Planned) String() string {
@@ -76,8 +79,12 @@ type DatabasePlan struct {
 	Moved   int            `json:"moved"`   // documents that CouchDB has deleted because they moved
 	Settee  int            `json:"settee"`  // live in settee
 	Nowhere int            `json:"nowhere"` // live at neither server, because a move or a way back was interrupted
-	Left    int            `json:"left"`    // live in CouchDB, and not selected. CouchDB does not count them
-	Paused  bool           `json:"paused"`  // a way back was interrupted
+	// Elsewhere is the number of documents that have moved to a database of another store. No move is possible then, and
+	// Advice says what to do.
+	Elsewhere int    `json:"elsewhere"`
+	Advice    string `json:"advice,omitempty"`
+	Left      int    `json:"left"`   // live in CouchDB, and not selected. CouchDB does not count them
+	Paused    bool   `json:"paused"` // a way back was interrupted
 }
 
 func (d DatabasePlan) String() string {
@@ -101,6 +108,9 @@ func (d DatabasePlan) String() string {
 	}
 	if d.Nowhere > 0 {
 		text += fmt.Sprintf("; %s run nowhere, because a move was interrupted: run --move or --back again", counted(d.Nowhere, "job"))
+	}
+	if d.Elsewhere > 0 {
+		text += "; no move is possible: " + d.Advice
 	}
 	if d.Paused {
 		text += "; the database is paused in settee, because a way back was interrupted: run --move or --back again"
@@ -145,12 +155,13 @@ func (m *Mover) Plan(ctx context.Context, c *Cluster, databases []string, portio
 		}
 	}
 	cfg.ServerUUID, cfg.RetriesPerRequest, cfg.Shared = c.UUID, 0, &worker.Shared{}
+	first := map[string]string{}
 	for _, db := range databases {
-		p := planner{transfer: &transfer{Mover: m, from: m.CouchDB, to: m.Settee, db: db, portion: portion}, cfg: cfg}
+		p := planner{transfer: &transfer{Mover: m, from: m.CouchDB, to: m.Settee, db: db, portion: portion}, cfg: cfg, first: first}
 		if err := p.plan(ctx); err != nil {
 			return refused, fmt.Errorf("planning for the database %q: %w", db, err)
 		}
-		refused += p.sum.Refused
+		refused += p.sum.Refused + p.sum.Elsewhere
 	}
 	return refused, m.CouchDB.pagesOfJobs(ctx, "/_scheduler/jobs", "", func(job listed) error {
 		if job.DocID != "" || job.ID == nil {
@@ -165,6 +176,8 @@ type planner struct {
 	*transfer
 	cfg worker.Config
 	sum DatabasePlan
+	// first has the first document of each replication id, of all databases.
+	first map[string]string
 }
 
 func (p *planner) plan(ctx context.Context) error {
@@ -196,7 +209,10 @@ func (p *planner) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.sum.Nowhere, p.sum.Paused = stranded.Nowhere, stranded.Paused
+	p.sum.Nowhere, p.sum.Paused, p.sum.Elsewhere = stranded.Nowhere, stranded.Paused, stranded.Elsewhere
+	if stranded.Elsewhere > 0 {
+		p.sum.Advice = stranded.elsewhere()
+	}
 	if err := p.from.pages(ctx, p.db, func(rows []row) error { return p.page(ctx, rows) }); err != nil {
 		return err
 	}
@@ -247,6 +263,7 @@ func (p *planner) page(ctx context.Context, rows []row) error {
 			if planned.Refused != "" {
 				p.sum.Refused++
 			}
+			p.noteID(&planned)
 			if err := p.Tell(planned); err != nil {
 				return err
 			}
@@ -255,7 +272,7 @@ func (p *planner) page(ctx context.Context, rows []row) error {
 	}
 	err = p.from.fetch(ctx, p.db, rows, func(doc *document) error {
 		switch {
-		case doc.moved():
+		case doc.moved() != nil:
 			p.sum.Moved++
 			return nil
 		case doc.deleted:
@@ -273,6 +290,19 @@ func (p *planner) page(ctx context.Context, rows []row) error {
 	return flush()
 }
 
+// noteID warns of a document that would run, and whose replication id an earlier one has.
+func (p *planner) noteID(planned *Planned) {
+	if !planned.runs || planned.ID == "" || planned.Refused != "" {
+		return
+	}
+	name := fmt.Sprintf("%q of %s", planned.Document, planned.Database)
+	if other, taken := p.first[planned.ID]; taken {
+		planned.Warnings = append(planned.Warnings, "document "+other+" has the same replication id: the job of one of them fails")
+		return
+	}
+	p.first[planned.ID] = name
+}
+
 // looked reports how many documents were looked at.
 func (p *planner) looked() error {
 	if p.Report == nil {
@@ -287,10 +317,11 @@ func (p *planner) document(ctx context.Context, doc *document, double, several b
 	if err := p.stateOf(ctx, doc, &plan); err != nil {
 		return plan, err
 	}
-	var err error
-	if plan.Warnings, plan.Refused, err = p.to.check(ctx, doc); err != nil {
+	warnings, refused, err := p.to.check(ctx, doc)
+	if err != nil {
 		return plan, err
 	}
+	plan.Warnings, plan.Refused = append(plan.Warnings, warnings...), refused
 	if several && plan.Refused == "" {
 		if plan.Refused, err = p.conflicting(ctx, doc.id); err != nil {
 			return plan, err
@@ -314,6 +345,7 @@ func (p *planner) document(ctx context.Context, doc *document, double, several b
 		plan.Start = "moves with its state, and does not run again"
 		return plan, nil
 	}
+	plan.runs = true
 	theirs := plan.ID
 	p.find(ctx, rep, &plan)
 	if theirs != "" && plan.ID != "" && plan.ID != theirs {
@@ -328,6 +360,10 @@ func (p *planner) stateOf(ctx context.Context, doc *document, plan *Planned) err
 	_ = json.Unmarshal(doc.body["_replication_state"], &state) // another value is not known
 	if replicator.DocumentState(state).Terminal() {
 		plan.State = state
+		var reason string
+		if json.Unmarshal(doc.body["_replication_state_reason"], &reason) == nil && reason != "" {
+			plan.Warnings = append(plan.Warnings, "CouchDB says: "+redact.Text(reason))
+		}
 		return nil
 	}
 	var job struct {

@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -73,6 +74,9 @@ func (t *transfer) prepare(ctx context.Context) error {
 	if err := t.begin(ctx); err != nil {
 		return err
 	}
+	if err := t.undivided(ctx); err != nil {
+		return err
+	}
 	exists, err := t.to.has(ctx, t.db)
 	if err != nil {
 		return err
@@ -82,10 +86,29 @@ func (t *transfer) prepare(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := t.identify(ctx); err != nil {
+		return err
+	}
 	if err := t.copySecurity(ctx); err != nil {
 		return err
 	}
 	return t.copyDesign(ctx)
+}
+
+// undivided returns an error if documents have moved to a database of another store. Their jobs run there, or would run at
+// two servers if the call went on.
+func (t *transfer) undivided(ctx context.Context) error {
+	s, err := t.stranded(ctx)
+	if err == nil && s.Elsewhere > 0 {
+		err = errors.New(s.elsewhere())
+	}
+	return err
+}
+
+// identify notes the id of the database to which documents move. The database exists.
+func (t *transfer) identify(ctx context.Context) (err error) {
+	t.ids[t.to], err = t.to.identify(ctx, t.db)
+	return err
 }
 
 func (t *transfer) sameUUID(ctx context.Context) error {

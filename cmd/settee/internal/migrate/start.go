@@ -21,10 +21,7 @@ func (t *transfer) start(ctx context.Context, left, to *Server) error {
 // unstarted returns the rows of documents that are deleted at a server, and that the other one does not have. Some may
 // have been deleted without a move.
 func (t *transfer) unstarted(ctx context.Context, left *Server, rows []row) ([]row, error) {
-	other := t.from
-	if left == t.from {
-		other = t.to
-	}
+	other := t.other(left)
 	rows = slices.DeleteFunc(rows, func(r row) bool { return !r.Deleted || !r.job() })
 	revs := map[string]string{}
 	for _, r := range rows {
@@ -42,15 +39,22 @@ func (t *transfer) unstarted(ctx context.Context, left *Server, rows []row) ([]r
 	return slices.DeleteFunc(rows, func(r row) bool { return there[r.ID] == live }), nil
 }
 
+// belongs reports whether a document of a server was deleted because it moved to the other server of this call.
+func (t *transfer) belongs(left *Server, doc *document) bool {
+	m := doc.moved()
+	return m != nil && (t.TakeOver || m.ID == t.ids[t.other(left)])
+}
+
 // revive writes the children of deleted documents, and those that a server does not take to the one that they left.
 func (t *transfer) revive(ctx context.Context, left, to *Server, rows []row) error {
 	reasons := map[string]string{}
 	out := batch{to: to, db: t.db, refused: func(r refusal) { reasons[r.ID] = r.Error + ": " + r.Reason }}
 	written := map[string]string{}
 	if err := left.fetch(ctx, t.db, rows, func(doc *document) error {
-		if !doc.moved() {
-			return nil // somebody has deleted it
+		if !t.belongs(left, doc) {
+			return nil // it was deleted, or has moved elsewhere
 		}
+		t.counts.Began = true
 		written[doc.id] = childOf(doc.rev)
 		return out.add(ctx, doc.revived(), doc.size)
 	}); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -104,7 +105,10 @@ func (t *transfer) conflicting(ctx context.Context, id string) (string, error) {
 
 // remove deletes documents that the other server may have.
 func (t *transfer) remove(ctx context.Context, rows []row) error {
-	mark := quoted(time.Now().UTC().Format(time.RFC3339))
+	moves, err := json.Marshal(mark{Time: time.Now().UTC().Format(time.RFC3339), To: t.to.URL(), ID: t.ids[t.to]})
+	if err != nil {
+		return err
+	}
 	var group []*document
 	size := 0
 	flush := func() error {
@@ -129,7 +133,8 @@ func (t *transfer) remove(ctx context.Context, rows []row) error {
 				continue
 			}
 			stopped++
-			doc.body["_deleted"], doc.body[Mark] = json.RawMessage("true"), mark
+			t.counts.Began = true
+			doc.body["_deleted"], doc.body[Mark] = json.RawMessage("true"), moves
 			if err := out.add(ctx, doc.body, doc.size); err != nil {
 				return err
 			}
@@ -141,7 +146,7 @@ func (t *transfer) remove(ctx context.Context, rows []row) error {
 		t.counts.Stopped += stopped
 		return errors.Join(problem, t.report(0))
 	}
-	err := t.from.fetch(ctx, t.db, rows, func(doc *document) error {
+	err = t.from.fetch(ctx, t.db, rows, func(doc *document) error {
 		if doc.deleted {
 			return nil
 		}
@@ -269,4 +274,30 @@ func (t *transfer) busyInCouchDB(ctx context.Context) ([]string, error) {
 		}
 	}
 	return busy, nil
+}
+
+// busyInSettee returns running jobs of the database, or its name while it is not paused.
+func (t *transfer) busyInSettee(ctx context.Context) ([]string, error) {
+	var answer struct {
+		Shares []struct {
+			Database                   string
+			Shares                     float64
+			Running, Pending, Crashing int
+		}
+		Jobs []listed
+	}
+	if err := t.Settee.Get(ctx, "/_scheduler/shares", &answer); err != nil {
+		return nil, err
+	}
+	for _, s := range answer.Shares {
+		// A database without jobs that wait or run has the default shares here, whatever is set.
+		if s.Database == t.db && (s.Running > 0 || s.Shares > 0 && s.Pending+s.Crashing > 0) {
+			return []string{t.db}, nil
+		}
+	}
+	query := "/_scheduler/jobs?states=running&limit=1&database=" + url.QueryEscape(t.db)
+	if err := t.Settee.Get(ctx, query, &answer); err != nil || len(answer.Jobs) == 0 {
+		return nil, err
+	}
+	return []string{answer.Jobs[0].DocID}, nil
 }
