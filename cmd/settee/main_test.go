@@ -213,11 +213,44 @@ func (p *process) note(line []byte) {
 	defer p.mu.Unlock()
 	p.log.Write(line)
 	p.log.WriteByte('\n')
+	if name := repeatedMember(line); name != "" {
+		p.t.Errorf("a line of the log has the member %q twice: %s", name, line)
+	}
 	var said struct {
 		URL string `json:"url"`
 	}
 	if json.Unmarshal(line, &said) == nil && said.URL != "" {
 		p.url = withAdmin(said.URL)
+	}
+}
+
+// repeatedMember returns the name of a member that an object in JSON has twice, or "". Another text has none.
+func repeatedMember(text []byte) string {
+	if !json.Valid(text) {
+		return ""
+	}
+	in := json.NewDecoder(bytes.NewReader(text))
+	if open, err := in.Token(); err != nil || open != json.Delim('{') {
+		return ""
+	}
+	seen := map[json.Token]bool{}
+	for in.More() {
+		name, _ := in.Token() // the text is valid
+		if seen[name] {
+			return name.(string)
+		}
+		seen[name] = true
+		var value json.RawMessage
+		_ = in.Decode(&value)
+	}
+	return ""
+}
+
+func TestRepeatedMember(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "database", repeatedMember([]byte(`{"database":"a","job":{"database":1},"database":"b"}`)))
+	for _, text := range []string{`{"database":"a","job":{"database":1}}`, `{}`, `[]`, `settee: no`, `{"a":1,"a":`} {
+		require.Empty(t, repeatedMember([]byte(text)), text)
 	}
 }
 

@@ -287,6 +287,7 @@ func TestMirrorOfCouchDB(t *testing.T) {
 		return status == http.StatusNotFound
 	}, limit, 10*time.Millisecond)
 	node.awaitMirror("m", 3)
+	assert.Regexp(t, `(?m)^{"level":"warn".*"target_database":"`+names[0]+`".*"message":"a mirror has deleted a database at the target"`, node.logged())
 	require.True(t, exists(t, c.url+"c-"+names[0]+"/first")(), "the second mirror keeps its databases")
 
 	// The same, once: everything is there already.

@@ -501,7 +501,7 @@ func (m *mirror) deleteOne(ctx context.Context, database string) (done bool, err
 		}
 	}
 	if err == nil {
-		m.Log.Info().Str("target_database", m.r.Mirror.TargetName(database)).Msg("a mirror has deleted a database at the target")
+		m.Log.Warn().Str("target_database", m.r.Mirror.TargetName(database)).Msg("a mirror has deleted a database at the target")
 		return true, m.Run.ForgetGone(ctx, database)
 	}
 	if ctx.Err() != nil {
