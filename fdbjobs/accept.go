@@ -32,18 +32,10 @@ const (
 type AcceptOptions struct {
 	// Count is the maximum number of jobs to take. Default: 1. Maximum: 64.
 	Count int
-	// Latest leaves out jobs that are scheduled later, and takes jobs that are scheduled by then even if they are not
-	// yet due. Default: due jobs. With a time in the past Accept may miss jobs: it looks only at the jobs of each owner
-	// that have waited longest.
-	Latest time.Time
-	// NoSchedule takes pending jobs of any owner and scheduled time. Owners take turns. The jobs of one are taken in the
-	// order of their ids, beginning at a random id: it conflicts least in queues with random ids that begin with
-	// hexadecimal digits. Latest is ignored.
-	NoSchedule bool
 	// Yielding, if not nil, are jobs that this process holds and that can make room. The jobs of one owner are in the
 	// order in which they go. Accept takes at most as many jobs, each in exchange for a job of the owner with the highest
 	// usage per weight. The new job's owner must have no higher usage, or be the same owner. [Job].Instead names the job
-	// that goes. With Latest, Accept takes no job early.
+	// that goes.
 	Yielding []*Held
 	// Wait is the maximum time to wait for the first job. Negative: do not wait. Default: until the context ends.
 	Wait time.Duration
@@ -55,7 +47,7 @@ type AcceptOptions struct {
 // are ctx's, ErrClosed, and the store's.
 func (q *Queue) Accept(ctx context.Context, opts AcceptOptions) ([]*Held, error) {
 	r := &request{
-		count: min(max(opts.Count, 1), maxClaim), wants: opts.wants(), once: opts.Wait < 0,
+		count: min(max(opts.Count, 1), maxClaim), yielding: opts.Yielding, once: opts.Wait < 0,
 		done: make(chan struct{}),
 	}
 	waits := ctx
@@ -76,25 +68,11 @@ func (q *Queue) Accept(ctx context.Context, opts AcceptOptions) ([]*Held, error)
 	return r.held, r.err
 }
 
-func (o AcceptOptions) wants() wants {
-	if o.NoSchedule {
-		return wants{noSchedule: true}
-	}
-	var w wants
-	if o.Yielding != nil {
-		w.yielding = &o.Yielding // only equal to itself: served alone
-	}
-	if !o.Latest.IsZero() {
-		w.latest = max(o.Latest.Unix(), 1)
-	}
-	return w
-}
-
 // request is a pending call of Accept.
 type request struct {
-	count int
-	wants wants
-	once  bool
+	count    int
+	yielding []*Held // nil if there is room
+	once     bool
 
 	// Guarded by claimer.mu until done is closed.
 	answered bool
@@ -217,10 +195,12 @@ func (c *claimer) run(ctx context.Context) {
 func (c *claimer) serveAll(ctx context.Context, requests []*request) (waitFor *idle, err error) {
 	again := false
 	for len(requests) > 0 && err == nil {
-		// Requests with the same wants are served together.
-		first := requests[0].wants
-		group := slices.DeleteFunc(slices.Clone(requests), func(r *request) bool { return r.wants != first })
-		requests = slices.DeleteFunc(slices.Clone(requests), func(r *request) bool { return r.wants == first })
+		// Requests for which there is room are served together, and each other one alone.
+		group := requests[:1:1]
+		if requests[0].yielding == nil {
+			group = slices.DeleteFunc(slices.Clone(requests), func(r *request) bool { return r.yielding != nil })
+		}
+		requests = slices.DeleteFunc(slices.Clone(requests), func(r *request) bool { return slices.Contains(group, r) })
 		var found outcome
 		found, err = c.serve(ctx, group)
 		if again = again || found.again(); waitFor == nil {
@@ -236,7 +216,7 @@ func (c *claimer) serveAll(ctx context.Context, requests []*request) (waitFor *i
 	return waitFor, nil
 }
 
-// serve claims jobs for requests with the same wants.
+// serve claims jobs for requests that are served together.
 func (c *claimer) serve(ctx context.Context, group []*request) (outcome, error) {
 	found, err := c.claim(ctx, group)
 	if err != nil {

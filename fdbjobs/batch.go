@@ -23,10 +23,6 @@ import (
 // remove the row itself: it has then read the job's own row, which each removal changes too. If it has added the row
 // itself, it has followed the rule for that row.
 //
-// The rule is also enough for claimers that take jobs before they are due. With [AcceptOptions].Latest a claimer waits
-// only if no job is scheduled by that time, and with NoSchedule only if no job is pending. So it has left no row that is
-// earlier than one that it would take.
-//
 // Rows for the past and for the next seconds do not count as earlier rows. Claimers pass over rows that are older than a
 // minute by their clocks. A row that is about to be promoted would cause a conflict. If two clocks differ by more than a
 // minute, a claimer may still pass over the earlier row. It sees the new one when it reads again, within 30 seconds

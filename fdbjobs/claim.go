@@ -68,7 +68,7 @@ type outcome struct {
 // again reports whether another claim may find something at once.
 func (o outcome) again() bool { return len(o.held) > 0 || o.due || o.more }
 
-// claim makes a claim for a group of requests with the same wants.
+// claim makes a claim for requests that are served together.
 func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) {
 	q := c.queue
 	n := 0
@@ -77,7 +77,7 @@ func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) 
 	}
 	began := q.layer.now()
 	tx := &claim{
-		queue: q, claimer: c.id, memory: &c.memory, wants: group[0].wants, n: min(n, maxClaim),
+		queue: q, claimer: c.id, memory: &c.memory, yielding: group[0].yielding, n: min(n, maxClaim),
 		began: began, full: began.Sub(c.memory.full) >= fullRead,
 	}
 	tx.drawLocks()
@@ -153,28 +153,18 @@ func (m *memory) delayedFrom(full bool) int64 {
 	return max(m.delayed-clockSkew, 0)
 }
 
-// wants is what a request asks for. Requests with the same wants are served together.
-type wants struct {
-	latest     int64 // seconds since the epoch; 0 means due jobs only
-	noSchedule bool
-	yielding   *[]*Held // what can go in exchange; nil if there is room
-}
-
-// allow reports whether a request may get a ready job.
-func (w wants) allow(r *row) bool { return w.latest == 0 || r.scheduled <= w.latest }
-
-// claim is a claimer's transaction, which takes jobs for requests with the same wants.
+// claim is a claimer's transaction, which takes jobs for requests that are served together.
 type claim struct {
-	queue   *Queue
-	claimer string
-	memory  *memory // read only
-	wants   wants
-	n       int // the maximum number of jobs to take
-	began   time.Time
-	full    bool // delayed is read from its start
-	locks   []string
-	seeds   [2]uint64
-	earlier *attempt // the latest one that took jobs, unless it is known that it was not committed
+	queue    *Queue
+	claimer  string
+	memory   *memory // read only
+	yielding []*Held // what can go in exchange; nil if there is room
+	n        int     // the maximum number of jobs to take
+	began    time.Time
+	full     bool // delayed is read from its start
+	locks    []string
+	seeds    [2]uint64
+	earlier  *attempt // the latest one that took jobs, unless it is known that it was not committed
 }
 
 // attempt is one run of a claim's function. It reads, chooses from what it has read, and writes the choice.
@@ -210,7 +200,7 @@ type attempt struct {
 }
 
 // exchange reports whether there is no room: jobs that can make room go for those that are taken.
-func (c *claim) exchange() bool { return c.wants.yielding != nil }
+func (c *claim) exchange() bool { return c.yielding != nil }
 
 // attempt is the function of the transaction.
 func (c *claim) attempt(tx kv.Transaction) (*attempt, error) {
@@ -226,11 +216,7 @@ func (c *claim) attempt(tx kv.Transaction) (*attempt, error) {
 	if a.timeout, err = timeout.Await(); err != nil {
 		return a, err
 	}
-	if c.wants.noSchedule {
-		err = a.takeAny()
-	} else {
-		err = a.takeInOrder()
-	}
+	err = a.takeInOrder()
 	if err == nil && len(a.taken) == 0 {
 		a.watch = tx.Watch(c.queue.keys.watchReady)
 	}
@@ -282,11 +268,6 @@ func (a *attempt) recover() (bool, error) {
 	a.claim.earlier = nil
 	a.drawLocks()
 	return false, nil
-}
-
-// enough reports whether the attempt has taken all that it may.
-func (a *attempt) enough() bool {
-	return len(a.taken) >= a.n || a.size >= enoughBytes || a.batch.full()
 }
 
 // parseDelayed returns the time and the job id of a key in delayed.

@@ -44,7 +44,7 @@ func Example() {
 	processor := make(chan error)
 	go func() { processor <- mails.Work(ctx, 1, send) }()
 
-	job, err := mails.Wait(ctx, []string{"order 17"})
+	job, err := mails.Wait(ctx, "order 17")
 	if err != nil {
 		panic(err)
 	}
@@ -58,7 +58,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	_, err = mails.Wait(ctx, []string{"order 17"})
+	_, err = mails.Wait(ctx, "order 17")
 	fmt.Println(errors.Is(err, fdbjobs.ErrNotFound))
 	cancel()
 	for _, ended := range []chan error{processor, monitor} {

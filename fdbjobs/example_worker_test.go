@@ -39,7 +39,7 @@ func Example_worker() {
 	running.Go(func() { _ = squares.Work(ctx, 2, square) })
 
 	for _, id := range []string{"3", "12"} {
-		job, err := squares.Wait(ctx, []string{id})
+		job, err := squares.Wait(ctx, id)
 		if err != nil {
 			log.Fatal(err)
 		}

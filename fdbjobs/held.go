@@ -191,7 +191,7 @@ func (h *Held) AfterLost(ctx context.Context, fn func(error)) {
 	look = func() {
 		layer.pass(waits)
 		watch, err := h.queue.watchRow(waits, h.job.ID, func(_ kv.Transaction, row *row) error {
-			if again, err := h.isResubmitted(row); again || err != nil {
+			if row == nil || !row.heldBy(h.lock) || row.generation != h.job.Generation {
 				return ErrHalt
 			}
 			return nil
@@ -228,25 +228,6 @@ func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage
 		next.tag = h.Tag
 		return next, nil
 	}}, state)
-}
-
-// IsResubmitted reports whether the job was added again while it ran. The next update then queues it.
-func (h *Held) IsResubmitted(ctx context.Context) (bool, error) {
-	return kv.TransactValue(ctx, h.queue.layer.db, func(tx kv.Transaction) (bool, error) {
-		row, err := h.queue.readRow(tx.Snapshot(), h.job.ID).Await()
-		if err != nil {
-			return false, err
-		}
-		return h.isResubmitted(row)
-	})
-}
-
-// isResubmitted is IsResubmitted for the job's row, nil if there is none.
-func (h *Held) isResubmitted(row *row) (bool, error) {
-	if row == nil || !row.heldBy(h.lock) {
-		return false, ErrHalt
-	}
-	return row.generation != h.job.Generation, nil
 }
 
 // end is write for the end of a holding.

@@ -29,7 +29,6 @@ func (b *bundle) halted(t *testing.T, h *fdbjobs.Held) {
 		func() error { return h.Update(t.Context(), text(`{"halted":1}`), also) },
 		func() error { return h.Finish(t.Context(), text(`{"halted":1}`), also) },
 		func() error { return h.Resubmit(t.Context(), time.Now(), text(`{"halted":1}`), also) },
-		func() error { _, err := h.IsResubmitted(t.Context()); return err },
 	} {
 		require.ErrorIs(t, call(), fdbjobs.ErrHalt)
 	}
@@ -493,7 +492,7 @@ func TestClose(t *testing.T) {
 		ended := make(chan error)
 		begin := func(wait func() error) { go func() { ended <- wait() }() }
 		accept := func() error { _, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{}); return err }
-		wait := func() error { _, err := b.jobs.Wait(t.Context(), []string{"k"}); return err }
+		wait := func() error { _, err := b.jobs.Wait(t.Context(), "k"); return err }
 		for range 3 {
 			begin(accept)
 			begin(wait)
@@ -551,7 +550,7 @@ func TestCloseWithoutStore(t *testing.T) {
 			ended <- err
 		}()
 		go func() {
-			_, err := b.jobs.Wait(t.Context(), []string{"j"})
+			_, err := b.jobs.Wait(t.Context(), "j")
 			ended <- err
 		}()
 		after(time.Second)
@@ -574,7 +573,7 @@ func TestStoreFails(t *testing.T) {
 		accept := func() error { _, err := b.jobs.Accept(t.Context(), doesNotWait); return err }
 		ended := make(chan error)
 		for range 3 {
-			go func() { _, err := b.jobs.Wait(t.Context(), []string{"j"}); ended <- err }()
+			go func() { _, err := b.jobs.Wait(t.Context(), "j"); ended <- err }()
 		}
 		after(time.Second)
 		broken.Fail(failure)
@@ -583,13 +582,13 @@ func TestStoreFails(t *testing.T) {
 		for range 3 {
 			require.ErrorIs(t, <-ended, failure)
 		}
-		_, err := b.jobs.Wait(t.Context(), []string{"j"})
+		_, err := b.jobs.Wait(t.Context(), "j")
 		require.ErrorIs(t, err, failure)
 		broken.Fail(kv.ErrClosed)
 		require.ErrorIs(t, accept(), fdbjobs.ErrClosed)
 		broken.Fail(nil)
 		require.NoError(t, accept())
-		go func() { _, err := b.jobs.Wait(t.Context(), []string{"j"}); ended <- err }()
+		go func() { _, err := b.jobs.Wait(t.Context(), "j"); ended <- err }()
 		after(time.Second)
 		b.remove(t, "j")
 		require.ErrorIs(t, <-ended, fdbjobs.ErrNotFound)
@@ -634,7 +633,7 @@ func TestNoWatches(t *testing.T) {
 		defer w.Cancel()
 		waited := make(chan error)
 		b.add(t, fdbjobs.Spec{ID: "j", Scheduled: time.Now().Add(time.Minute)})
-		go func() { _, err := b.jobs.Wait(t.Context(), []string{"j"}); waited <- err }()
+		go func() { _, err := b.jobs.Wait(t.Context(), "j"); waited <- err }()
 		go func() {
 			held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{})
 			if assert.NoError(t, err) {

@@ -96,13 +96,7 @@ func TestAddAgain(t *testing.T) {
 		b.add(t, fdbjobs.Spec{ID: "j", Owner: "p", Args: text(`{"n":3}`)})
 
 		h := b.accept(t)
-		again, err := h.IsResubmitted(t.Context())
-		require.NoError(t, err)
-		assert.False(t, again)
 		b.add(t, fdbjobs.Spec{ID: "j", Owner: "x", Args: text(`{"n":4}`), State: text(`{"s":9}`)})
-		again, err = h.IsResubmitted(t.Context())
-		require.NoError(t, err)
-		assert.True(t, again)
 		job = b.get(t, "j")
 		assert.Equal(t, fdbjobs.Running, job.Status)
 		assert.Equal(t, h.Job().Generation+1, job.Generation)
@@ -162,31 +156,6 @@ func TestToken(t *testing.T) {
 		b.add(t, repeat)
 		assert.Equal(t, fdbjobs.Pending, b.get(t, "j").Status)
 		assert.JSONEq(t, `{"n":2}`, string(b.get(t, "j").Args))
-	})
-}
-
-func TestLatest(t *testing.T) {
-	enginetest.Each(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db)
-		now := time.Now()
-		b.add(t,
-			fdbjobs.Spec{ID: "now"},
-			fdbjobs.Spec{ID: "hour", Scheduled: now.Add(time.Hour)},
-			fdbjobs.Spec{ID: "day", Scheduled: now.Add(24 * time.Hour)})
-		ids := func(opts fdbjobs.AcceptOptions) (ids []string) {
-			opts.Count, opts.Wait = 10, -1
-			held := b.acceptBy(t, opts)
-			for _, h := range held {
-				ids = append(ids, h.Job().ID)
-				require.NoError(t, h.Resubmit(t.Context(), h.Job().Scheduled, nil, nil))
-			}
-			return ids
-		}
-		assert.Empty(t, ids(fdbjobs.AcceptOptions{Latest: now.Add(-time.Hour)}), "it is scheduled for later than that")
-		assert.ElementsMatch(t, []string{"now"}, ids(fdbjobs.AcceptOptions{}))
-		assert.ElementsMatch(t, []string{"now"}, ids(fdbjobs.AcceptOptions{Latest: now.Add(time.Minute)}))
-		assert.ElementsMatch(t, []string{"now", "hour"}, ids(fdbjobs.AcceptOptions{Latest: now.Add(2 * time.Hour)}))
-		assert.ElementsMatch(t, []string{"now", "hour", "day"}, ids(fdbjobs.AcceptOptions{Latest: now.Add(48 * time.Hour)}))
 	})
 }
 
@@ -540,17 +509,15 @@ func TestAddAll(t *testing.T) {
 		b.check(t)
 		_, there := b.owners(t)["other"]
 		assert.False(t, there, "its job has another owner now")
-		again, err := running.IsResubmitted(t.Context())
-		require.NoError(t, err)
-		assert.True(t, again)
 		for i, h := range b.take(t, 60) {
 			assert.Equal(t, specs[i+1].ID, h.Job().ID)
 			assert.JSONEq(t, string(specs[i+1].Args), string(h.Job().Args))
 		}
+		require.ErrorIs(t, running.Update(t.Context(), nil, nil), fdbjobs.ErrHalt, "it was added again")
 
 		require.NoError(t, addAll())
 		require.ErrorIs(t, addAll(fdbjobs.Spec{ID: "a"}, fdbjobs.Spec{ID: "b"}, fdbjobs.Spec{ID: "a"}), fdbjobs.ErrInvalid)
-		err = addAll(fdbjobs.Spec{ID: "a"}, fdbjobs.Spec{ID: "b", Args: text(`[]`)})
+		err := addAll(fdbjobs.Spec{ID: "a"}, fdbjobs.Spec{ID: "b", Args: text(`[]`)})
 		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
 		require.ErrorContains(t, err, `the job "b"`)
 		require.ErrorIs(t, addAll(make([]fdbjobs.Spec, 70_000)...), fdbjobs.ErrTooLarge)

@@ -310,7 +310,7 @@ func TestPausedOwners(t *testing.T) {
 		b.weigh(t, "old", 0)
 		assert.Zero(t, b.owners(t)["old"].Weight)
 		for _, opts := range []fdbjobs.AcceptOptions{
-			{}, {Latest: time.Now().Add(2 * time.Hour)}, {NoSchedule: true}, {Yielding: []*fdbjobs.Held{run}},
+			{}, {Yielding: []*fdbjobs.Held{run}},
 		} {
 			opts.Count, opts.Wait = 10, -1
 			assert.Empty(t, b.acceptBy(t, opts), "%+v", opts)
@@ -404,32 +404,6 @@ func TestOwnersLeave(t *testing.T) {
 	})
 }
 
-// TestNoSchedule: jobs of any time and owner are taken.
-func TestNoSchedule(t *testing.T) {
-	enginetest.Each(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db)
-		for i := range 100 {
-			scheduled := time.Time{}
-			if i%2 == 0 {
-				scheduled = time.Now().Add(time.Hour)
-			}
-			b.add(t, fdbjobs.Spec{ID: fmt.Sprintf("%02x", i*5%256), Owner: fmt.Sprint(i % 3), Scheduled: scheduled})
-		}
-		seen := map[string]bool{}
-		for len(seen) < 100 {
-			held := b.acceptBy(t, fdbjobs.AcceptOptions{Count: 7, NoSchedule: true, Wait: -1})
-			require.NotEmpty(t, held)
-			for _, h := range held {
-				require.False(t, seen[h.Job().ID])
-				seen[h.Job().ID] = true
-			}
-		}
-		held := b.acceptBy(t, fdbjobs.AcceptOptions{NoSchedule: true, Wait: -1})
-		assert.Empty(t, held)
-		b.check(t)
-	})
-}
-
 // TestDeadClaimers: claimers find each other among many that have died, which are forgotten. One that is closed leaves.
 func TestDeadClaimers(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
@@ -462,17 +436,12 @@ func TestDeadClaimers(t *testing.T) {
 		assert.Equal(t, []int{3, 3, 3}, partitions())
 		assert.Equal(t, 303, known())
 		waiting := make(chan error)
-		go func() {
-			for {
-				if _, err := live[2].jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Latest: time.Unix(1, 0)}); err != nil {
-					waiting <- err
-					return
-				}
-			}
-		}()
+		b.weigh(t, "o", 0)
+		go func() { _, err := live[2].jobs.Accept(t.Context(), fdbjobs.AcceptOptions{}); waiting <- err }()
 		synctest.Wait()
 		live[2].layer.Close()
 		require.ErrorIs(t, <-waiting, fdbjobs.ErrClosed)
+		b.weigh(t, "o", fdbjobs.DefaultWeight)
 		live = live[:2]
 		assert.Equal(t, 302, known())
 		assert.Equal(t, []int{2, 2}, partitions())

@@ -206,7 +206,7 @@ func (w *world) fill() {
 	}
 	for _, p := range w.procs {
 		for n := 0; n < len(p.slots); {
-			opts := fdbjobs.AcceptOptions{Count: min(len(p.slots)-n, fdbjobs.MaxClaim), NoSchedule: true}
+			opts := fdbjobs.AcceptOptions{Count: min(len(p.slots)-n, fdbjobs.MaxClaim)}
 			held, err := p.jobs.Accept(context.Background(), opts)
 			require.NoError(w.t, err)
 			for _, h := range held {

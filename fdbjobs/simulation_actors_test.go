@@ -168,16 +168,16 @@ func (s *simulation) remover(p *simProcess, queue *fdbjobs.Queue) {
 	})
 }
 
-// waiter waits for jobs.
+// waiter waits for the end of jobs.
 func (s *simulation) waiter(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "waiter", func(ctx context.Context) {
 		s.repeat(ctx, 3, func() {
 			w := &waiting{
-				name: turnstile.NameOf(ctx), process: p, book: s.ledger.book(queue.Name()), ids: s.ids(),
+				name: turnstile.NameOf(ctx), process: p, book: s.ledger.book(queue.Name()), id: s.id(),
 				since: s.ledger.commits, began: time.Now(),
 			}
 			s.waiters = append(s.waiters, w)
-			job, err := queue.Wait(ctx, w.ids)
+			job, err := queue.Wait(ctx, w.id)
 			s.waiters = slices.DeleteFunc(s.waiters, func(v *waiting) bool { return v == w })
 			s.told(w, job, err)
 		})
@@ -189,13 +189,13 @@ func (s *simulation) told(w *waiting, job *fdbjobs.Job, err error) {
 	switch {
 	case errors.Is(err, fdbjobs.ErrNotFound):
 		s.counts["waits for none"]++
-		if !slices.ContainsFunc(w.ids, func(id string) bool { return w.book.entry(id).had(fdbjobs.Removed, w.since) }) {
+		if !w.book.entry(w.id).had(fdbjobs.Removed, w.since) {
 			s.fail("%s got an error for jobs that exist: %v", w, err)
 		}
 	case s.must(err, "wait"):
 		s.counts["waits"]++
 		e := w.book.entry(job.ID)
-		if !slices.Contains(w.ids, job.ID) || !e.had(fdbjobs.Finished, w.since) {
+		if job.ID != w.id || !e.had(fdbjobs.Finished, w.since) {
 			s.fail("%s was told of the end of %q", w, job.ID)
 		}
 		if job.Status == fdbjobs.Finished && e.row.Status == fdbjobs.Finished && e.ended[fdbjobs.Finished] <= w.since &&
@@ -358,18 +358,10 @@ func (s *simulation) acceptor(p *simProcess, queue *fdbjobs.Queue) {
 
 func (s *simulation) accept(ctx context.Context, p *simProcess, queue *fdbjobs.Queue) {
 	opts := fdbjobs.AcceptOptions{Count: 1 + max(0, s.intN(6)-3)}
-	latest := p.now()
-	switch s.intN(8) {
-	case 0, 1:
-		latest = latest.Add(time.Duration(s.intN(10)) * time.Second)
-		opts.Latest = latest
-	case 2:
-		opts.NoSchedule = true
-	case 3:
+	if s.intN(8) == 0 {
 		opts.Yielding = s.yielding(p, queue)
 	}
-	// A call with Latest that waits for ever may be left with jobs that were scheduled later.
-	if s.intN(2) == 0 || opts.Yielding != nil || !opts.Latest.IsZero() {
+	if s.intN(2) == 0 || opts.Yielding != nil {
 		opts.Wait = time.Duration(s.intN(10)-2) * time.Second
 	}
 	// Sometimes it gives up, whether or not a job is on the way.
@@ -388,7 +380,7 @@ func (s *simulation) accept(ctx context.Context, p *simProcess, queue *fdbjobs.Q
 	}
 	s.exchanged(held, opts)
 	for _, h := range held {
-		s.handed(p, h, opts, latest)
+		s.handed(p, h)
 		s.actor(p, "hold", func(ctx context.Context) { s.hold(ctx, p, queue, h) })
 	}
 }
@@ -423,7 +415,7 @@ func (s *simulation) exchanged(held []*fdbjobs.Held, opts fdbjobs.AcceptOptions)
 }
 
 // handed checks a job that was accepted.
-func (s *simulation) handed(p *simProcess, h *fdbjobs.Held, opts fdbjobs.AcceptOptions, latest time.Time) {
+func (s *simulation) handed(p *simProcess, h *fdbjobs.Held) {
 	job, holding := h.Job(), s.ledger.holdings[h.Job().Lock]
 	switch {
 	case holding == nil || holding.entry.id != job.ID || holding.process != p.String():
@@ -431,13 +423,8 @@ func (s *simulation) handed(p *simProcess, h *fdbjobs.Held, opts fdbjobs.AcceptO
 		return
 	case holding.held != nil:
 		s.fail("%q was accepted twice", job.ID)
-	case opts.Latest.IsZero() && !opts.NoSchedule && job.Scheduled.After(time.Now().Add(s.plan.clocks/2)):
+	case job.Scheduled.After(time.Now().Add(s.plan.clocks / 2)):
 		s.fail("%q was accepted %v before its time", job.ID, time.Until(job.Scheduled))
-	case !opts.Latest.IsZero() && job.Scheduled.After(latest):
-		s.fail("%q was accepted %v too early", job.ID, job.Scheduled.Sub(latest))
-	}
-	if job.Scheduled.After(time.Now()) {
-		s.counts[map[bool]string{false: "early", true: "in no order"}[opts.NoSchedule]]++
 	}
 	holding.held, holding.by = h, p
 }
@@ -509,12 +496,7 @@ func (s *simulation) rest(ctx context.Context, h *fdbjobs.Held) bool {
 			s.fail("%q was lost, and could be updated", h.Job().ID)
 		}
 		return false
-	case 1:
-		s.gate.Sleep(ctx, d)
-		if _, err := h.IsResubmitted(ctx); !errors.Is(err, fdbjobs.ErrHalt) {
-			s.must(err, "is resubmitted")
-		}
-	case 2:
+	case 1, 2:
 		s.gate.Sleep(ctx, d)
 	default:
 		// Holders that wake at the same moment write in one transaction.

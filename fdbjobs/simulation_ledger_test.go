@@ -66,16 +66,15 @@ type waiting struct {
 	name    string
 	process *simProcess
 	book    *book
-	ids     []string
+	id      string
 	since   int // number of commits
 	began   time.Time
 	due     time.Time // when it must return; zero: nothing has happened
-	by      string    // the job that has ended or was removed
-	removed bool      // it was removed
-	anew    []string  // jobs that were added again after a removal
+	removed bool      // the job was removed
+	anew    bool      // it was added again after a removal
 }
 
-func (w *waiting) String() string { return fmt.Sprintf("%s, which waits for %v", w.name, w.ids) }
+func (w *waiting) String() string { return fmt.Sprintf("%s, which waits for %q", w.name, w.id) }
 
 func newLedger(s *simulation) *ledger {
 	l := &ledger{s: s, holdings: map[string]*holding{}, writing: map[string]*intent{}}
@@ -416,18 +415,15 @@ const tellWithin = 30*time.Second + 15*time.Second
 // has read the job yet.
 func (l *ledger) expectTold(b *book, id string, before, now fdbjobs.Status) {
 	for _, w := range l.s.waiters {
-		if w.book != b || !slices.Contains(w.ids, id) {
+		if w.book != b || w.id != id {
 			continue
 		}
 		if before == fdbjobs.Removed {
-			w.anew = append(w.anew, id)
-			if w.by == id {
-				w.due, w.by, w.removed = time.Time{}, "", false
-			}
+			w.due, w.anew, w.removed = time.Time{}, true, false
 		}
-		if (now == fdbjobs.Finished && !slices.Contains(w.anew, id) || now == fdbjobs.Removed) && (w.due.IsZero() || w.removed) &&
+		if (now == fdbjobs.Finished && !w.anew || now == fdbjobs.Removed) && (w.due.IsZero() || w.removed) &&
 			time.Since(w.began) > 10*time.Second && w.process.disturbed.Before(w.began) {
-			w.due, w.by, w.removed = time.Now().Add(tellWithin), id, now == fdbjobs.Removed
+			w.due, w.removed = time.Now().Add(tellWithin), now == fdbjobs.Removed
 		}
 	}
 }

@@ -114,7 +114,7 @@ func (c *totals) String() string { return fmt.Sprintf("%d seeds: %v", c.seeds, c
 func (c *totals) check(t *testing.T) {
 	for _, what := range []string{
 		"actors", "adds", "hastened", "paused", "added to a running job", "removed while running", "claims", "finishes", "resubmits", "updates",
-		"requeues", "halts", "kills", "freezes", "waits", "waits for none", "lost", "early", "in no order", "cancelled accepts",
+		"requeues", "halts", "kills", "freezes", "waits", "waits for none", "lost", "cancelled accepts",
 		"delayed, wake nobody", "expired", "rederived", "timeouts set", "last words", "shared", "failed alone",
 		"conflict", "committed, reported unknown", "not committed, reported unknown", "transaction too old", "delay",
 		"lost watch", "late watch", "spurious watch",

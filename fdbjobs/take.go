@@ -2,7 +2,6 @@ package fdbjobs
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 
 	"settee/pkg/kv"
@@ -18,12 +17,12 @@ type seen struct {
 	job       *Job // nil if it cannot be taken
 }
 
-// takeInOrder takes jobs that are due, or that Latest allows.
+// takeInOrder takes jobs that are due.
 func (a *attempt) takeInOrder() error {
 	delayed := a.tx.Snapshot().GetRange(
 		rows.From(a.queue.keys.delayed, a.queue.keys.delayed.Pack(a.memory.delayedFrom(a.full))), kv.RangeOptions{Limit: 1})
 	if a.exchange() {
-		a.yields = yielders(*a.wants.yielding)
+		a.yields = yielders(a.yielding)
 		if _, err := a.queue.share.loadUsage(a.tx.Snapshot(), a.rolled, a.yields, true); err != nil {
 			return err
 		}
@@ -33,11 +32,6 @@ func (a *attempt) takeInOrder() error {
 		return err
 	}
 	now := a.queue.layer.now().Unix()
-	if a.wants.latest > now && !a.exchange() {
-		if err := a.takeEarly(now); err != nil {
-			return err
-		}
-	}
 	for pair, err := range delayed.All() {
 		if err != nil {
 			return err
@@ -325,8 +319,8 @@ func (a *attempt) readJobs(found []*seen) error {
 		if err != nil {
 			return err
 		}
-		if s.row == nil || s.row.status != Pending || s.row.owner != s.owner || weight == 0 || !a.wants.allow(s.row) ||
-			s.key != nil && !bytes.Equal(s.key, a.queue.derive(s.id, s.row).key()) {
+		if s.row == nil || s.row.status != Pending || s.row.owner != s.owner || weight == 0 ||
+			!bytes.Equal(s.key, a.queue.derive(s.id, s.row).key()) {
 			continue
 		}
 		if s.job, err = s.read.job(s.row); err != nil {
@@ -341,12 +335,6 @@ func (a *attempt) take(s *seen, instead string) error {
 	i := len(a.taken)
 	next := *s.row
 	next.status, next.tag, next.lock, next.sequence, next.timeout = Running, "", a.locks[i], stamp(uint16(i)), a.timeout
-	if s.row.waits() {
-		// The owner may have had nothing ready, and must have a row now.
-		if err := a.queue.share.admit(a.tx, s.owner, rankIdle); err != nil {
-			return err
-		}
-	}
 	if err := a.batch.put(s.id, s.row, &next); err != nil {
 		return err
 	}
@@ -356,96 +344,5 @@ func (a *attempt) take(s *seen, instead string) error {
 	a.taken = append(a.taken, held)
 	a.claim.earlier = a
 	a.size += len(held.Args) + len(held.State)
-	return nil
-}
-
-// takeAny takes pending jobs of any owner and time ([AcceptOptions].NoSchedule). Owners take turns, beginning after the one
-// that was served last. The jobs of an owner are taken in the order of their ids, beginning at a random id.
-func (a *attempt) takeAny() error {
-	begin := a.memory.owner
-	if begin != "" {
-		begin = AfterOwner(begin).Owner
-	}
-	for _, from := range []string{begin, ""} {
-		for t, err := range a.queue.Index().tallies(a.tx.Snapshot(), from, []Status{Pending}) {
-			if err != nil {
-				return err
-			}
-			if a.enough() || from == "" && begin != "" && t.owner >= begin {
-				break
-			}
-			a.owner = t.owner
-			if err := a.takeAnyOf(t); err != nil {
-				return err
-			}
-		}
-		if begin == "" {
-			break
-		}
-	}
-	return nil
-}
-
-// takeAnyOf is takeAny for one owner.
-func (a *attempt) takeAnyOf(t tally) error {
-	middle := fmt.Sprintf("%016x", a.random.Uint64())
-	for _, after := range []string{middle, ""} {
-		ids, err := a.queue.readIDs(a.tx.Snapshot(), t.owner, after, false, a.n-len(a.taken), t.parts).Await()
-		if err != nil {
-			return err
-		}
-		var found []*seen
-		for _, id := range ids {
-			if after != "" || id <= middle {
-				found = append(found, &seen{id: id, owner: t.owner})
-			}
-		}
-		if err := a.takePending(found); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// takeEarly takes jobs that are scheduled after now, but not after latest ([AcceptOptions].Latest).
-func (a *attempt) takeEarly(now int64) error {
-	if a.enough() {
-		return nil
-	}
-	delayed := a.queue.keys.delayed
-	soon := kv.KeyRange{Begin: delayed.Pack(now + 1), End: delayed.Pack(a.wants.latest + 1)}
-	// Some may be jobs of paused owners.
-	pairs, err := a.tx.Snapshot().GetRange(soon, kv.RangeOptions{Limit: max(a.n-len(a.taken), window)}).Slice()
-	if err != nil {
-		return err
-	}
-	found := make([]*seen, len(pairs))
-	for i, pair := range pairs {
-		found[i] = &seen{owner: string(pair.Value), key: pair.Key}
-		if _, found[i].id, err = a.queue.parseDelayed(pair.Key); err != nil {
-			return err
-		}
-	}
-	return a.takePending(found)
-}
-
-// takePending takes the jobs that can be taken, in their order.
-func (a *attempt) takePending(found []*seen) error {
-	for some := range slices.Chunk(found, readAtOnce) {
-		if a.enough() {
-			return nil
-		}
-		if err := a.readJobs(some); err != nil {
-			return err
-		}
-		for _, s := range some {
-			if s.job == nil || a.enough() {
-				continue
-			}
-			if err := a.take(s, ""); err != nil {
-				return err
-			}
-		}
-	}
 	return nil
 }

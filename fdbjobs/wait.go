@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	"settee/pkg/kv"
@@ -15,51 +13,14 @@ import (
 // the holder renews its hold: the call reads the row again then, and nothing else. A row counts how often its job has
 // entered each status, so a waiter learns of a status that has passed before it could read it.
 
-// Wait waits until one of some jobs has one of the statuses, Finished if none is given, and returns that job. A job that
-// already has one is returned at once. A job that has had one since is returned even if it has changed again before it
-// is read, unless it was removed and added again: its Status is the current one. To wait for all jobs, call Wait again
-// without the job that was returned. It reads and watches each job by itself. With more than the store allows
-// (kv.DefaultMaxWatches) it reads the others every second. The errors are ErrNotFound if a job does not exist or was
-// removed, ctx's, ErrClosed, and the store's.
-func (q *Queue) Wait(ctx context.Context, ids []string, statuses ...Status) (job *Job, err error) {
-	if len(ids) == 0 {
-		return nil, fmt.Errorf("%w: there is nothing to wait for", ErrInvalid)
-	}
-	if len(statuses) == 0 {
-		statuses = []Status{Finished}
-	}
-	waits, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var waiting sync.WaitGroup
-	var first sync.Once
-	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
-		one := q.layer.named(waits, "waiting for "+id)
-		waiting.Go(func() {
-			q.layer.pass(one)
-			found, failed := q.wait(one, id, statuses)
-			first.Do(func() {
-				job, err = found, failed
-				cancel()
-			})
-		})
-	}
-	waiting.Wait()
-	q.layer.pass(ctx)
-	return job, err
-}
-
-// wait is Wait for one job.
-func (q *Queue) wait(ctx context.Context, id string, statuses []Status) (job *Job, err error) {
-	entered := func(r *row) (n int64) {
-		for _, status := range statuses {
-			n += *r.entered.of(status)
-		}
-		return n
-	}
+// Wait waits until a job has ended, and returns it. A job that has ended before is returned at once. A job that has ended
+// since is returned even if it was added again before it is read, unless it was removed in between: its Status is the
+// current one. The errors are ErrNotFound if the job does not exist or was removed, ctx's, ErrClosed, and the store's.
+func (q *Queue) Wait(ctx context.Context, id string) (job *Job, err error) {
 	err = q.follow(ctx, id, func(before, now *row) bool {
-		// A job that was removed and added again counts from zero, so one of its statuses can be missed.
-		passed := before != nil && entered(now) > 0 && entered(now) != entered(before)
-		return passed || slices.Contains(statuses, now.status)
+		// A job that was removed and added again counts from zero, so an end can be missed.
+		ended := before != nil && now.entered.finished > 0 && now.entered.finished != before.entered.finished
+		return ended || now.status == Finished
 	}, func(found *Job) (bool, error) {
 		job = found
 		return true, nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,22 +19,19 @@ import (
 func TestWait(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
-		_, err := b.jobs.Wait(t.Context(), []string{"j"})
+		_, err := b.jobs.Wait(t.Context(), "j")
 		require.ErrorIs(t, err, fdbjobs.ErrNotFound)
 
 		b.add(t, fdbjobs.Spec{ID: "j"})
-		job, err := b.jobs.Wait(t.Context(), []string{"j"}, fdbjobs.Running, fdbjobs.Pending)
-		require.NoError(t, err)
-		assert.Equal(t, fdbjobs.Pending, job.Status)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = b.jobs.Wait(ctx, []string{"j"})
+		_, err = b.jobs.Wait(ctx, "j")
 		require.ErrorIs(t, err, context.Canceled)
 
 		h := b.accept(t)
 		require.NoError(t, h.Finish(t.Context(), text(`{"s":1}`), nil))
 		for range 3 {
-			job, err = b.jobs.Wait(t.Context(), []string{"j"})
+			job, err := b.jobs.Wait(t.Context(), "j")
 			require.NoError(t, err)
 			assert.Equal(t, fdbjobs.Finished, job.Status)
 			assert.JSONEq(t, `{"s":1}`, string(job.State))
@@ -58,7 +54,7 @@ func TestWaiters(t *testing.T) {
 		for i := range jobs {
 			for range each {
 				go func() {
-					job, err := b.jobs.Wait(t.Context(), []string{fmt.Sprint(i)})
+					job, err := b.jobs.Wait(t.Context(), fmt.Sprint(i))
 					if errors.Is(err, fdbjobs.ErrNotFound) {
 						told <- "removed"
 					} else if assert.NoError(t, err) {
@@ -114,12 +110,12 @@ func TestWaitersComeAndGo(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error)
 			for range 2 {
-				go func() { _, err := b.jobs.Wait(ctx, []string{"j"}); ended <- err }()
+				go func() { _, err := b.jobs.Wait(ctx, "j"); ended <- err }()
 			}
 			after(time.Millisecond)
 			stays := make(chan error)
 			go cancel()
-			go func() { _, err := b.jobs.Wait(t.Context(), []string{"j"}); stays <- err }()
+			go func() { _, err := b.jobs.Wait(t.Context(), "j"); stays <- err }()
 			require.ErrorIs(t, <-ended, context.Canceled)
 			require.ErrorIs(t, <-ended, context.Canceled)
 			began := time.Now()
@@ -139,7 +135,7 @@ func TestWaitBeforeReady(t *testing.T) {
 		open := hung.HoldBefore()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := b.jobs.Wait(ctx, []string{"j"})
+		_, err := b.jobs.Wait(ctx, "j")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		open()
 	})
@@ -177,43 +173,6 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// TestWaitAny: the first of several jobs that ends is returned.
-func TestWaitAny(t *testing.T) {
-	enginetest.Each(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db)
-		var ids []string
-		for i := range 20 {
-			ids = append(ids, fmt.Sprint(i))
-			b.add(t, fdbjobs.Spec{ID: ids[i]})
-		}
-		_, err := b.jobs.Wait(t.Context(), nil)
-		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
-		_, err = b.jobs.Wait(t.Context(), append(ids, "none"))
-		require.ErrorIs(t, err, fdbjobs.ErrNotFound)
-		require.ErrorContains(t, err, `"none"`)
-
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			for range ids {
-				held, err := b.jobs.Accept(context.Background(), fdbjobs.AcceptOptions{})
-				if assert.NoError(t, err) {
-					assert.NoError(t, held[0].Finish(context.Background(), text(`{"s":1}`), nil))
-				}
-			}
-		}()
-		for len(ids) > 0 {
-			job, err := b.jobs.Wait(t.Context(), ids)
-			require.NoError(t, err)
-			assert.Equal(t, fdbjobs.Finished, job.Status)
-			assert.JSONEq(t, `{"s":1}`, string(job.State))
-			require.Contains(t, ids, job.ID)
-			ids = slices.DeleteFunc(ids, func(id string) bool { return id == job.ID })
-		}
-		<-ended
-	})
-}
-
 // TestWaitMissesNothing: Wait returns when a job has ended, even if the job was added again before Wait read it.
 func TestWaitMissesNothing(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
@@ -224,22 +183,18 @@ func TestWaitMissesNothing(t *testing.T) {
 			job *fdbjobs.Job
 			err error
 		}
-		results := make(chan result, 2)
-		for _, status := range []fdbjobs.Status{fdbjobs.Finished, fdbjobs.Running} {
-			go func() {
-				job, err := waiting.jobs.Wait(t.Context(), []string{"j"}, status)
-				results <- result{job, err}
-			}()
-		}
+		results := make(chan result, 1)
+		go func() {
+			job, err := waiting.jobs.Wait(t.Context(), "j")
+			results <- result{job, err}
+		}()
 		synctest.Wait()
 		open := store.HoldBefore()
 		require.NoError(t, b.accept(t).Finish(t.Context(), nil, nil))
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		open()
-		for range 2 {
-			r := <-results
-			require.NoError(t, r.err)
-			assert.Equal(t, fdbjobs.Pending, r.job.Status, "it has moved on")
-		}
+		r := <-results
+		require.NoError(t, r.err)
+		assert.Equal(t, fdbjobs.Pending, r.job.Status, "it has moved on")
 	})
 }

@@ -120,8 +120,12 @@ func TestEarlierJobGoes(t *testing.T) {
 	} {
 		for goes, gone := range map[string]func(t *testing.T, b *bundle){
 			"removed": func(t *testing.T, b *bundle) { assert.True(t, b.remove(t, "earlier")) },
-			"taken": func(t *testing.T, b *bundle) {
-				assert.Len(t, b.acceptBy(t, fdbjobs.AcceptOptions{NoSchedule: true, Wait: -1}), 1)
+			"made due": func(t *testing.T, b *bundle) {
+				b.transact(t, func(tx kv.Transaction) error {
+					_, err := b.jobs.MakeDue(tx, []string{"earlier"}, "", "", 0)
+					return err
+				})
+				b.accept(t)
 			},
 			"delayed for longer": func(t *testing.T, b *bundle) {
 				b.add(t, fdbjobs.Spec{ID: "earlier", Scheduled: time.Now().Add(time.Hour)})
@@ -147,49 +151,6 @@ func TestEarlierJobGoes(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-// TestEarlyAcceptorsWake: acceptors that take jobs before they are due get each at once, whichever jobs are delayed too.
-func TestEarlyAcceptorsWake(t *testing.T) {
-	for name, opts := range map[string]func(now time.Time) fdbjobs.AcceptOptions{
-		"Latest":     func(now time.Time) fdbjobs.AcceptOptions { return fdbjobs.AcceptOptions{Latest: now.Add(time.Hour)} },
-		"NoSchedule": func(time.Time) fdbjobs.AcceptOptions { return fdbjobs.AcceptOptions{NoSchedule: true} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-				b, taken, began := newBundle(t, db), make(chan accepted, 100), time.Now()
-				for range 3 {
-					newBundle(t, db).accepting(t, opts(began), taken)
-				}
-				newBundle(t, db).accepting(t, fdbjobs.AcceptOptions{}, taken)
-				after(time.Second)
-				if name == "Latest" {
-					b.add(t, fdbjobs.Spec{ID: "too late", Scheduled: began.Add(2 * time.Hour)})
-				}
-				n := 0
-				delay := func(minutes ...int) {
-					added, specs := time.Now(), []fdbjobs.Spec{}
-					for _, m := range minutes {
-						n++
-						specs = append(specs, fdbjobs.Spec{ID: fmt.Sprint(n), Scheduled: began.Add(time.Duration(m) * time.Minute)})
-					}
-					b.transact(t, func(tx kv.Transaction) error { return b.jobs.Add(tx, specs...) })
-					for range specs {
-						assert.LessOrEqual(t, (<-taken).at.Sub(added), 100*time.Millisecond, minutes)
-					}
-				}
-				for i := range 10 {
-					delay(10 + i)
-				}
-				for i := range 10 {
-					delay(30 - i)
-				}
-				delay(1, 2, 3, 4, 5, 6, 7, 8, 9)
-				delay(9, 8, 7, 6, 5, 4, 3, 2, 1)
-				assert.Empty(t, taken)
-			})
-		})
 	}
 }
 
