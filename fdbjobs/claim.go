@@ -1,317 +1,314 @@
 package fdbjobs
 
 import (
-	"context"
+	"bytes"
 	"math/rand/v2"
-	"sync"
+	"slices"
 	"time"
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 )
 
+// A claim is the transaction in which a claimer takes jobs. It reads, chooses (choose.go), and writes what it has chosen. It
+// reads no more than the choice needs: the first owners in line, and the first ready jobs of those that may be served.
+
 const (
-	// window is the minimum number of an owner's ready rows that a claim looks at. With other claimers it is more: a
-	// quarter of it, multiplied by the number of claimers that share the owner. maxWindow is the maximum number for an
-	// owner, and for owners whose rows are read at the same time.
-	window    = 16
-	maxWindow = 2_048
-	// ownersAtOnce is the minimum number of owners that are read at the same time.
+	// ownersAtOnce is the minimum number of owners that are read at the same time, and maxOwners the maximum in a claim.
 	ownersAtOnce = 8
-	// maxOwners is the maximum number of owners whose ready rows one claim reads.
-	maxOwners = 500
-	// promoteBatch is the number of due jobs that one transaction moves to ready.
-	promoteBatch = 100
-	// An owner without ready jobs leaves the line after emptyFor, or as soon as there are manyEmpty such owners. An
-	// owner whose jobs are taken as fast as they are added often has none for a moment.
-	emptyFor  = time.Second
-	manyEmpty = 100
-	// foldEvery is how often a claimer folds charges into owners' ranks. With few other claimers it does so more often:
-	// every foldAlone for each of them and itself.
-	foldEvery = 250 * time.Millisecond
-	foldAlone = 100 * time.Millisecond
-	// clockSkew is the largest difference between clocks with which scheduled jobs are seen in time. Jobs further back
-	// are seen within fullRead.
-	clockSkew = 60 // seconds
-	fullRead  = time.Minute
+	maxOwners    = 500
 	// readAtOnce is the number of jobs that a claim reads at the same time. enoughBytes is the size of args and states
 	// after which it stops, because with large ones its five seconds would end before it had maxClaim.
 	readAtOnce  = 16
 	enoughBytes = 16_000_000
 )
 
-// memory is what a claimer keeps between claims, besides the queue's bounds. Forgetting costs only time.
-type memory struct {
-	owner     string               // the one served last
-	rank      float64              // its rank
-	empty     map[string]time.Time // since when owners have no ready rows
-	folding   time.Time            // when charges were last folded
-	delayed   int64                // lower bound of delayed, without clock skew
-	full      time.Time            // when delayed was last read from its start
-	misses    int                  // changes in a row after which it took no job: see afterWatch
-	heartbeat time.Time            // when this claimer last wrote a heartbeat
-	partition partition            // its partition
-	// partitionRead is when partition was read.
-	partitionRead time.Time
+// claim is a claim over all its runs.
+type claim struct {
+	queue *Queue
+	by    *claimer // which no run changes
+
+	n       int     // the maximum number of jobs to take
+	offered []*Held // jobs that this process holds and that can be evicted; nil if there is room
+	began   time.Time
+	full    bool     // delayed is read from its start
+	locks   []string // for the jobs; each is used once
+	seeds   [2]uint64
+	earlier *view // the latest run that took jobs, unless it is known that it was not committed
 }
 
-// outcome is the outcome of a claim.
-type outcome struct {
-	held  []*Held
-	empty []string // owners to take out of the line
-	fold  []string // owners whose charges to fold
-	due   bool     // there are jobs to promote
-	more  bool     // there are more owners in line, after some that leave it
-	idle  *idle    // what to wait for; nil if held is not empty
+// view is what a run of a claim has read, and the jobs that it has taken.
+type view struct {
+	*claim
+	tx        kv.Transaction
+	random    *rand.Rand
+	rolled    kv.Future[rollup]
+	version   kv.Future[int64]
+	partition partition // that the claimer prefers
+
+	line    *order
+	inLine  []*contender                  // the owners that were read from the line
+	mine    []*contender                  // of these, those in the partition that are not yet in owners
+	owners  []*contender                  // to choose from
+	jobCost float64                       // what a running job counts
+	others  []*contender                  // of inLine, those with jobs in other partitions, if these are taken
+	anyPart bool                          // they are
+	jobs    map[string]*readyJob          // by key in ready
+	weights map[string]kv.Future[float64] // of the owners of jobs, read with conflicts
+	next    int64                         // the earliest scheduled time, or 0; it is read last
+	// partitionRead: partition was not remembered. recovered: an earlier run was committed, and nothing else was read.
+	partitionRead, recovered bool
+
+	taken     []*Job
+	timeout   time.Duration
+	served    *contender // the last one
+	heartbeat bool       // it has written one
+	watch     kv.Watch   // without jobs
 }
 
-// again reports whether another claim may find something at once.
-func (o outcome) again() bool { return len(o.held) > 0 || o.due || o.more }
+// readyJob is a ready job. job is nil if it cannot be taken.
+type readyJob struct {
+	id, owner string
+	key       []byte
+	read      jobRead
+	row       *row
+	job       *Job
+}
 
-// claim makes a claim for requests that are served together.
-func (c *claimer) claim(ctx context.Context, group []*request) (outcome, error) {
-	q := c.queue
-	n := 0
-	for _, r := range group {
-		n += r.count
+// run is the function of the transaction.
+func (c *claim) run(tx kv.Transaction) (*view, error) {
+	q, now := c.queue, tx.Snapshot()
+	v := &view{
+		claim: c, tx: tx, random: rand.New(rand.NewPCG(c.seeds[0], c.seeds[1])), rolled: q.share.readRollup(now),
+		jobs: map[string]*readyJob{}, weights: map[string]kv.Future[float64]{},
 	}
-	began := q.layer.now()
-	tx := &claim{
-		queue: q, claimer: c.id, memory: &c.memory, yielding: group[0].yielding, n: min(n, maxClaim),
-		began: began, full: began.Sub(c.memory.full) >= fullRead,
+	timeout, again := q.readTimeout(now), c.earlier != nil // an earlier run has taken jobs
+	if done, err := v.recover(); done || err != nil {
+		return v, err
 	}
-	tx.drawLocks()
-	seed := q.layer.draw()
-	tx.seeds = [2]uint64{seed.Uint64(), seed.Uint64()}
-	found, err := kv.TransactValue(ctx, q.layer.db, tx.attempt)
+	delayed := now.GetRange(rows.From(q.keys.delayed, q.keys.delayed.Pack(c.by.delayedFrom(c.full))), kv.RangeOptions{Limit: 1})
+	v.version = now.ReadVersion()
+	var err error
+	if v.timeout, err = timeout.Await(); err == nil {
+		err = v.readLine(again)
+	}
 	if err != nil {
-		return outcome{}, err
+		return v, err
 	}
-	c.made.Add(1)
-	c.jobs.Add(int64(len(found.taken)))
-	if len(found.taken) == 0 {
-		c.empty.Add(1)
+	picks, err := v.choose()
+	if err != nil {
+		return v, err
 	}
-	c.learn(found)
-
-	out := outcome{due: found.next != 0 && found.next <= q.layer.now().Unix()}
-	out.empty = c.leaving(found, began)
-	out.more = len(found.loaded) >= maxOwners && len(out.empty) > 0
-	if len(found.taken) == 0 || !c.tidying() {
-		out.fold = c.memory.toFold(found, began)
+	if err := v.take(picks); err != nil {
+		return v, err
 	}
-	for _, job := range found.taken {
-		out.held = append(out.held, newHeld(q, job, began, found.timeout))
-	}
-	if found.watch != nil {
-		out.idle = &idle{watch: found.watch}
-		if found.next != 0 {
-			left := unixTime(found.next).Sub(q.layer.now())
-			if !kv.Exclusive(q.layer.db) {
-				// Times are whole seconds. With a random part of one claimers do not all wake at that moment.
-				left += time.Duration(seed.Int64N(int64(time.Second)))
-			}
-			out.idle.next = time.Now().Add(left)
+	for pair, err := range delayed.All() {
+		if err != nil {
+			return v, err
+		}
+		if v.next, _, err = q.parseDelayed(pair.Key); err != nil {
+			return v, err
 		}
 	}
-	return out, nil
+	if len(v.taken) == 0 {
+		v.watch = tx.Watch(q.keys.watchReady)
+	}
+	return v, nil
 }
 
-// learn keeps what the next claim begins with.
-func (c *claimer) learn(found *attempt) {
-	began := found.began
-	if found.owner != "" {
-		c.memory.owner, c.memory.rank = found.owner, found.rank
+// readLine starts reading the line, and reads the usage of the owners of the jobs that can be evicted.
+func (v *view) readLine(again bool) (err error) {
+	partition := v.readPartition(again)
+	v.line = v.queue.share.order(v.tx.Snapshot(), v.by.lastOwner, v.by.lastRank, v.ownersToRead(v.by.partition))
+	if err := v.addOwners(ownersOf(v.offered)); err != nil {
+		return err
 	}
-	if found.wroteHeartbeat {
-		c.memory.heartbeat = began
+	if v.partition, err = partition.Await(); err != nil {
+		return err
 	}
-	if found.partition.claimers != 0 {
-		c.memory.partition, c.memory.partitionRead = found.partition, began
-	}
-	if !found.through {
-		return
-	}
-	if found.full {
-		c.memory.full = began
-	}
-	// The next job may be due much later, but a job scheduled from now on can lie anywhere after now.
-	bound := began.Unix()
-	if found.next != 0 {
-		bound = min(bound, found.next)
-	}
-	if found.full || bound > c.memory.delayed {
-		c.memory.delayed = bound
-	}
+	return v.line.lowestFirst(v.by.lastRank)
 }
 
-// delayedFrom returns the time from which to read delayed.
-func (m *memory) delayedFrom(full bool) int64 {
-	if full {
-		return 0
-	}
-	return max(m.delayed-clockSkew, 0)
-}
-
-// claim is a claimer's transaction, which takes jobs for requests that are served together.
-type claim struct {
-	queue    *Queue
-	claimer  string
-	memory   *memory // read only
-	yielding []*Held // what can go in exchange; nil if there is room
-	n        int     // the maximum number of jobs to take
-	began    time.Time
-	full     bool // delayed is read from its start
-	locks    []string
-	seeds    [2]uint64
-	earlier  *attempt // the latest one that took jobs, unless it is known that it was not committed
-}
-
-// attempt is one run of a claim's function. It reads, chooses from what it has read, and writes the choice.
-type attempt struct {
-	*claim
-	tx     kv.Transaction
-	batch  *batch
-	again  bool // an earlier attempt has taken jobs
-	random *rand.Rand
-	rolled kv.Future[rollup] // the last roll-up
-
-	// What it has read. These only grow, except that rows of jobs that cannot be taken leave their owners.
-	version   kv.Future[int64]
-	unit      float64                       // what a running job counts
-	yields    []*candidate                  // owners of jobs that can make room, and that are not in owners
-	owners    []*candidate                  // to choose from
-	allParts  bool                          // rows in other partitions count
-	jobs      map[string]*seen              // by key in ready
-	weights   map[string]kv.Future[float64] // of owners of jobs, read with conflicts
-	loaded    []*candidate                  // whose usage was read
-	partition partition                     // of the claimer; zero if it was not read
-	through   bool                          // whether next is set
-	next      int64                         // the earliest scheduled time, or 0
-
-	// What it has written.
-	taken          []*Job
-	size           int // of their args and states
-	timeout        time.Duration
-	owner          string  // the last one served
-	rank           float64 // its rank
-	wroteHeartbeat bool
-	watch          kv.Watch
-}
-
-// exchange reports whether there is no room: jobs that can make room go for those that are taken.
-func (c *claim) exchange() bool { return c.yielding != nil }
-
-// attempt is the function of the transaction.
-func (c *claim) attempt(tx kv.Transaction) (*attempt, error) {
-	a := &attempt{
-		claim: c, tx: tx, batch: c.queue.batch(tx), again: c.earlier != nil, random: rand.New(rand.NewPCG(c.seeds[0], c.seeds[1])),
-		rolled: c.queue.share.readRollup(tx.Snapshot()), jobs: map[string]*seen{}, weights: map[string]kv.Future[float64]{},
-	}
-	timeout := c.queue.readTimeout(tx.Snapshot())
-	if done, err := a.recover(); done || err != nil {
-		return a, err
-	}
-	var err error
-	if a.timeout, err = timeout.Await(); err != nil {
-		return a, err
-	}
-	err = a.takeInOrder()
-	if err == nil && len(a.taken) == 0 {
-		a.watch = tx.Watch(c.queue.keys.watchReady)
-	}
-	return a, err
-}
-
-// drawLocks draws a lock for each job that an attempt may take. Each lock is used once.
-func (c *claim) drawLocks() {
-	random := c.queue.layer.draw()
-	c.locks = make([]string, c.n)
-	for i := range c.locks {
-		c.locks[i] = newID(random)
-	}
-}
-
-// recover finds the jobs that an earlier attempt took, if that attempt was committed. It reads without conflicts, so that
-// later writes of the jobs' holders do not make the claim fail.
-func (a *attempt) recover() (bool, error) {
-	if a.earlier == nil {
-		return false, nil
-	}
-	ids := make([]string, len(a.earlier.taken))
-	for i, earlier := range a.earlier.taken {
-		ids[i] = earlier.ID
-	}
-	found, err := a.queue.readRows(a.tx.Snapshot(), ids)
-	if err != nil {
-		return false, err
-	}
-	for i, earlier := range a.earlier.taken {
-		row := found[i]
-		if row == nil || !row.heldBy(earlier.Lock) {
+// choose chooses the jobs to take, and reads what the choice needs.
+func (v *view) choose() ([]pick, error) {
+	for windows := v.n; ; {
+		c := choose(v.owners, v.jobCost, v.offered != nil, v.n)
+		if len(c.unread) > 0 {
+			if v.offered != nil { // any of these owners may have a job that is taken
+				windows = len(c.unread)
+			}
+			if err := v.readWindows(c.unread[:min(len(c.unread), windows)]); err != nil {
+				return nil, err
+			}
+			windows = max(2*windows, ownersAtOnce)
 			continue
 		}
-		job, err := a.queue.readJob(a.tx.Snapshot(), earlier.ID).job(row)
+		if v.wantsOwners(c) {
+			if more, err := v.readOwners(len(c.picks)); err != nil {
+				return nil, err
+			} else if more {
+				continue
+			}
+		}
+		if picks, all, err := v.readJobs(c.picks); all || err != nil {
+			return picks, err
+		}
+	}
+}
+
+// wantsOwners reports whether the choice may depend on owners that have not been read. If running jobs do not count, a rank
+// is a bound of an owner's usage.
+func (v *view) wantsOwners(c choice) bool {
+	if c.settled || len(c.picks) < v.n {
+		return !c.settled
+	}
+	last := c.picks[len(c.picks)-1].of
+	return len(v.mine) > 0 && v.mine[0].rank < last.used && len(v.owners) < max(v.n, ownersAtOnce)
+}
+
+// readOwners adds the next owners to choose from, and reports whether there were any. chosen is the number of jobs that
+// were chosen from the others. Jobs in other partitions are taken only if there are no jobs in the claimer's: of the first
+// owners in a random order, because claimers that find nothing in their partitions should not all take the same jobs.
+func (v *view) readOwners(chosen int) (bool, error) {
+	for !v.anyPart && len(v.mine) == 0 && len(v.inLine) < maxOwners {
+		next, err := v.line.next(v.ownersToRead(v.partition))
 		if err != nil {
 			return false, err
 		}
-		// If it was added again meanwhile, its first update returns ErrHalt.
-		job.Generation, job.Instead = earlier.Generation, earlier.Instead
-		a.taken = append(a.taken, job)
+		if len(next) == 0 {
+			break
+		}
+		v.inLine = append(v.inLine, next...)
+		v.mine = v.prefer(len(next))
 	}
-	if len(a.taken) > 0 {
-		a.timeout = a.earlier.timeout // which that attempt wrote with the jobs
-		return true, nil
+	atOnce := max(v.n, ownersAtOnce)
+	if len(v.owners) == 0 && v.jobCost == 0 {
+		atOnce = v.n // see wantsOwners
 	}
-	// Whether that attempt was committed is now known, so its jobs need not be read again. If it was, the jobs have been
-	// lost since, but their locks are used up.
-	a.claim.earlier = nil
-	a.drawLocks()
-	return false, nil
-}
-
-// parseDelayed returns the time and the job id of a key in delayed.
-func (q *Queue) parseDelayed(key []byte) (scheduled int64, id string, err error) {
-	err = rows.ScanKey("the key of a delayed job", q.keys.delayed, key, &scheduled, &id)
-	return scheduled, id, err
-}
-
-// Claims returns how often this process has looked for jobs to take since its layer was opened, how often it took none,
-// and how many it has taken. A claim that takes the last ready job is followed by an empty one, which begins to wait, if
-// there is still an acceptor.
-func (q *Queue) Claims() (made, empty, jobs int64) {
-	c := q.claimer
-	return c.made.Load(), c.empty.Load(), c.jobs.Load()
-}
-
-// maxBounds limits the number of owners whose bounds a process remembers.
-const maxBounds = 10_000
-
-// bounds are lower bounds of the keys of ready rows, by owner: where an earlier read of this process has found the first row.
-// They stay valid, because stamps only grow. bounds is safe for concurrent use. Forgetting costs only time.
-type bounds struct {
-	mu      sync.Mutex
-	byOwner map[string][]byte
-}
-
-// of returns the bound of an owner, or nil if none is known.
-func (b *bounds) of(owner string) []byte {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.byOwner[owner]
-}
-
-// set notes that an owner has no ready rows below a key.
-func (b *bounds) set(owner string, key []byte) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	note(&b.byOwner, owner, key)
-}
-
-// note sets an entry of a map of limited size.
-func note[V any](m *map[string]V, owner string, v V) {
-	if *m == nil || len(*m) >= maxBounds {
-		*m = map[string]V{}
+	if some := v.mine[:min(len(v.mine), atOnce)]; len(some) > 0 {
+		v.mine = v.mine[len(some):]
+		return true, v.addOwners(some)
 	}
-	(*m)[owner] = v
+	if chosen > 0 || v.offered != nil {
+		return false, nil
+	}
+	if !v.anyPart {
+		v.anyPart = true
+		v.others = slices.DeleteFunc(slices.Clone(v.inLine), func(p *contender) bool { return p.read && len(p.others) == 0 })
+		v.random.Shuffle(len(v.others), func(i, j int) { v.others[i], v.others[j] = v.others[j], v.others[i] })
+	}
+	some := v.others[:min(len(v.others), maxWindow/window)]
+	v.others = v.others[len(some):]
+	for _, p := range some {
+		p.rows, p.others = v.shuffled(p.others), nil
+	}
+	return len(some) > 0, v.addOwners(slices.DeleteFunc(slices.Clone(some), func(p *contender) bool { return p.read }))
+}
+
+// ownersToRead returns the number of owners to read from the line at the same time.
+func (v *view) ownersToRead(partition partition) int {
+	return min(max(v.n, ownersAtOnce, 4*partition.claimers), maxOwners)
+}
+
+// addOwners adds owners to choose from, and reads their usage.
+func (v *view) addOwners(owners []*contender) (err error) {
+	v.jobCost, err = v.queue.share.loadUsage(v.tx.Snapshot(), v.rolled, owners, v.offered != nil)
+	for _, p := range owners {
+		same := func(o *contender) bool { return o.owner == p.owner }
+		if i := slices.IndexFunc(v.owners, same); i >= 0 { // with jobs that can be evicted
+			p.evictable = v.owners[i].evictable
+			v.owners = slices.Delete(v.owners, i, i+1)
+		}
+	}
+	v.owners = append(v.owners, owners...)
+	return err
+}
+
+// readJobs reads the jobs that were chosen, with conflicts, and returns the picks that fit into the transaction. complete is
+// false if some jobs cannot be taken: their rows are no longer among those of their owners then.
+func (v *view) readJobs(picks []pick) (fitting []pick, complete bool, err error) {
+	all, size := true, 0
+	for some := range slices.Chunk(picks, readAtOnce) {
+		if size >= enoughBytes {
+			break
+		}
+		for _, p := range some {
+			if err := v.startJob(p); err != nil {
+				return nil, false, err
+			}
+		}
+		for _, p := range some {
+			j := v.jobs[string(p.key)]
+			if err := v.awaitJob(j); err != nil {
+				return nil, false, err
+			}
+			if j.job == nil {
+				p.of.rows = slices.DeleteFunc(p.of.rows, func(key []byte) bool { return bytes.Equal(key, p.key) })
+				all = false
+				continue
+			}
+			size += len(j.job.Args) + len(j.job.State)
+			fitting = append(fitting, p)
+		}
+	}
+	return fitting, all, nil
+}
+
+// startJob starts reading a job, and the weight of its owner: the claim conflicts with pausing an owner.
+func (v *view) startJob(p pick) error {
+	if v.jobs[string(p.key)] != nil {
+		return nil
+	}
+	_, id, err := stampAndID(v.queue.keys.ready, p.key)
+	if err != nil {
+		return err
+	}
+	v.jobs[string(p.key)] = &readyJob{id: id, owner: p.of.owner, key: p.key, read: v.queue.readJob(v.tx, id)}
+	if v.weights[p.of.owner] == nil {
+		v.weights[p.of.owner] = v.queue.share.readWeight(v.tx, p.of.owner)
+	}
+	return nil
+}
+
+// awaitJob awaits a job. It can be taken if it is pending where it was found, and its owner is not paused.
+func (v *view) awaitJob(j *readyJob) error {
+	if j.row != nil {
+		return nil
+	}
+	row, err := j.read.row.Await()
+	if err != nil {
+		return err
+	}
+	weight, err := v.weights[j.owner].Await()
+	if err != nil || row == nil || row.status != Pending || row.owner != j.owner || weight == 0 ||
+		!bytes.Equal(j.key, v.queue.derive(j.id, row).key()) {
+		return err
+	}
+	j.row = row
+	j.job, err = j.read.job(row)
+	return err
+}
+
+// take makes the claimer the holder of the jobs that were chosen, as many as fit into the transaction.
+func (v *view) take(picks []pick) error {
+	batch := v.queue.batch(v.tx)
+	for i, p := range picks {
+		if batch.full() {
+			break
+		}
+		j := v.jobs[string(p.key)]
+		next := *j.row
+		next.status, next.tag, next.lock, next.sequence, next.timeout = Running, "", v.locks[i], stamp(uint16(i)), v.timeout
+		if err := batch.put(j.id, j.row, &next); err != nil {
+			return err
+		}
+		held := next.job(j.id, j.job.State)
+		held.Args, held.ArgsErr, held.Instead = j.job.Args, j.job.ArgsErr, p.evicts
+		v.taken = append(v.taken, held)
+		v.served, v.earlier = p.of, v
+	}
+	if len(v.taken) > 0 {
+		v.writeHeartbeat()
+	}
+	return nil
 }

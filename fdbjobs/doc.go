@@ -179,13 +179,13 @@
 // claim reads the usage and the running jobs of each owner that it looks at. A holder without room can take jobs in
 // exchange for some that it holds ([AcceptOptions].Yielding), in the transaction that takes the new ones.
 //
-// A claim reads, chooses, and then writes (claim.go, take.go, choose.go). It reads a small window at the head of an
+// A claim reads, chooses, and then writes (claim.go). It reads a small window at the head of an
 // owner's ready rows without conflicts, and conflicts only on what it takes. If only one process takes jobs, it takes the
 // longest waiting first. If several do, each prefers some of the owners and jobs, to avoid conflicts (partition.go). What
 // a claim has found to tidy is tidied while the next one runs (tidy.go).
 //
 // The acceptors of a process share one claimer, which takes jobs for all of them in one transaction, and waits for more
-// with one watch and until the first delayed job is due (batch.go). Claimers that take no jobs look rarely (accept.go).
+// with one watch and until the first delayed job is due (batch.go). Claimers that take no jobs look rarely (claimer.go).
 //
 // Rows are removed at the head, and for a while a store passes over removed rows as slowly as over others. Readers of
 // ready and active therefore begin where their last read began: stamps only grow, so nothing can have appeared before

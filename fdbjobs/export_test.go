@@ -90,7 +90,7 @@ func (q *Queue) AddClaimer(tx kv.Transaction, id string, at time.Time) {
 }
 
 // Partitions returns the number of partitions that the queue's claimer knows of.
-func (q *Queue) Partitions() int { return q.claimer.memory.partition.claimers }
+func (q *Queue) Partitions() int { return q.claimer.partition.claimers }
 
 func each(tx kv.ReadTransaction, s tuple.Subspace, f func(key tuple.Tuple, value []byte) error) error {
 	for pair, err := range tx.GetRange(rows.Range(s), kv.RangeOptions{}).All() {
@@ -120,7 +120,7 @@ func (q *Queue) Delay(tx kv.Transaction, id string, scheduled time.Time) error {
 
 // Promote moves some due jobs to ready.
 func (q *Queue) Promote(ctx context.Context) error {
-	return q.promote(ctx, 0, q.claimer.memory.partition)
+	return q.promote(ctx, 0, q.claimer.partition)
 }
 
 // A derivation of a test whose entries are over a limit is wrong, unless the test says so.

@@ -65,7 +65,7 @@ var wholeQueue = partitionOf(0, 1)
 // of the claimers share an owner changes with time, so that all owners have as many on average.
 func (p partition) among(n int, owner string, at time.Time) partition {
 	shared := max(p.claimers>>(bits.Len(uint(max(n/ownersShared, 1)))-1), 1)
-	first := int(offset(owner, at.Unix()) * float64(p.claimers))
+	first := int(dither(owner, at.Unix()) * float64(p.claimers))
 	place := (p.index - first + p.claimers) % p.claimers
 	out := partition{index: place, shared: shared, claimers: p.claimers, tidies: place == 0}
 	if shared == p.claimers {
@@ -77,23 +77,42 @@ func (p partition) among(n int, owner string, at time.Time) partition {
 // prefers reports whether rows of the owner can be in the partition.
 func (p partition) prefers() bool { return p.index < p.shared }
 
-// readPartition starts reading the heartbeats of the other claimers, if the claimer does not know its partition.
-func (a *attempt) readPartition() kv.Future[partition] {
-	if known := a.memory.partition; !a.again && a.began.Sub(a.memory.partitionRead) < partitionFor {
-		return kv.Known(known)
+// prefer sets the partitions of the last n owners of the line. It returns the owners that can have jobs in them.
+func (v *view) prefer(n int) (mine []*contender) {
+	partition := v.partition
+	if v.offered != nil {
+		partition = wholeQueue // such claims are rare: take the longest waiting job
 	}
-	claimers := a.tx.Snapshot().GetRange(rows.Range(a.queue.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
-	return kv.Func[partition](func() (partition, error) {
-		if a.partition.claimers != 0 {
-			return a.partition, nil
+	line, upTo := v.inLine, len(v.inLine)
+	for i := len(line) - 1; i >= len(line)-n; i-- {
+		p := line[i]
+		if i < len(line)-1 && p.rank != line[i+1].rank {
+			upTo = i + 1
 		}
-		now := a.queue.layer.now()
-		there := []string{a.claimer}
+		if p.partition = partition.among(upTo, p.owner, v.began); p.partition.prefers() {
+			mine = append(mine, p)
+		}
+	}
+	slices.Reverse(mine)
+	return mine
+}
+
+// readPartition starts reading the heartbeats of the other claimers, if the claimer does not know its partition. again says
+// that an earlier run of the claim has taken jobs, and was perhaps refused with a conflict.
+func (v *view) readPartition(again bool) kv.Future[partition] {
+	if !again && v.began.Sub(v.by.partitionRead) < partitionFor {
+		return kv.Known(v.by.partition)
+	}
+	v.partitionRead = true
+	claimers := v.tx.Snapshot().GetRange(rows.Range(v.queue.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
+	return kv.Func[partition](func() (partition, error) {
+		now := v.queue.layer.now()
+		there := []string{v.by.id}
 		for pair, err := range claimers.All() {
 			if err != nil {
 				return partition{}, err
 			}
-			id, err := rows.LastString(a.queue.keys.claimers, pair.Key)
+			id, err := rows.LastString(v.queue.keys.claimers, pair.Key)
 			if err != nil {
 				return partition{}, err
 			}
@@ -101,22 +120,21 @@ func (a *attempt) readPartition() kv.Future[partition] {
 			if err != nil {
 				return partition{}, err
 			}
-			if id != a.claimer && now.Sub(at).Abs() < thereFor {
+			if id != v.by.id && now.Sub(at).Abs() < thereFor {
 				there = append(there, id)
 			}
 		}
 		slices.Sort(there)
-		a.partition = partitionOf(slices.Index(there, a.claimer), len(there))
-		return a.partition, nil
+		return partitionOf(slices.Index(there, v.by.id), len(there)), nil
 	})
 }
 
-// heartbeat writes a heartbeat, if it is time. Only a claim that takes jobs writes one, so a claimer without jobs hinders
-// no other.
-func (a *attempt) heartbeat() {
-	if now := a.queue.layer.now(); now.Sub(a.memory.heartbeat) >= heartbeatEvery {
-		a.tx.Set(a.queue.keys.claimers.Pack(a.claimer), tuple.Tuple{now.Unix()}.Pack())
-		a.wroteHeartbeat = true
+// writeHeartbeat writes a heartbeat, if it is time. Only a claim that takes jobs writes one, so a claimer without jobs
+// hinders no other.
+func (v *view) writeHeartbeat() {
+	if now := v.queue.layer.now(); now.Sub(v.by.heartbeatAt) >= heartbeatEvery {
+		v.tx.Set(v.queue.keys.claimers.Pack(v.by.id), tuple.Tuple{now.Unix()}.Pack())
+		v.heartbeat = true
 	}
 }
 
@@ -126,13 +144,13 @@ func parseHeartbeat(value []byte) (time.Time, error) {
 	return unixTime(at), err
 }
 
-// sort returns the rows in the claimer's partition and the other rows, in their order.
-func (p partition) sort(rows []kv.KeyValue) (own, others []kv.KeyValue) {
+// split returns the keys of the rows in the claimer's partition and of the other rows, in their order.
+func (p partition) split(rows []kv.KeyValue) (own, others [][]byte) {
 	for _, row := range rows {
 		if p.has(row.Key) {
-			own = append(own, row)
+			own = append(own, row.Key)
 		} else {
-			others = append(others, row)
+			others = append(others, row.Key)
 		}
 	}
 	return own, others
@@ -148,7 +166,7 @@ func (p partition) has(key []byte) bool {
 // leave removes the claimer's heartbeat when its process stops, so that the others share its partition at once. Otherwise
 // the heartbeat no longer counts after thereFor, and a monitor removes it.
 func (c *claimer) leave(ctx context.Context) error {
-	if c.memory.heartbeat.IsZero() {
+	if c.heartbeatAt.IsZero() {
 		return nil
 	}
 	return c.queue.layer.db.Transact(ctx, func(tx kv.Transaction) error {

@@ -8,60 +8,96 @@ import (
 	"settee/pkg/kv"
 )
 
+const (
+	// promoteBatch is the number of due jobs that one transaction moves to ready.
+	promoteBatch = 100
+	// An owner without ready jobs leaves the line after emptyFor, or as soon as there are manyEmpty such owners. An
+	// owner whose jobs are taken as fast as they are added often has none for a moment.
+	emptyFor  = time.Second
+	manyEmpty = 100
+	// foldEvery is how often a claimer folds charges into owners' ranks. With few other claimers it does so more often:
+	// every foldAlone for each of them and itself.
+	foldEvery = 250 * time.Millisecond
+	foldAlone = 100 * time.Millisecond
+)
+
 // A claim returns what is to be tidied: jobs that have become due, owners without ready jobs, and charges to add to
 // ranks. The claimer tidies in a goroutine of its own while it takes further jobs. Until that has ended, claims that take
 // jobs start no other. After a claim without jobs the claimer tidies before the next claim.
 
-// tidying reports whether the claimer is doing what an earlier claim has found.
-func (c *claimer) tidying() bool { return c.cleanup != nil && len(c.cleanup) == 0 }
+// tidying is what a claim has found to tidy.
+type tidying struct {
+	empty []string // owners to take out of the line
+	fold  []string // owners whose charges to fold
+	due   bool     // there are jobs to promote
+	// from and partition are for promote.
+	from      int64
+	partition partition
+}
 
-// tidy promotes due jobs, and keeps the line of owners in order.
-func (c *claimer) tidy(ctx context.Context, found outcome) error {
-	if c.tidying() && len(found.held) > 0 {
-		return nil
+// toTidy returns what a claim has found to tidy.
+func (c *claimer) toTidy(found *view) tidying {
+	t := tidying{
+		empty: c.leaving(found), due: found.next != 0 && found.next <= c.queue.layer.now().Unix(),
+		from: c.delayedFrom(false), partition: c.partition,
+	}
+	if len(found.taken) == 0 || !c.isTidying() {
+		t.fold = c.toFold(found)
+	}
+	return t
+}
+
+// isTidying reports whether the claimer is doing what an earlier claim has found.
+func (c *claimer) isTidying() bool { return c.cleanup != nil && len(c.cleanup) == 0 }
+
+// tidy promotes due jobs, and keeps the line of owners in order. It reports whether the claim after it may find more.
+func (c *claimer) tidy(ctx context.Context, found *view) (more bool, err error) {
+	t := c.toTidy(found)
+	more = t.due || len(found.owners) >= maxOwners && len(t.empty) > 0
+	if c.isTidying() && len(found.taken) > 0 {
+		return more, nil
 	}
 	if c.cleanup != nil {
 		err := <-c.cleanup // at the latest when the layer is closed
 		c.queue.layer.pass(ctx)
 		if c.cleanup = nil; err != nil {
-			return err
+			return false, err
 		}
 	}
-	if len(found.empty)+len(found.fold) == 0 && !found.due {
-		return nil
+	if len(t.empty)+len(t.fold) == 0 && !t.due {
+		return more, nil
 	}
-	for _, owner := range found.empty {
-		delete(c.memory.empty, owner)
+	for _, owner := range t.empty {
+		delete(c.empty, owner)
 	}
-	from, partition := c.memory.delayedFrom(false), c.memory.partition
-	if len(found.held) == 0 {
-		return c.queue.tidy(ctx, found, from, partition)
+	if len(found.taken) == 0 {
+		return more, c.queue.tidy(ctx, t)
 	}
 	name, ended := "tidying of "+c.queue.name, make(chan error, 1)
 	if c.queue.layer.start(name, func(context.Context) {
-		ended <- c.queue.tidy(c.queue.layer.named(c.queue.layer.claims, name), found, from, partition)
+		ended <- c.queue.tidy(c.queue.layer.named(c.queue.layer.claims, name), t)
 	}) {
 		c.cleanup = ended
 	}
-	return nil
+	return more, nil
 }
 
-// tidy is claimer.tidy without the claimer. from and partition are for promote.
-func (q *Queue) tidy(ctx context.Context, found outcome, from int64, partition partition) error {
-	for owners := range slices.Chunk(found.empty, ownersAtATime) {
+// tidy does what a claim has found to tidy.
+func (q *Queue) tidy(ctx context.Context, t tidying) error {
+	for owners := range slices.Chunk(t.empty, ownersAtATime) {
 		if err := q.delist(ctx, owners); err != nil {
 			return err
 		}
 	}
-	for owners := range slices.Chunk(found.fold, ownersAtATime) {
+	for owners := range slices.Chunk(t.fold, ownersAtATime) {
 		if err := q.layer.db.Transact(ctx, func(tx kv.Transaction) error { return q.share.fold(tx, owners) }); err != nil {
 			return err
 		}
 	}
-	if !found.due {
+	if !t.due {
 		return nil
 	}
-	return q.promote(ctx, from, partition)
+	return q.promote(ctx, t.from, t.partition)
 }
 
 // delist takes owners without ready jobs out of the line. On a conflict there is something to take, and all stay for
@@ -97,40 +133,39 @@ func (q *Queue) delist(ctx context.Context, owners []string) error {
 
 // toFold returns the owners that this claimer tidies and whose usage has changed since their rank was written, if it is
 // time to write ranks.
-func (m *memory) toFold(found *attempt, now time.Time) (owners []string) {
-	if now.Sub(m.folding) < min(foldEvery, time.Duration(m.partition.claimers)*foldAlone) {
+func (c *claimer) toFold(found *view) (owners []string) {
+	if found.began.Sub(c.folding) < min(foldEvery, time.Duration(c.partition.claimers)*foldAlone) {
 		return nil
 	}
-	for _, o := range found.loaded {
+	for _, o := range found.owners {
 		if o.partition.tidies && o.used != o.rank {
 			owners = append(owners, o.owner)
 		}
 	}
 	if len(owners) > 0 {
-		m.folding = now
+		c.folding = found.began
 	}
 	return owners
 }
 
 // leaving returns the owners without ready rows in a claim that leave the line: the owners that this claimer tidies, if
 // they have had no such rows for long enough or there are many of them, or all if they may hide others.
-func (c *claimer) leaving(found *attempt, now time.Time) []string {
-	m := &c.memory
+func (c *claimer) leaving(found *view) []string {
 	var all, mine, due []string
-	for _, o := range found.loaded {
+	for _, o := range found.owners {
 		switch {
-		case o.unread:
+		case !o.read:
 			continue
 		case !o.empty:
-			delete(m.empty, o.owner)
+			delete(c.empty, o.owner)
 			continue
-		case m.empty[o.owner].IsZero():
-			note(&m.empty, o.owner, now)
+		case c.empty[o.owner].IsZero():
+			note(&c.empty, o.owner, found.began)
 		}
 		all = append(all, o.owner)
 		if o.partition.tidies {
 			mine = append(mine, o.owner)
-			if now.Sub(m.empty[o.owner]) >= emptyFor {
+			if found.began.Sub(c.empty[o.owner]) >= emptyFor {
 				due = append(due, o.owner)
 			}
 		}
@@ -138,7 +173,7 @@ func (c *claimer) leaving(found *attempt, now time.Time) []string {
 	switch {
 	case len(all) >= maxOwners:
 		return all
-	case len(mine)*m.partition.claimers >= manyEmpty:
+	case len(mine)*c.partition.claimers >= manyEmpty:
 		return mine
 	}
 	return due
@@ -160,18 +195,22 @@ func (q *Queue) promote(ctx context.Context, begin int64, partition partition) e
 		if err != nil {
 			return err
 		}
-		own, others := partition.sort(pairs)
-		if pairs = own; len(own) == 0 {
-			pairs = others
-			random.Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
+		owners := make(map[string]string, len(pairs)) // by key
+		for _, pair := range pairs {
+			owners[string(pair.Key)] = string(pair.Value)
 		}
-		pairs = pairs[:min(len(pairs), promoteBatch)]
-		ids, batch := make([]string, len(pairs)), q.batch(tx)
-		for i, pair := range pairs {
-			if _, ids[i], err = q.parseDelayed(pair.Key); err != nil {
+		keys, others := partition.split(pairs)
+		if len(keys) == 0 {
+			keys = others
+			random.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+		}
+		keys = keys[:min(len(keys), promoteBatch)]
+		ids, batch := make([]string, len(keys)), q.batch(tx)
+		for i, key := range keys {
+			if _, ids[i], err = q.parseDelayed(key); err != nil {
 				return err
 			}
-			batch.wantOwner(string(pair.Value))
+			batch.wantOwner(owners[string(key)])
 		}
 		_, err = batch.putAll(ids, func(i int, old *row) *row {
 			if !old.waits() {
