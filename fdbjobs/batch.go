@@ -80,16 +80,16 @@ func (b *batch) wantOwner(owner string) {
 	}
 }
 
-// enlist puts the owner of a job that becomes ready into the line. It is called before that job's put. An owner without
+// enterLine puts the owner of a job that becomes ready into the line. It is called before that job's put. An owner without
 // jobs begins with the lowest usage of the others: its earlier use, or lack of use, does not count.
-func (b *batch) enlist(owner string) error {
+func (b *batch) enterLine(owner string) error {
 	b.wantOwner(owner)
 	if b.waiting[owner] == nil {
 		return nil
 	}
 	value, err := b.waiting[owner].Await()
 	if err == nil && value == nil {
-		err = b.queue.share.admit(b.tx, owner, rankWaiting)
+		err = b.queue.share.enter(b.tx, owner, rankWaiting)
 	}
 	if err == nil {
 		b.waiting[owner] = nil

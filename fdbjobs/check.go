@@ -74,7 +74,7 @@ var checks = map[int64]struct {
 	tagActive: {-1, (*checker).place}, tagListed: {1, (*checker).listed},
 	tagOwned: {5, (*checker).owned}, tagCounts: {4, (*checker).counts},
 	tagEntries: {-1, (*checker).entry}, tagTallies: {-1, (*checker).tally},
-	tagWaiting: {1, (*checker).waiting}, tagOwners: {1, (*checker).standing}, tagRanks: {3, (*checker).rank},
+	tagWaiting: {1, (*checker).waiting}, tagOwners: {1, (*checker).account}, tagRanks: {3, (*checker).rank},
 	tagCharges: {1, (*checker).charges},
 	tagWeights: {1, value("an owner's weight", parseWeight)}, tagRollup: {0, value("the last roll-up", parseRollup)},
 	tagClaimers: {1, value("when a process last took jobs", parseHeartbeat)},
@@ -180,7 +180,7 @@ func (c *checker) owner(k keyed, id string, r *row) func() error {
 		return func() error { return nil }
 	}
 	share, part := k.queue.share, rankIdle
-	keys := [][]byte{share.standings.Pack(r.owner)}
+	keys := [][]byte{share.accounts.Pack(r.owner)}
 	if ready {
 		keys, part = append(keys, share.waiting.Pack(r.owner)), rankWaiting
 	}
@@ -191,7 +191,7 @@ func (c *checker) owner(k keyed, id string, r *row) func() error {
 	return func() error {
 		values, err := kv.All(reads)
 		if i := slices.IndexFunc(values, func(value []byte) bool { return value == nil }); i >= 0 {
-			k.Fault(keys[i], func() error { return share.admit(k, r.owner, part) }, "the owner of the %s job %q is not in fair share", r.status, id)
+			k.Fault(keys[i], func() error { return share.enter(k, r.owner, part) }, "the owner of the %s job %q is not in fair share", r.status, id)
 		}
 		return err
 	}

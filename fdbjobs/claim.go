@@ -46,7 +46,7 @@ type view struct {
 	version   kv.Future[int64]
 	partition partition // that the claimer prefers
 
-	line    *order
+	line    *ownerLine
 	inLine  []*contender                  // the owners that were read from the line
 	mine    []*contender                  // of these, those in the partition that are not yet in owners
 	owners  []*contender                  // to choose from
@@ -119,7 +119,7 @@ func (c *claim) run(tx kv.Transaction) (*view, error) {
 // readLine starts reading the line, and reads the usage of the owners of the jobs that can be evicted.
 func (v *view) readLine(again bool) (err error) {
 	partition := v.readPartition(again)
-	v.line = v.queue.share.order(v.tx.Snapshot(), v.by.lastOwner, v.by.lastRank, v.ownersToRead(v.by.partition))
+	v.line = v.queue.share.line(v.tx.Snapshot(), v.by.lastOwner, v.by.lastRank, v.ownersToRead(v.by.partition))
 	if err := v.addOwners(ownersOf(v.offered)); err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func (v *view) ownersToRead(partition partition) int {
 
 // addOwners adds owners to choose from, and reads their usage.
 func (v *view) addOwners(owners []*contender) (err error) {
-	v.jobCost, err = v.queue.share.loadUsage(v.tx.Snapshot(), v.rolled, owners, v.offered != nil)
+	v.jobCost, err = v.queue.share.readUsage(v.tx.Snapshot(), v.rolled, owners, v.offered != nil)
 	for _, p := range owners {
 		same := func(o *contender) bool { return o.owner == p.owner }
 		if i := slices.IndexFunc(v.owners, same); i >= 0 { // with jobs that can be evicted

@@ -45,7 +45,7 @@ type claimer struct {
 	lastOwner     string               // the one served last
 	lastRank      float64              // its rank
 	empty         map[string]time.Time // since when owners have no ready rows
-	folding       time.Time            // when charges were last folded
+	rankedAt      time.Time            // when it last updated ranks
 	delayed       int64                // lower bound of delayed, without clock skew
 	fullAt        time.Time            // when delayed was last read from its start
 	misses        int                  // changes in a row after which it took no job: see afterWatch

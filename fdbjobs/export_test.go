@@ -57,7 +57,7 @@ func (q *Queue) LockOf(tx kv.ReadTransaction, id string) (string, error) {
 
 // OwnerKeys returns the number of keys of owners, without the keys of weights.
 func (q *Queue) OwnerKeys(tx kv.ReadTransaction) (n int, err error) {
-	for _, s := range []tuple.Subspace{q.share.waiting, q.share.standings, q.share.ranks, q.share.charges} {
+	for _, s := range []tuple.Subspace{q.share.waiting, q.share.accounts, q.share.ranks, q.share.charges} {
 		err = errors.Join(err, each(tx, s, func(tuple.Tuple, []byte) error {
 			n++
 			return nil

@@ -1,29 +1,48 @@
 package fdbjobs
 
 import (
+	"cmp"
 	"fmt"
+	"hash/fnv"
 	"math"
+	"math/rand/v2"
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
-// Fair divides running time among the owners of a queue. It has its own keys. The queue uses these functions:
+// Fair divides running time among the owners of a queue.
 //
-//   - admit when a job becomes ready whose owner is not in line (batch.go), or a job is taken that was never ready; leave
-//     when the owner has no ready jobs; forget when a monitor finds that the owner has no jobs left;
-//   - order and loadUsage in each run of a claim, to read what choose (choose.go) decides from;
-//   - fold to make charges part of the rank.
+// # Arithmetic
+//
+//   - The usage of an owner is the sum of its charges, and each roll-up multiplies it by a coefficient. An account has the
+//     usage with all charges up to some time. Later charges are added when the account is read.
+//   - Owners are compared by usage per weight. The owner with the lowest is served first. The rank of an owner is its usage
+//     per weight when its account was last written, with what its running jobs counted then.
+//   - If the caller says so, each running job counts as an amount of usage (the job cost). It counts at once, before it has
+//     been charged. So an owner with a low usage does not get all free slots.
+//   - The number of an owner's running jobs is whole, and its share of the slots need not be. With few slots one owner would
+//     always have too many and another too few. So a dither is added to the usage of each owner: a part of what one running
+//     job counts, and another part from time to time. Then each owner has its share on average.
+//   - An owner without jobs has no account. When it gets its first job, it begins with the lowest usage per weight of the others.
+//     So neither its earlier usage counts, nor the time in which it used nothing.
+//   - An owner with the weight 0 is paused. It has no rank, so no claim serves it.
+//
+// # The line
+//
+// The owners with ready jobs are in line, by rank. An owner enters the line when a job of it becomes ready. It leaves the line
+// when a claim has found no ready job of it for a while (tidy.go), and its account is removed when a monitor finds that it has
+// neither pending nor running jobs.
 //
 // Keys, below the layer's prefix:
 //
-//	(owners,  queue, owner)             -> (usage, rank, generation)
-//	(waiting, queue, owner)             -> ""       owners in line: with ready jobs, or until lately
-//	(ranks,   queue, waits, rank, owner) -> ""       owners by usage per weight, except paused ones; waits is 1 or 0
-//	(charges, queue, owner)             -> int64    usage that is not yet in (owners)
+//	(owners,  queue, owner)             -> (usage, rank, generation), its account
+//	(waiting, queue, owner)             -> ""       owners in line
+//	(ranks,   queue, waits, rank, owner) -> ""       owners by rank, except paused ones; waits is 1 in line, otherwise 0
+//	(charges, queue, owner)             -> int64    usage that is not yet in the account
 //	(weights, queue, owner)             -> weight   of owners whose weight is not 1; of paused ones it is 0
-//	(rollup,  queue)                    -> (generation, time, coefficient, running) of the last roll-up
+//	(rollup,  queue)                    -> (generation, time, coefficient, job cost) of the last roll-up
 type Fair struct {
 	*keyspace
 	queue *Queue
@@ -36,8 +55,130 @@ func (q *Queue) Fair() *Fair { return q.share }
 // DefaultWeight is the weight of an owner without one of its own.
 const DefaultWeight = 1.0
 
-// ownersAtATime is the number of owners that one transaction folds or checks for jobs.
-const ownersAtATime = 100
+// ownerUsage is the usage of an owner.
+type ownerUsage struct {
+	account account
+	weight  float64 // 0 if it is paused
+	charged int64   // since the account was written
+	running int64   // the number of its running jobs
+	rolled  rollup  // the last roll-up
+}
+
+// usage returns the charges, decayed by the roll-ups.
+func (u ownerUsage) usage() float64 {
+	usage := u.account.usage
+	if missed := u.rolled.generation - u.account.generation; missed > 0 {
+		usage *= math.Pow(u.rolled.coeff, float64(missed))
+	}
+	return usage + float64(u.charged)
+}
+
+// perWeight returns a usage per weight, with what the owner's running jobs count.
+func (u ownerUsage) perWeight(usage float64) float64 {
+	return (usage + float64(u.rolled.running*u.running)) / divisor(u.weight)
+}
+
+// divisor returns what an owner's usage is divided by: its weight, or DefaultWeight if it is paused.
+func divisor(weight float64) float64 { return cmp.Or(weight, DefaultWeight) }
+
+// ditherFor is the number of roll-ups for which an owner's dither stays the same. In that time most slots must change
+// jobs: otherwise an owner that waits would get one at its best dither.
+const ditherFor = 16
+
+// dither returns a number from 0 to 1 for an owner, a new one every ditherFor roll-ups. It is the same in all
+// processes.
+func dither(owner string, generation int64) float64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(owner)) // never fails
+	seed := h.Sum64()
+	return rand.New(rand.NewPCG(seed, (uint64(generation)+seed%ditherFor)/ditherFor)).Float64()
+}
+
+// newcomer returns the usage per weight with which an owner without jobs begins: the lowest of some others, without what
+// their running jobs count, or 0 if there are none.
+func newcomer(others []ownerUsage) float64 {
+	if len(others) == 0 {
+		return 0
+	}
+	least := math.Inf(1)
+	for _, u := range others {
+		least = min(least, u.usage()/divisor(u.weight))
+	}
+	return least
+}
+
+// account is the value of an owner's key in owners.
+type account struct {
+	usage      float64 // without later charges
+	rank       float64 // usage over weight, as in ranks
+	generation int64   // of the last roll-up in usage
+	known      bool    // there is such a key
+}
+
+func (s account) pack() []byte { return tuple.Tuple{s.usage, s.rank, s.generation}.Pack() }
+
+func parseAccount(value []byte) (account, error) {
+	s := account{known: true}
+	err := rows.Scan("an owner's row", value, &s.usage, &s.rank, &s.generation)
+	return s, err
+}
+
+// readAccount starts reading an owner's account.
+func (f *Fair) readAccount(tx kv.ReadTransaction, owner string) kv.Future[account] {
+	return kv.Map(tx.Get(f.accounts.Pack(owner)), ifAny(account{}, parseAccount))
+}
+
+// readWeight starts reading an owner's weight. It is 0 if the owner is paused.
+func (f *Fair) readWeight(tx kv.ReadTransaction, owner string) kv.Future[float64] {
+	return kv.Map(tx.Get(f.weights.Pack(owner)), ifAny(DefaultWeight, parseWeight))
+}
+
+func parseWeight(value []byte) (weight float64, err error) {
+	err = rows.Scan("an owner's weight", value, &weight)
+	if err == nil && !(weight >= 0) {
+		err = fmt.Errorf("reading an owner's weight: %w: %v", tuple.ErrMalformed, weight)
+	}
+	return weight, err
+}
+
+// readCharges starts reading what an owner was charged since its account was written.
+func (f *Fair) readCharges(tx kv.ReadTransaction, owner string) kv.Future[int64] {
+	return kv.Map(tx.Get(f.charges.Pack(owner)), ifAny(0, rows.ParseInt))
+}
+
+// readUsages starts reading the usages of owners. It reads the account and weight, which change together with the rank,
+// through own, and the rest through rest.
+func (f *Fair) readUsages(own, rest kv.ReadTransaction, rolled kv.Future[rollup], owners ...string) kv.Future[[]ownerUsage] {
+	reads := make([]kv.Future[ownerUsage], len(owners))
+	for i, owner := range owners {
+		accounts, weights := f.readAccount(own, owner), f.readWeight(own, owner)
+		charges, running := f.readCharges(rest, owner), f.queue.readOwnerCount(rest, owner, Running)
+		reads[i] = kv.Func[ownerUsage](func() (u ownerUsage, err error) {
+			if u.account, err = accounts.Await(); err != nil {
+				return u, err
+			}
+			if u.weight, err = weights.Await(); err != nil {
+				return u, err
+			}
+			if u.charged, err = charges.Await(); err != nil {
+				return u, err
+			}
+			u.running, err = running.Await()
+			return u, err
+		})
+	}
+	return kv.Func[[]ownerUsage](func() ([]ownerUsage, error) {
+		r, err := rolled.Await()
+		if err != nil {
+			return nil, err
+		}
+		usages, err := kv.All(reads)
+		for i := range usages {
+			usages[i].rolled = r
+		}
+		return usages, err
+	})
+}
 
 // The two parts of ranks.
 const (
@@ -53,77 +194,13 @@ func partOf(waiting []byte) int64 {
 	return rankWaiting
 }
 
-// SetWeight sets an owner's weight. It is kept when the owner has no jobs. DefaultWeight removes the stored weight. An
-// owner with the weight 0 is paused: its jobs are not taken until it has another weight. It then begins as an owner
-// without jobs does. The errors are ErrInvalid and ErrTooLarge.
-func (f *Fair) SetWeight(tx kv.Transaction, owner string, weight float64) error {
-	switch {
-	case len(owner) > MaxNameSize:
-		return fmt.Errorf("%w: the owner: %d bytes, at most %d", ErrTooLarge, len(owner), MaxNameSize)
-	case !(weight >= 0) || math.IsInf(weight, 1):
-		return fmt.Errorf("%w: the weight of the owner %q is %v, not 0 or a positive number", ErrInvalid, owner, weight)
-	}
-	before, err := f.readWeight(tx, owner).Await()
-	if err != nil {
-		return err
-	}
-	if weight == DefaultWeight {
-		tx.Clear(f.weights.Pack(owner))
-	} else {
-		tx.Set(f.weights.Pack(owner), tuple.Tuple{weight}.Pack())
-	}
-	if before > 0 || weight == 0 {
-		return f.fold(tx, []string{owner})
-	}
-	tx.Add(f.watchReady, 1)
-	return f.resume(tx, owner)
-}
-
-// Weights returns the weights of some owners, or, if there are none, all weights that are not [DefaultWeight].
-func (f *Fair) Weights(tx kv.ReadTransaction, owners ...string) (map[string]float64, error) {
-	weights, reads := map[string]float64{}, make([]kv.Future[float64], len(owners))
-	for i, owner := range owners {
-		reads[i] = f.readWeight(tx, owner)
-	}
-	read, err := kv.All(reads)
-	if err != nil {
-		return nil, err
-	}
-	for i, owner := range owners {
-		weights[owner] = read[i]
-	}
-	if len(owners) > 0 {
-		return weights, nil
-	}
-	for pair, err := range tx.GetRange(rows.Range(f.weights), kv.RangeOptions{}).All() {
-		if err != nil {
-			return nil, err
-		}
-		owner, err := rows.LastString(f.weights, pair.Key)
-		if err != nil {
-			return nil, err
-		}
-		if weights[owner], err = parseWeight(pair.Value); err != nil {
-			return nil, err
-		}
-	}
-	return weights, nil
-}
-
-// Charge adds to an owner's usage, in a unit that is the same for all owners. It belongs in a transaction that updates
-// or ends a job of the owner (also of [Held.Update]), because only an owner with jobs has a usage. Charges conflict
-// with nothing. A repeated transaction may charge twice.
-func (f *Fair) Charge(tx kv.Transaction, owner string, amount int64) {
-	tx.Add(f.charges.Pack(owner), amount)
-}
-
-// admit gives an owner a standing and a rank. An existing owner moves to rankWaiting, and is not changed for rankIdle.
-func (f *Fair) admit(tx kv.Transaction, owner string, part int64) error {
+// enter gives an owner an account and a rank. An existing owner moves to rankWaiting, and is not changed for rankIdle.
+func (f *Fair) enter(tx kv.Transaction, owner string, part int64) error {
 	// The transaction conflicts only on the owner's own rows. All other reads may be slightly out of date.
 	now := tx.Snapshot()
 	rolled := f.readRollup(now)
 	reading, pending := f.readUsages(tx, now, rolled, owner), f.queue.readOwnerCount(now, owner, Pending)
-	lowest := f.lowestUsage(now, owner, rolled)
+	lowest := f.readLowest(now, owner, rolled)
 
 	usages, err := reading.Await()
 	if err != nil {
@@ -134,7 +211,7 @@ func (f *Fair) admit(tx kv.Transaction, owner string, part int64) error {
 		return err
 	}
 	u := usages[0]
-	s := u.standing
+	s := u.account
 	if s.known && part == rankIdle {
 		return nil
 	}
@@ -147,7 +224,7 @@ func (f *Fair) admit(tx kv.Transaction, owner string, part int64) error {
 		s.usage, s.generation, s.rank = least*divisor(u.weight), u.rolled.generation, least+u.perWeight(0)
 		tx.Clear(f.charges.Pack(owner))
 	}
-	tx.Set(f.standings.Pack(owner), s.pack())
+	tx.Set(f.accounts.Pack(owner), s.pack())
 	f.moveRank(tx, owner, before, rankIdle, s, part, u.weight)
 	if part == rankWaiting {
 		tx.Set(f.waiting.Pack(owner), nil)
@@ -156,7 +233,7 @@ func (f *Fair) admit(tx kv.Transaction, owner string, part int64) error {
 }
 
 // moveRank replaces an owner's rank in a part by another one. A paused owner gets none.
-func (f *Fair) moveRank(tx kv.Transaction, owner string, old standing, from int64, next standing, to int64, weight float64) {
+func (f *Fair) moveRank(tx kv.Transaction, owner string, old account, from int64, next account, to int64, weight float64) {
 	if old.known {
 		tx.Clear(f.ranks.Pack(from, old.rank, owner))
 	}
@@ -165,25 +242,13 @@ func (f *Fair) moveRank(tx kv.Transaction, owner string, old standing, from int6
 	}
 }
 
-// resume gives a rank to an owner that was paused, if it has jobs.
-func (f *Fair) resume(tx kv.Transaction, owner string) error {
-	waits, err := tx.Get(f.waiting.Pack(owner)).Await()
-	if err != nil {
-		return err
-	}
-	if known, err := f.forget(tx, owner); err != nil || !known {
-		return err
-	}
-	return f.admit(tx, owner, partOf(waits))
-}
-
 // lowestOf is the number of owners with the lowest ranks whose charges are read. Newcomers begin with the lowest usage
 // among these.
 const lowestOf = 8
 
-// lowestUsage starts reading the lowest usage per weight among all owners except one, without what counts for running
+// readLowest starts reading the lowest usage per weight among all owners except one, without what counts for running
 // jobs.
-func (f *Fair) lowestUsage(tx kv.ReadTransaction, except string, rolled kv.Future[rollup]) kv.Future[float64] {
+func (f *Fair) readLowest(tx kv.ReadTransaction, except string, rolled kv.Future[rollup]) kv.Future[float64] {
 	var parts []kv.RangeResult
 	for _, part := range []int64{rankIdle, rankWaiting} {
 		parts = append(parts, tx.GetRange(rows.Range(f.ranks.Sub(part)), kv.RangeOptions{Limit: lowestOf}))
@@ -205,14 +270,7 @@ func (f *Fair) lowestUsage(tx kv.ReadTransaction, except string, rolled kv.Futur
 			}
 		}
 		usages, err := f.readUsages(tx, tx, rolled, others...).Await()
-		lowest := math.Inf(1)
-		for _, u := range usages {
-			lowest = min(lowest, u.usage()/divisor(u.weight))
-		}
-		if len(usages) == 0 {
-			lowest = 0
-		}
-		return lowest, err
+		return newcomer(usages), err
 	})
 }
 
@@ -225,7 +283,7 @@ func (f *Fair) parseRank(key []byte) (rank float64, owner string, err error) {
 // leave starts reading an owner without ready jobs. The function that it returns takes the owner out of the line. An
 // owner whose job becomes ready meanwhile conflicts with that, or enters again.
 func (f *Fair) leave(tx kv.Transaction, owner string) func() error {
-	reading, weighing := f.readStanding(tx, owner), f.readWeight(tx, owner)
+	reading, weighing := f.readAccount(tx, owner), f.readWeight(tx, owner)
 	return func() error {
 		s, err := reading.Await()
 		if err != nil || !s.known {
@@ -244,35 +302,22 @@ func (f *Fair) leave(tx kv.Transaction, owner string) func() error {
 // forget removes the rows of an owner without pending or running jobs, except its weight, and reports whether it had
 // any.
 func (f *Fair) forget(tx kv.Transaction, owner string) (known bool, err error) {
-	s, err := f.readStanding(tx, owner).Await()
+	s, err := f.readAccount(tx, owner).Await()
 	if err != nil || !s.known {
 		return false, err
 	}
 	for _, part := range []int64{rankIdle, rankWaiting} {
 		tx.Clear(f.ranks.Pack(part, s.rank, owner))
 	}
-	tx.Clear(f.standings.Pack(owner))
+	tx.Clear(f.accounts.Pack(owner))
 	tx.Clear(f.waiting.Pack(owner))
 	tx.Clear(f.charges.Pack(owner))
 	return true, nil
 }
 
-// owners returns the names of at most limit owners with a standing, from the first name that is greater than after.
-func (f *Fair) owners(tx kv.ReadTransaction, after string, limit int) ([]string, error) {
-	r := rows.Range(f.standings)
-	if after != "" {
-		r.Begin = kv.KeyAfter(f.standings.Pack(after))
-	}
-	pairs, err := tx.GetRange(r, kv.RangeOptions{Limit: limit}).Slice()
-	if err != nil {
-		return nil, err
-	}
-	return lastStrings(f.standings, pairs)
-}
-
-// fold moves the charges of owners into their usage, and updates their ranks. It does not conflict with charges: it
+// updateRanks moves the charges of owners into their accounts, and updates their ranks. It does not conflict with charges: it
 // subtracts what it moves.
-func (f *Fair) fold(tx kv.Transaction, owners []string) error {
+func (f *Fair) updateRanks(tx kv.Transaction, owners []string) error {
 	now := tx.Snapshot()
 	reading, waiting := f.readUsages(tx, now, f.readRollup(now), owners...), make([]kv.Future[[]byte], len(owners))
 	for i, owner := range owners {
@@ -288,17 +333,17 @@ func (f *Fair) fold(tx kv.Transaction, owners []string) error {
 	}
 	for i, owner := range owners {
 		u := usages[i]
-		if !u.standing.known {
+		if !u.account.known {
 			continue
 		}
-		next := standing{usage: max(u.usage(), 0), generation: u.rolled.generation}
+		next := account{usage: max(u.usage(), 0), generation: u.rolled.generation}
 		next.rank = u.perWeight(next.usage)
 		if u.charged != 0 {
 			f.Charge(tx, owner, -u.charged)
 		}
 		part := partOf(waits[i])
-		f.moveRank(tx, owner, u.standing, part, next, part, u.weight)
-		tx.Set(f.standings.Pack(owner), next.pack())
+		f.moveRank(tx, owner, u.account, part, next, part, u.weight)
+		tx.Set(f.accounts.Pack(owner), next.pack())
 	}
 	return nil
 }

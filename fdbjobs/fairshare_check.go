@@ -14,9 +14,9 @@ func (c *checker) ofOwner(k keyed, what string) (func() error, error) {
 	if !k.as(&owner) {
 		return nil, k.unknown()
 	}
-	standing := k.Get(k.queue.share.standings.Pack(owner))
+	account := k.Get(k.queue.share.accounts.Pack(owner))
 	return func() error {
-		value, err := standing.Await()
+		value, err := account.Await()
 		if err == nil && value == nil {
 			k.Stray(k.Key, "%s of an owner that is not in fair share", what)
 		}
@@ -34,13 +34,13 @@ func (c *checker) charges(k keyed) (func() error, error) {
 	return c.ofOwner(k, "charges")
 }
 
-// standing checks a row in owners, and that it has its rank.
-func (c *checker) standing(k keyed) (func() error, error) {
+// account checks a row in owners, and that it has its rank.
+func (c *checker) account(k keyed) (func() error, error) {
 	var owner string
 	if !k.as(&owner) {
 		return nil, k.unknown()
 	}
-	s, err := parseStanding(k.Value)
+	s, err := parseAccount(k.Value)
 	if err != nil {
 		k.unreadable("an owner's usage")
 		return nil, nil
@@ -80,7 +80,7 @@ func (c *checker) rank(k keyed) (func() error, error) {
 		return nil, k.unknown()
 	}
 	share := k.queue.share
-	reads := []kv.Future[[]byte]{k.Get(share.standings.Pack(owner)), k.Get(share.waiting.Pack(owner))}
+	reads := []kv.Future[[]byte]{k.Get(share.accounts.Pack(owner)), k.Get(share.waiting.Pack(owner))}
 	weight := share.readWeight(k, owner)
 	return func() error {
 		values, err := kv.All(reads)
@@ -91,7 +91,7 @@ func (c *checker) rank(k keyed) (func() error, error) {
 		if err != nil {
 			return err
 		}
-		s, bad := parseStanding(values[0])
+		s, bad := parseAccount(values[0])
 		if values[0] == nil || paused || bad == nil && (s.rank != rank || part != partOf(values[1])) {
 			k.Stray(k.Key, "a rank of the owner %q that is not its own", owner)
 		}

@@ -42,7 +42,7 @@ type keyspace struct {
 	delayed, ready, active, expiry tuple.Subspace
 	owned, counts, claimers        tuple.Subspace
 	entries, tallies               tuple.Subspace
-	waiting, standings, ranks      tuple.Subspace
+	waiting, accounts, ranks       tuple.Subspace
 	charges, weights               tuple.Subspace
 	rollup, timeout, watchReady    []byte
 }
@@ -54,7 +54,7 @@ func newKeyspace(root tuple.Subspace, queue string) *keyspace {
 		delayed: of(tagDelayed), ready: of(tagReady), active: of(tagActive), expiry: of(tagExpiry),
 		owned: of(tagOwned), counts: of(tagCounts), claimers: of(tagClaimers),
 		entries: of(tagEntries), tallies: of(tagTallies),
-		waiting: of(tagWaiting), standings: of(tagOwners), ranks: of(tagRanks),
+		waiting: of(tagWaiting), accounts: of(tagOwners), ranks: of(tagRanks),
 		charges: of(tagCharges), weights: of(tagWeights),
 		rollup: root.Pack(tagRollup, queue), timeout: root.Pack(tagTimeout, queue), watchReady: root.Pack(tagWatchReady, queue),
 	}

@@ -18,7 +18,7 @@ import (
 // Counts change only with a status that this transaction read, so a repeated transaction does not count its own work
 // twice. A count does not become 0 by an addition, so only a subtraction looks for that. The same is true of tallies.
 //
-// The errors are those of [batch.enlist] and [batch.delay], and of a checked row ErrTooLarge and ErrInvalid, before anything is
+// The errors are those of [batch.enterLine] and [batch.delay], and of a checked row ErrTooLarge and ErrInvalid, before anything is
 // written. If the row is not checked, entries over a limit are left out.
 func (b *batch) put(id string, old, next *row) error {
 	q, tx := b.queue, b.tx
@@ -61,7 +61,7 @@ func (b *batch) queues(next *row) error {
 	case next.waits():
 		return b.delay(next.scheduled)
 	}
-	return b.enlist(next.owner)
+	return b.enterLine(next.owner)
 }
 
 // equals reports whether a row is the same as the one that was read.

@@ -15,10 +15,10 @@ const (
 	// owner whose jobs are taken as fast as they are added often has none for a moment.
 	emptyFor  = time.Second
 	manyEmpty = 100
-	// foldEvery is how often a claimer folds charges into owners' ranks. With few other claimers it does so more often:
-	// every foldAlone for each of them and itself.
-	foldEvery = 250 * time.Millisecond
-	foldAlone = 100 * time.Millisecond
+	// rankEvery is how often a claimer adds charges to owners' ranks. With few other claimers it does so more often:
+	// every rankAlone for each of them and itself.
+	rankEvery = 250 * time.Millisecond
+	rankAlone = 100 * time.Millisecond
 )
 
 // A claim returns what is to be tidied: jobs that have become due, owners without ready jobs, and charges to add to
@@ -28,7 +28,7 @@ const (
 // tidying is what a claim has found to tidy.
 type tidying struct {
 	empty []string // owners to take out of the line
-	fold  []string // owners whose charges to fold
+	rank  []string // owners whose ranks to update
 	due   bool     // there are jobs to promote
 	// from and partition are for promote.
 	from      int64
@@ -42,7 +42,7 @@ func (c *claimer) toTidy(found *view) tidying {
 		from: c.delayedFrom(false), partition: c.partition,
 	}
 	if len(found.taken) == 0 || !c.isTidying() {
-		t.fold = c.toFold(found)
+		t.rank = c.toRank(found)
 	}
 	return t
 }
@@ -64,7 +64,7 @@ func (c *claimer) tidy(ctx context.Context, found *view) (more bool, err error) 
 			return false, err
 		}
 	}
-	if len(t.empty)+len(t.fold) == 0 && !t.due {
+	if len(t.empty)+len(t.rank) == 0 && !t.due {
 		return more, nil
 	}
 	for _, owner := range t.empty {
@@ -85,12 +85,12 @@ func (c *claimer) tidy(ctx context.Context, found *view) (more bool, err error) 
 // tidy does what a claim has found to tidy.
 func (q *Queue) tidy(ctx context.Context, t tidying) error {
 	for owners := range slices.Chunk(t.empty, ownersAtATime) {
-		if err := q.delist(ctx, owners); err != nil {
+		if err := q.leaveLine(ctx, owners); err != nil {
 			return err
 		}
 	}
-	for owners := range slices.Chunk(t.fold, ownersAtATime) {
-		if err := q.layer.db.Transact(ctx, func(tx kv.Transaction) error { return q.share.fold(tx, owners) }); err != nil {
+	for owners := range slices.Chunk(t.rank, ownersAtATime) {
+		if err := q.layer.db.Transact(ctx, func(tx kv.Transaction) error { return q.share.updateRanks(tx, owners) }); err != nil {
 			return err
 		}
 	}
@@ -100,9 +100,9 @@ func (q *Queue) tidy(ctx context.Context, t tidying) error {
 	return q.promote(ctx, t.from, t.partition)
 }
 
-// delist takes owners without ready jobs out of the line. On a conflict there is something to take, and all stay for
+// leaveLine takes owners without ready jobs out of the line. On a conflict there is something to take, and all stay for
 // now.
-func (q *Queue) delist(ctx context.Context, owners []string) error {
+func (q *Queue) leaveLine(ctx context.Context, owners []string) error {
 	attempted := false
 	return q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
 		if attempted {
@@ -131,10 +131,10 @@ func (q *Queue) delist(ctx context.Context, owners []string) error {
 	})
 }
 
-// toFold returns the owners that this claimer tidies and whose usage has changed since their rank was written, if it is
+// toRank returns the owners that this claimer tidies and whose usage has changed since their rank was written, if it is
 // time to write ranks.
-func (c *claimer) toFold(found *view) (owners []string) {
-	if found.began.Sub(c.folding) < min(foldEvery, time.Duration(c.partition.claimers)*foldAlone) {
+func (c *claimer) toRank(found *view) (owners []string) {
+	if found.began.Sub(c.rankedAt) < min(rankEvery, time.Duration(c.partition.claimers)*rankAlone) {
 		return nil
 	}
 	for _, o := range found.owners {
@@ -143,7 +143,7 @@ func (c *claimer) toFold(found *view) (owners []string) {
 		}
 	}
 	if len(owners) > 0 {
-		c.folding = found.began
+		c.rankedAt = found.began
 	}
 	return owners
 }
