@@ -30,6 +30,7 @@ const (
 	ReasonInvalidDefinition Reason = "invalid_definition"
 	ReasonGaveUp            Reason = "gave_up"
 	ReasonEndedElsewhere    Reason = "ended_elsewhere"
+	ReasonGone              Reason = "gone"
 
 	ReasonNodeLost         Reason = "node_lost"
 	ReasonPausing          Reason = "pausing"
@@ -53,6 +54,7 @@ const (
 	ReasonSealed    Reason = "sealed"
 	ReasonDocument  Reason = "document"
 	ReasonDatabase  Reason = "database"
+	ReasonTurn      Reason = "turn"
 	ReasonNoChanges Reason = "no_changes"
 	ReasonBackoff   Reason = "backoff"
 	ReasonSchedule  Reason = "schedule"
@@ -104,6 +106,7 @@ type Condition struct {
 //
 //	finished, failed                          failed: collision, invalid_definition, ended_elsewhere without
 //	                                          a run, else gave_up                           its end
+//	finished, its database was deleted        completed: gone                               its end; the deletion at the target
 //	finished                                  completed: copied_all                         its end
 //	running, on a node that is not live       running: node_lost                            the last report
 //	running, document or database paused      running: pausing                              the pause
@@ -113,6 +116,7 @@ type Condition struct {
 //	running                                   running: what it does, see Doing              that; the next attempt
 //	pending, its definition cannot be opened  crashing: sealed                              the try; Scheduled
 //	pending, paused                           paused: document, else database               the pause
+//	pending, waits for its turn in a mirror   pending: turn                                 when it was added
 //	pending, parked                           parked: no_changes                            the end of the run
 //	pending, later, the last run failed       crashing: collision, else backoff             the failure; Scheduled
 //	pending, later, periodic                  scheduled: schedule                           –; Scheduled
@@ -141,7 +145,10 @@ func Explain(f *Facts) Condition {
 // ended explains a job that has ended.
 func (f *Facts) ended() Condition {
 	s := f.State
-	if s.State == StateCompleted {
+	switch {
+	case s.Mirrored != nil && !s.Mirrored.GoneAt.IsZero():
+		return Condition{State: ShownCompleted, Reason: ReasonGone, Since: s.LastUpdated, Until: s.Mirrored.GoneAt}
+	case s.State == StateCompleted:
 		return Condition{State: ShownCompleted, Reason: ReasonCopiedAll, Since: s.LastUpdated}
 	}
 	c := Condition{State: ShownFailed, Reason: ReasonGaveUp, Since: s.LastUpdated, Fault: lastFault(s)}
@@ -241,6 +248,8 @@ func (f *Facts) waits() Condition {
 		return Condition{State: ShownPaused, Reason: ReasonDocument, Since: f.Args.Paused.Since}
 	case f.Pause != nil:
 		return Condition{State: ShownPaused, Reason: ReasonDatabase, Since: f.Pause.Since}
+	case f.Turn:
+		return Condition{State: ShownPending, Reason: ReasonTurn, Since: f.Args.Added}
 	case f.Parked:
 		return Condition{State: ShownParked, Reason: ReasonNoChanges, Since: s.Parked.Since}
 	case later && s.State == StateCrashing:

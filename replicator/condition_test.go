@@ -122,6 +122,8 @@ func TestExplain(t *testing.T) {
 		"a job that failed elsewhere": {[]change{finished("failed"), failed("", "no"), func(f *replicator.Facts) { f.State.StartTime = time.Time{} }},
 			"failed", "ended_elsewhere", 45, -1, "unknown: no"},
 		"completed": {[]change{finished("completed")}, "completed", "copied_all", 45, -1, ""},
+		"a database that is gone": {[]change{finished("completed"), func(f *replicator.Facts) { f.State.Mirrored = &replicator.MirroredJob{GoneAt: minute(80)} }},
+			"completed", "gone", 45, 80, ""},
 
 		"its node is gone":                {[]change{running, doing("copying"), func(f *replicator.Facts) { f.State.Node = "n2" }}, "running", "node_lost", 2, -1, ""},
 		"its node may not be known yet":   {[]change{running, doing("copying"), func(f *replicator.Facts) { f.State.Node, f.State.StartTime = "n2", f.Now }}, "running", "copying", 52, -1, ""},
@@ -158,6 +160,7 @@ func TestExplain(t *testing.T) {
 		"a job that cannot be opened":         {[]change{crashed, sealed}, "crashing", "sealed", 55, 70, "sealed: there is no key"},
 		"a paused document":                   {[]change{later, documentPaused}, "paused", "document", 20, -1, ""},
 		"a paused database":                   {[]change{databasePaused}, "paused", "database", 21, -1, ""},
+		"a database that waits for its turn":  {[]change{later, func(f *replicator.Facts) { f.Turn = true }}, "pending", "turn", 1, -1, ""},
 		"a parked job":                        {[]change{parked}, "parked", "no_changes", 35, -1, ""},
 		"a job that collided":                 {[]change{crashed, failed("conflict", "x exists")}, "crashing", "collision", 55, 70, "collision: conflict: x exists"},
 		"a job that crashed":                  {[]change{crashed}, "crashing", "backoff", 55, 70, "unknown: db_not_found: could not open it"},

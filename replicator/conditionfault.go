@@ -25,16 +25,18 @@ func (f *Fault) told(text string) *ConditionFault {
 	return &ConditionFault{f.Code, f.Side, f.Request, f.Host, f.Status, cleanReason(text)}
 }
 
-// lastFault returns the fault of the latest run that failed, or nil.
-func lastFault(s *JobState) *ConditionFault {
-	text := s.Error
-	if text == "" && s.Fault != nil { // a run that was stopped since has cleared it
-		var failed JobState
-		failed.SetFault(s.Fault)
-		text = failed.Error
+// LastError is Error, or what Error was if a run that was stopped since has cleared it.
+func (s *JobState) LastError() string {
+	if s.Error != "" || s.Fault == nil {
+		return s.Error
 	}
-	return s.Fault.told(text)
+	var failed JobState
+	failed.SetFault(s.Fault)
+	return failed.Error
 }
+
+// lastFault returns the fault of the latest run that failed, or nil.
+func lastFault(s *JobState) *ConditionFault { return s.Fault.told(s.LastError()) }
 
 // waitFault returns the fault of a request that is repeated.
 func waitFault(w *Wait) *ConditionFault { return w.Fault.told(w.Error) }

@@ -17,10 +17,12 @@ type Facts struct {
 	Now time.Time
 
 	// These follow from what the store has of the job. Scheduled is from when a pending job may run. Parked reports that it
-	// waits for a change of its source, Redefined that it got a new definition while it ran.
+	// waits for a change of its source, Turn that it waits for its turn in a mirror, Redefined that it got a new definition while it
+	// ran.
 	Status    JobStatus
 	Scheduled time.Time
 	Parked    bool
+	Turn      bool
 	Redefined bool
 	Args      *JobArgs
 	State     *JobState

@@ -31,6 +31,14 @@ type JobArgs struct {
 	// the mirror has one: DocID is nil. Its job id names the mirror, see [MirrorOf].
 	MirroredDatabase string `json:"mirrored_database,omitempty"`
 
+	// Lost is since when the target may have lost what a job that a mirror has made had copied there: a run begins anew then. It is
+	// zero if the target has lost nothing, and in whole seconds.
+	Lost time.Time `json:"lost,omitzero"`
+
+	// Children is the Definition of the jobs that a mirror makes, if that is an earlier Definition of the mirror: those since
+	// make the same jobs.
+	Children string `json:"children,omitempty"`
+
 	// MirrorServer is the key of who answers for a mirror's source (Endpoint.Route). Only what lists show of a job has it.
 	MirrorServer string `json:"mirror_server,omitempty"`
 
@@ -145,6 +153,9 @@ type JobState struct {
 	// Security is a digest of the source's `_security` object that the latest run has found at the target or copied there. It
 	// is empty if that is not known, and for jobs that do not copy the object.
 	Security string `json:"security,omitempty"`
+
+	// Mirrored is how far the database of a job is that a mirror has made. It is nil for other jobs.
+	Mirrored *MirroredJob `json:"mirrored,omitempty"`
 
 	// Target is what the job of a mirror's database knows of its target; otherwise zero.
 	Target MirrorTarget `json:"target,omitzero"`

@@ -10,11 +10,11 @@ import (
 // MirroredState is the state of a database of a mirror.
 type MirroredState string
 
-// The states of a mirror's databases. Only a database that waits, or is gone, has no job.
+// The states of a mirror's databases, see [MirroredFacts].
 const (
-	// MirroredWaiting: its job is added when its turn comes.
+	// MirroredWaiting: its job makes its first run when its turn comes.
 	MirroredWaiting MirroredState = "waiting"
-	// MirroredStarting: its job has not copied everything yet, and not failed.
+	// MirroredStarting: its job makes its first run, which has neither copied everything yet nor failed.
 	MirroredStarting MirroredState = "starting"
 	// MirroredCopying: it has changes that may not be at the target.
 	MirroredCopying MirroredState = "copying"

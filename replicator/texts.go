@@ -14,6 +14,7 @@ var reasonTexts = map[Reason]reasonText{
 	ReasonInvalidDefinition: {"has a definition that is not allowed", true},
 	ReasonGaveUp:            {"has failed, and is not tried again", true},
 	ReasonEndedElsewhere:    {"failed on another server, says its document", true},
+	ReasonGone:              {"has ended, because its database was deleted at the source", false},
 
 	ReasonNodeLost:         {"ran on a node that is gone, and is taken over by another one", false},
 	ReasonPausing:          {"stops because it is paused", false},
@@ -37,6 +38,7 @@ var reasonTexts = map[Reason]reasonText{
 	ReasonSealed:    {"cannot be opened by the node that tried", true},
 	ReasonDocument:  {"is paused by its document", false},
 	ReasonDatabase:  {"is paused, because its database has no shares", false},
+	ReasonTurn:      {"waits for its turn among the databases of its mirror", false},
 	ReasonNoChanges: {"has copied everything, and waits without a run for changes", false},
 	ReasonBackoff:   {"has failed, and waits for its next try", true},
 	ReasonSchedule:  {"waits for its next time", false},

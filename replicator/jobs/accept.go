@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -132,6 +133,7 @@ func (s *Runs) setAside(ctx context.Context, held *fdbjobs.Held, why error) erro
 	state.History.Push(replicator.Event{
 		Timestamp: state.LastUpdated, Type: replicator.EventCrashed, Reason: state.Error, Code: state.Fault.EndCode(),
 	}, s.settings().MaxHistory)
+	state.FollowMirrored(state.LastUpdated)
 	text, err := encodeState(state)
 	if err != nil {
 		return fmt.Errorf("writing the state of the replication job %q: %w", held.Job().ID, err)
@@ -148,6 +150,10 @@ func (s *Runs) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
 	_ = json.Unmarshal(held.Job().State, &was) // as much as can be read
 	failed := &replicator.JobState{State: replicator.StateFailed, LastUpdated: time.Now(), Runs: was.Runs}
 	failed.SetFault(replicator.TextFault("error", why.Error()))
+	if _, made := replicator.MirrorOf(held.Job().ID); made {
+		failed.Mirrored, failed.Behind = cmp.Or(was.Mirrored, new(replicator.MirroredJob)), was.Behind
+		failed.FollowMirrored(failed.LastUpdated)
+	}
 	state, err := json.Marshal(failed)
 	if err != nil {
 		return fmt.Errorf("writing the state of a replication job: %w", err)

@@ -101,3 +101,32 @@ func (p *parkedStore) park() time.Duration {
 	require.False(p, woken)
 	return time.Since(began)
 }
+
+// BenchmarkFirstList measures how long a mirror takes to know the 10,000 databases of its first list, and what each costs the
+// store: the keys and the bytes that are written.
+func BenchmarkFirstList(b *testing.B) {
+	const databases = 10_000
+	names := make([]string, databases)
+	for i := range names {
+		names[i] = fmt.Sprintf("customer-%05d", i)
+	}
+	for b.Loop() {
+		b.StopTimer()
+		db := enginetest.Control(enginetest.ClusterOr(b, enginetest.Disk))
+		mirror, _ := setupOn(b, db).mirrorOne("films")
+		keys, size := db.KeysWritten.Load(), db.SizeWritten.Load()
+		b.StartTimer()
+		require.NoError(b, mirror.AddMirrored(b.Context(), names, 1))
+		b.StopTimer()
+		b.ReportMetric(float64(db.KeysWritten.Load()-keys)/databases, "keys/database")
+		b.ReportMetric(float64(db.SizeWritten.Load()-size)/databases, "B/database")
+		ranges, gets := db.Ranges.Load(), db.Gets.Load()
+		began := time.Now()
+		summary, err := mirror.MirrorSummary(b.Context())
+		require.NoError(b, err)
+		require.EqualValues(b, databases+1, summary.Known)
+		b.ReportMetric(float64(time.Since(began).Microseconds()), "µs/summary")
+		b.ReportMetric(float64(db.Ranges.Load()-ranges+db.Gets.Load()-gets), "reads/summary")
+		b.StartTimer()
+	}
+}

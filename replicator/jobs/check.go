@@ -15,11 +15,11 @@ import (
 
 // Check checks all rows of the package: their forms, and that they agree with the jobs that they belong to. It removes
 // reservations whose job is not there, makes parked jobs due that nothing would wake, and adds watches that are missing. It
-// repairs the indexes and the sums of mirrors. It checks neither the jobs nor what follows from them: see
+// checks neither the jobs nor what follows from them: see
 // [fdbjobs.Layer.Check].
 func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer) error {
 	all := &core{jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), space: tuple.NewSubspace("replicator")}
-	k := checker{all, &parkedRows{all}, &jobRecords{all}, &mirrorRows{all}, &usageRows{all}, new(uint16)}
+	k := checker{all, &parkedRows{all}, &jobRecords{all}, &usageRows{all}, new(uint16)}
 	states, _ := k.jobs.Admin().Rows()
 	if err := c.Walk(ctx, rows.Range(states), k.state); err != nil {
 		return err
@@ -43,15 +43,7 @@ var rowChecks = map[string]struct {
 	"deleted":         {1, 1, checker.deleted},
 	"times":           {3, 3, checker.sum},
 	"rates":           {3, 3, checker.work},
-	"mirrored":        {2, 2, checker.mirrored},
-	"mirror_waiting":  {3, 3, checker.mirrorIndex},
-	"mirror_behind":   {3, 3, checker.mirrorIndex},
-	"mirror_failing":  {3, 3, checker.mirrorIndex},
-	"mirror_gone":     {3, 3, checker.mirrorIndex},
-	"mirror_sums":     {2, 2, checker.mirrorSum},
-	"mirror_news":     {2, 2, checker.mirrorOf},
-	"mirror_pokes":    {1, 1, checker.mirrorOf},
-	"mirror_ended":    {1, 1, checker.mirrorOf},
+	"mirror_news":     {1, 2, checker.news},
 }
 
 func (k checker) row(p *check.Page, pair kv.KeyValue) (func() error, error) {
@@ -177,6 +169,20 @@ func (checker) deleted(e entry) (func() error, error) {
 func (checker) sum(e entry) (func() error, error) {
 	if _, err := rows.ParseInt(e.Value); err != nil {
 		return e.unreadable("the time of an owner")
+	}
+	return nil, nil
+}
+
+// news checks news of a mirror, or their counter.
+func (checker) news(e entry) (func() error, error) {
+	if len(e.key) == 1 {
+		if _, err := rows.ParseInt(e.Value); err != nil {
+			return e.unreadable("the counter of news of a mirror")
+		}
+		return nil, nil
+	}
+	if _, err := parseNews(e.Value); err != nil {
+		return e.unreadable("news of a mirror")
 	}
 	return nil, nil
 }

@@ -129,14 +129,15 @@ func (s *core) parse(raw *fdbjobs.Job) (*Job, error) {
 	return job, nil
 }
 
-// renew sets the initial state for a new definition. A transient job keeps its progress, because
-// its new definition is of the same replication with other options.
+// renew sets the initial state for a new definition. A posted job keeps its progress, because
+// its new definition is of the same replication with other options. The job of a mirror's database keeps how far that is.
 func (s *core) renew(job *Job) {
-	if !job.Transient() {
+	old := job.State
+	if !job.posted() {
 		job.State = s.initialState(job.Args, nil)
+		job.State.KeepMirrored(old)
 		return
 	}
-	old := job.State
 	job.State = s.initialState(job.Args, old.History)
 	job.State.Runs, job.State.Target, job.State.RefusedAt = old.Runs, old.Target, old.RefusedAt
 	job.State.ReplicationID, job.State.Stats, job.State.ChangesPending = old.ReplicationID, old.Stats, old.ChangesPending
@@ -148,6 +149,9 @@ func (s *core) initialState(args *replicator.JobArgs, history replicator.History
 	state := &replicator.JobState{
 		State: replicator.StatePending, Definition: args.Definition, ReplicationID: args.ReplicationID,
 		LastUpdated: args.Added, History: slices.Clone(history),
+	}
+	if args.MirroredDatabase != "" {
+		state.Mirrored, state.Behind = &replicator.MirroredJob{FirstRun: true, Lost: args.Lost}, &replicator.Behind{Since: args.Added}
 	}
 	state.History.Push(replicator.Event{Timestamp: args.Added, Type: replicator.EventAdded}, s.settings().MaxHistory)
 	return state

@@ -13,30 +13,34 @@ import (
 
 // What follows from a replication job, see [fdbjobs.Derivation]. Times are in seconds since the Unix epoch.
 //
-//	index     key         has a job                                                     is read by
-//	crashing  since       that crashes, with JobState.CrashingSince                     [ByCrash], [Lists.Waits]
-//	stuck     since       that runs without progress, with JobState.StuckSince          [ByStuck], [Lists.Waits]
-//	behind    since       whose target lacks changes, with JobState.BehindSince         [ByLag], [Lists.Waits]
-//	refused   time        that has not ended, with JobState.RefusedAt                   [ByRefusal]
-//	named     kind, name  with the name of a host or a database, at most four times     searches, see search.go
-//	mirrors   server      that is a continuous mirror of a server and has not ended     the server's watch, lists of mirrors
+//	index        key                     has a job                                                  is read by
+//	crashing     since                   that crashes, with JobState.CrashingSince                  [ByCrash], [Lists.Waits]
+//	stuck        since                   that runs without progress, with JobState.StuckSince       [ByStuck], [Lists.Waits]
+//	behind       since                   whose target lacks changes, with JobState.BehindSince      [ByLag], [Lists.Waits]
+//	refused      time                    that has not ended, with JobState.RefusedAt                [ByRefusal]
+//	named        kind, name              with the name of a host or a database, at most four times  searches, see search.go
+//	mirrors      server                  that is a continuous mirror of a server, and not ended     its watch, lists of mirrors
+//	mirrored     mirror, database        that a mirror has made                                     its run and summary, lists
+//	mirror_time  mirror, what, time, database   the same, at most twice: see mirrored.go            its run and summary, lists
 //
 // The first four follow from the state. A job is in none of them while its document is paused, and while it has a new definition
 // that has not run yet: its state then describes the definition before.
 const (
-	indexCrashing = "crashing"
-	indexStuck    = "stuck"
-	indexBehind   = "behind"
-	indexRefused  = "refused"
-	indexNamed    = "named"
-	indexMirrors  = "mirrors"
+	indexCrashing   = "crashing"
+	indexStuck      = "stuck"
+	indexBehind     = "behind"
+	indexRefused    = "refused"
+	indexNamed      = "named"
+	indexMirrors    = "mirrors"
+	indexMirrored   = "mirrored"
+	indexMirrorTime = "mirror_time"
 )
 
 // Derivations says what follows from the jobs of the queue [QueueName]. It is for [fdbjobs.Options].
 func Derivations() map[string]fdbjobs.Derivation {
 	return map[string]fdbjobs.Derivation{QueueName: {
 		OfListed: func(_ int64, listed json.RawMessage) []byte { return factsOfListed(listed).pack() },
-		OfState:  func(_ int64, state json.RawMessage) ([]byte, []int64) { return factsOfState(state).pack(), nil },
+		OfState:  func(_ int64, state json.RawMessage) ([]byte, []int64) { return factsOfState(state).pack() },
 		Entries:  func(_ int64, f fdbjobs.Facts) []fdbjobs.Entry { return entriesOf(f) },
 	}}
 }
@@ -45,6 +49,9 @@ func Derivations() map[string]fdbjobs.Derivation {
 type listedFacts struct {
 	definition int64  // a hash of JobArgs.Definition
 	mirrors    string // JobArgs.MirrorServer of a continuous mirror
+	database   string // JobArgs.MirroredDatabase
+	added      int64  // JobArgs.Added
+	lost       int64  // JobArgs.Lost
 	names      []name
 }
 
@@ -53,12 +60,18 @@ func factsOfListed(listed json.RawMessage) *listedFacts {
 	var args struct {
 		Definition   string                  `json:"definition"`
 		MirrorServer string                  `json:"mirror_server"`
+		Database     string                  `json:"mirrored_database"`
+		Added        time.Time               `json:"added"`
+		Lost         time.Time               `json:"lost"`
 		Replication  *replicator.Replication `json:"replication"`
 	}
 	if json.Unmarshal(listed, &args) != nil {
 		return nil
 	}
-	f := listedFacts{definition: hashOf(args.Definition), names: namesOf(args.Replication)}
+	f := listedFacts{
+		definition: hashOf(args.Definition), database: args.Database, added: storedTime(args.Added), lost: storedTime(args.Lost),
+		names: namesOf(args.Replication),
+	}
 	if args.Replication != nil && args.Replication.Continuous {
 		f.mirrors = args.MirrorServer
 	}
@@ -80,12 +93,12 @@ func (f *listedFacts) pack() []byte {
 	for _, n := range f.names {
 		names = append(names, n.kind, n.text)
 	}
-	return tuple.Tuple{f.definition, f.mirrors, names}.Pack()
+	return tuple.Tuple{f.definition, f.mirrors, f.database, f.added, f.lost, names}.Pack()
 }
 
 func parseListedFacts(packed []byte) (f listedFacts) {
 	var names tuple.Tuple
-	if rows.Scan("facts", packed, &f.definition, &f.mirrors, &names) != nil {
+	if rows.Scan("facts", packed, &f.definition, &f.mirrors, &f.database, &f.added, &f.lost, &names) != nil {
 		return listedFacts{}
 	}
 	for ; len(names) >= 2; names = names[2:] {
@@ -101,6 +114,7 @@ func parseListedFacts(packed []byte) (f listedFacts) {
 type stateFacts struct {
 	definition                       int64 // a hash of JobState.Definition
 	crashing, stuck, behind, refused int64 // seconds since the Unix epoch; 0: it does not, or is not
+	mirrored                         *mirroredFacts
 }
 
 // factsOfState returns the facts of a state, none if it cannot be read.
@@ -111,27 +125,32 @@ func factsOfState(text json.RawMessage) *stateFacts {
 		StuckSince    time.Time `json:"stuck_since"`
 		BehindSince   time.Time `json:"behind_since"`
 		RefusedAt     time.Time `json:"refused_at"`
+		mirroredState
 	}
 	if json.Unmarshal(text, &state) != nil {
 		return nil
 	}
 	return &stateFacts{
 		hashOf(state.Definition), storedTime(state.CrashingSince), storedTime(state.StuckSince), storedTime(state.BehindSince),
-		storedTime(state.RefusedAt),
+		storedTime(state.RefusedAt), state.mirroredState.facts(),
 	}
 }
 
-func (f *stateFacts) pack() []byte {
+// pack returns the facts as they are stored, and the amounts.
+func (f *stateFacts) pack() ([]byte, []int64) {
 	if f == nil {
-		return nil
+		return nil, nil
 	}
-	return tuple.Tuple{f.definition, f.crashing, f.stuck, f.behind, f.refused}.Pack()
+	mirrored, amounts := f.mirrored.elements()
+	return tuple.Tuple{f.definition, f.crashing, f.stuck, f.behind, f.refused, mirrored}.Pack(), amounts
 }
 
 func parseStateFacts(packed []byte) (f stateFacts) {
-	if rows.Scan("facts", packed, &f.definition, &f.crashing, &f.stuck, &f.behind, &f.refused) != nil {
+	var mirrored tuple.Tuple
+	if rows.Scan("facts", packed, &f.definition, &f.crashing, &f.stuck, &f.behind, &f.refused, &mirrored) != nil {
 		return stateFacts{}
 	}
+	f.mirrored = parseMirroredFacts(mirrored)
 	return f
 }
 
@@ -143,7 +162,8 @@ func entriesOf(f fdbjobs.Facts) (all []fdbjobs.Entry) {
 		}
 	}
 	listed := parseListedFacts(f.Listed)
-	if state := parseStateFacts(f.State); state.definition == listed.definition && f.Tag != tagPaused {
+	state := parseStateFacts(f.State)
+	if state.definition == listed.definition && f.Tag != tagPaused {
 		at(indexCrashing, state.crashing, true)
 		at(indexStuck, state.stuck, f.Status == fdbjobs.Running)
 		at(indexBehind, state.behind, true)
@@ -151,6 +171,9 @@ func entriesOf(f fdbjobs.Facts) (all []fdbjobs.Entry) {
 	}
 	if listed.mirrors != "" && f.Status != fdbjobs.Finished {
 		all = append(all, fdbjobs.Entry{Index: indexMirrors, Key: tuple.Tuple{listed.mirrors}})
+	}
+	if mirror, is := replicator.MirrorOf(f.ID); is && listed.database != "" {
+		all = append(all, mirroredEntries(f, mirror, listed, state)...)
 	}
 	for _, n := range listed.names {
 		all = append(all, fdbjobs.Entry{Index: indexNamed, Key: tuple.Tuple{n.kind, n.text}})

@@ -56,12 +56,12 @@
 //
 // # Mirrors
 //
-// A job whose definition has a Mirror is a mirror. It has a row for each database of its source that it knows, and a job for
-// each of them whose turn has come: a child, a job of the same owner whose id follows from the mirror's and the database's
-// name (replicator.ChildJobID). A child has no document. Its row changes in each transaction that writes its state and
-// changes what the row says, so the sums and indexes over the rows agree with the jobs. The run of a mirror adds and ends
-// children (mirrorrun.go), while it holds the mirror's job. A mirror that has ended leaves them to upkeep, or to the mirror
-// that is added with its id. What the target has lost is behind again, and its child runs ([Run.LostMirrored]). [Watches.Tell] tells mirrors of databases that were created and deleted.
+// A job whose definition has a Mirror is a mirror. It has a job for each database of its source that it knows: a child, a job of the
+// same owner whose id follows from the mirror's and the database's name (replicator.ChildJobID). A child has no document. It is there
+// in every state of the database, also before the first run and after the deletion of the database. What a mirror
+// knows and counts follows from its children (mirrored.go). The run of a mirror adds and ends children (mirrorrun.go), while it holds
+// the mirror's job. A mirror that has ended leaves them to upkeep, or to the mirror that is added with its id. What the target has lost
+// is behind again, and its child runs ([Run.LostMirrored]). [Watches.Tell] tells mirrors of databases that were created and deleted.
 //
 // # Indexes
 //
@@ -126,15 +126,8 @@
 //	("replication_ids", replication_id)  -> job id
 //	("records", job id, kind[, n])       -> what is stored of the past of a job, see records.go
 //	("parked", server, database, job id) -> (ask, woken, update_seq, ...): a job that waits for a change, see parked.go
-//	("mirrored", mirror, database)       -> a database that a mirror knows, see mirrored.go
-//	("mirror_waiting", mirror, turn, database)   -> "": its job is to be added
-//	("mirror_behind", mirror, since, database)   -> "": the target may lack changes
-//	("mirror_failing", mirror, since, database)  -> "": its runs fail
-//	("mirror_gone", mirror, time, database)      -> "": it is to be deleted at the target
-//	("mirror_sums", mirror, name)        -> int64: sums over a mirror's databases
 //	("mirror_news", mirror, database)    -> (type, token): what happened to a database
-//	("mirror_pokes", mirror)             -> int64: changes when a mirror has something to do
-//	("mirror_ended", mirror)             -> "": a mirror that has ended, and may still have databases
+//	("mirror_news", mirror)              -> int64: changes with news
 //	("asks", server, ask, job id)        -> database: when to ask for changes of such a job
 //	("watched", server)                  -> "": the server has a watch, see watched.go
 //	("watched", server, "parks")         -> int64: changes when a job of the server is parked

@@ -69,7 +69,7 @@ func (s *Shares) owners(ctx context.Context) (all []fdbjobs.Owner, err error) {
 
 // demand returns how many of an owner's jobs would run if there were room.
 func demand(o fdbjobs.Owner) int64 {
-	return o.Running + o.Pending - crashing(o) - o.Tagged[tagWaiting] - parked(o) - o.Tagged[tagPaused]
+	return o.Running + o.Pending - crashing(o) - o.Tagged[tagWaiting] - parked(o) - o.Tagged[tagPaused] - o.Tagged[tagTurn]
 }
 
 // crashing returns how many of an owner's jobs wait after a failure.
@@ -117,7 +117,8 @@ type Share struct {
 	// paused, or if they are not known.
 	PausedSince time.Time
 	Before      float64
-	// The number of its jobs in these states. Parked jobs are among those that are Pending.
+	// The number of its jobs in these states. Parked jobs are among those that are Pending; databases of mirrors that wait for
+	// their turns are not.
 	Running, Pending, Crashing, Parked int64
 	// Ran is its fraction, from 0 to 1, of all running time of the last hour. Entitled is the
 	// fraction that it was entitled to.
@@ -164,7 +165,7 @@ func (s *Shares) List(ctx context.Context) ([]Share, error) {
 		share := at(o.Name)
 		share.Usage = time.Duration(o.Usage) * time.Millisecond
 		share.Running, share.Crashing, share.Parked = o.Running, crashing(o), parked(o)
-		share.Pending = o.Pending - share.Crashing
+		share.Pending = o.Pending - share.Crashing - o.Tagged[tagTurn]
 	}
 	for owner, weight := range weights {
 		share := at(owner)

@@ -190,6 +190,8 @@ const (
 	tagWaiting   = "waiting" // pending, and queued for the next time of a periodic replication
 	tagParked    = "parked"  // pending, and waits for a change of its source
 	tagPaused    = "paused"  // pending, and its document is paused
+	tagTurn      = "turn"    // pending, and waits for its turn among the databases of a mirror
+	tagGone      = "gone"    // finished: the database of a mirror was deleted at the source
 	tagCompleted = "completed"
 	tagFailed    = "failed"
 )

@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"settee/pkg/sealed/sealedtest"
+	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
@@ -43,5 +45,22 @@ func TestTheLargestSealedDocument(t *testing.T) {
 		require.Len(b, run.Job().Args.Replication.DocIDs[0], size)
 		require.NoError(b, run.Complete(b.Context(), nil))
 		require.Equal(b, "completed", b.document("_replicator", "large")["_replication_state"])
+	})
+}
+
+// The database with the longest name of the mirror with the longest id is copied.
+func TestLargestMirror(t *testing.T) {
+	onEngines(t, func(b *bundle) {
+		b.create(repdb)
+		id := strings.Repeat("m", jobs.MaxDocumentIDSize-replicator.ChildIDSize)
+		_, err := b.write(repdb, id, "", []byte(`{"source": "http://a.example/", "target": "http://b.example/", "continuous": true, "mirror": {}}`))
+		require.NoError(b, err)
+		mirror := b.accept()
+		database := strings.Repeat("d", 1_000)
+		require.NoError(b, mirror.AddMirrored(b.Context(), []string{database}, 0))
+		_, err = mirror.StartMirrored(b.Context(), 1)
+		require.NoError(b, err)
+		require.NoError(b, b.accept().Crash(b.Context(), time.Now(), 1, "error", "boom"))
+		require.Equal(b, map[string]replicator.MirroredState{database: "failing"}, b.states(mirror))
 	})
 }

@@ -175,7 +175,7 @@ func (s *Lists) Running(ctx context.Context) iter.Seq2[*Job, error] {
 
 // Counts is what [Lists.Counts] counts.
 type Counts struct {
-	// Jobs is the number of jobs in each state.
+	// Jobs is the number of jobs in each state, without Turn and Gone.
 	Jobs map[replicator.State]int64
 	// Parked is the number of pending jobs that are parked: see [Job.Parked].
 	Parked int64
@@ -183,6 +183,9 @@ type Counts struct {
 	Paused int64
 	// Scheduled is the number of pending jobs of periodic replications that wait for their next time.
 	Scheduled int64
+	// Turn is the number of databases of mirrors that wait for their turn, and Gone the number of those that were deleted at the
+	// source. Their jobs are pending and completed.
+	Turn, Gone int64
 	// Databases and Users are the numbers of replicator databases and of users that have jobs.
 	Databases, Users int64
 }
@@ -207,8 +210,12 @@ func (s *Lists) Counts(ctx context.Context) (Counts, error) {
 		for _, label := range labels {
 			counts.Parked += counted[fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagParked}]
 			counts.Paused += counted[fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagPaused}]
+			counts.Turn += counted[turnPart(label)]
+			counts.Gone += counted[gonePart(label)]
 			counts.Scheduled += counted[fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagWaiting}]
 		}
+		counts.Jobs[replicator.StatePending] -= counts.Turn
+		counts.Jobs[replicator.StateCompleted] -= counts.Gone
 		return counts, nil
 	})
 }

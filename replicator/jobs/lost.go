@@ -164,7 +164,7 @@ func (r *Run) Release(ctx context.Context) error {
 // listEnding is ListRefused for some rows of a run that is ending. They are listed if the job has been posted again or
 // has a new definition: the statistics of that job will count them.
 func (r *Run) listEnding(ctx context.Context, rows [][]byte, unlisted int64, token string) error {
-	if !r.job.Transient() {
+	if !r.job.posted() {
 		return nil // its list goes when the new definition starts
 	}
 	return r.store.db.Transact(ctx, func(tx kv.Transaction) error {

@@ -1,239 +1,290 @@
 package jobs
 
 import (
+	"encoding/json"
+	"fmt"
 	"time"
 
+	"settee/fdbjobs"
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 	"settee/replicator"
 )
 
-// A mirror has a row for each database that it knows, and what people ask of it without reading all rows is kept beside
-// them (see also mirrors.go):
+// Each database that a mirror knows is a job in every state: also one that waits for its turn, which is pending with tagTurn, and
+// one that is gone, which is finished with tagGone. What people and the mirror's run ask of them follows from these jobs
+// (derivation.go):
 //
-//	("mirrored", mirror, database)              -> see mirroredRow
-//	("mirror_waiting", mirror, turn, database)  -> "": databases whose jobs are to be added, in the order of their turns
-//	("mirror_behind", mirror, since, database)  -> "": databases with changes that the target may not have
-//	("mirror_failing", mirror, since, database) -> "": databases whose last run failed
-//	("mirror_gone", mirror, time, database)     -> "": databases to delete at the target then
-//	("mirror_sums", mirror, name)               -> int64: sums over the rows, see mirrorSums
+//	index        key                                 value                        has a database
+//	mirrored     mirror, database                    state, definition, instance  each
+//	mirror_time  mirror, "turn", turn, database      "", definition, ""           that waits
+//	mirror_time  mirror, "behind", since, database   the same                     whose target may lack changes
+//	mirror_time  mirror, "failing", since, database  the same                     whose latest run failed
+//	mirror_time  mirror, "gone", time, database      the same                     that is to be deleted at the target then
 //
-// mirror is the mirror's job id, times are in seconds since the Unix epoch. [mirrorRows.setMirrored] alone writes these keys, so
-// they agree. A row that has a job changes in the transaction that writes the state of the job, and it goes with the job.
+// mirror is the mirror's job id, definition a hash of JobArgs.Definition, and instance MirrorTarget.Instance of a target that has
+// what the source had. Each entry of the index mirrored adds to tallies of its mirror: 1 to the one with the name of its state, and
+// its DocCounts to the others. The tallies of a database whose job runs are as old as the latest renewal of its hold.
 
-// mirroredRow is the row of a database of a mirror. It is stored as a tuple of its fields.
-type mirroredRow struct {
-	state replicator.MirroredState
-	// definition is JobArgs.Definition of the mirror's definition that the job follows. It is empty without a job.
-	definition string
-	// turn orders the databases that wait: lower numbers come first.
-	turn int64
-	// since is since when the target may lack changes, or when a database that is gone is deleted. It is 0 for a database
-	// that is up to date.
-	since int64
-	// failing is since when the runs fail; 0 if they do not.
-	failing int64
-	// At mark the source had as many changes as will have been checked when goal revisions have been. 0: there is no mark.
-	mark, goal int64
-	docs       replicator.DocCounts // of the job's state
-	reason     string               // why it fails
-	// instance is MirrorTarget.Instance of the target that has what the row says; empty if it is not known.
-	instance string
-}
+// The elements of mirror_time.
+const (
+	timeTurn    = "turn"
+	timeBehind  = "behind"
+	timeFailing = "failing"
+	timeGone    = "gone"
+)
 
-// mirrorRows are the rows of mirrors and of their databases.
-type mirrorRows struct{ *core }
-
-// maxMirroredReason is the maximum size of a reason in bytes.
-const maxMirroredReason = 300
-
-func (r *mirroredRow) pack() []byte {
-	return tuple.Tuple{
-		string(r.state), r.definition, r.turn, r.since, r.failing, r.mark, r.goal, r.docs.DocsRead, r.docs.DocsWritten, r.docs.DocWriteFailures,
-		r.reason, r.instance,
-	}.Pack()
-}
-
-func parseMirrored(value []byte) (*mirroredRow, error) {
-	var r mirroredRow
-	var state string
-	err := rows.Scan("a database of a mirror", value, &state, &r.definition, &r.turn, &r.since, &r.failing, &r.mark, &r.goal,
-		&r.docs.DocsRead, &r.docs.DocsWritten, &r.docs.DocWriteFailures, &r.reason, &r.instance)
-	if err != nil {
-		return nil, err
-	}
-	r.state = replicator.MirroredState(state)
-	return &r, nil
-}
-
-// behind reports whether the target may lack changes of the database.
-func (r *mirroredRow) behind() bool {
-	switch r.state {
-	case replicator.MirroredWaiting, replicator.MirroredStarting, replicator.MirroredCopying, replicator.MirroredFailing, replicator.MirroredFailed:
-		return true
-	}
-	return false
-}
-
-func (r *mirroredRow) fails() bool {
-	return r.state == replicator.MirroredFailing || r.state == replicator.MirroredFailed
-}
-
-// hasJob reports whether the database has a job.
-func (r *mirroredRow) hasJob() bool {
-	return r.state != replicator.MirroredWaiting && r.state != replicator.MirroredGone
-}
-
-// The names of sums other than the numbers of rows in a state, which have the names of the states.
+// The names of tallies other than states.
 const (
 	sumDocsRead      = "docs_read"
 	sumDocsWritten   = "docs_written"
 	sumWriteFailures = "doc_write_failures"
 )
 
-// sums adds what the row counts, times n, to sums by name.
-func (r *mirroredRow) sums(n int64, into map[string]int64) {
-	if r == nil {
-		return
-	}
-	into[string(r.state)] += n
-	into[sumDocsRead] += n * r.docs.DocsRead
-	into[sumDocsWritten] += n * r.docs.DocsWritten
-	into[sumWriteFailures] += n * r.docs.DocWriteFailures
+// mirroredState is the part of a state that the entries of a mirror's database follow from.
+type mirroredState struct {
+	State    replicator.State        `json:"state"`
+	Fault    *replicator.Fault       `json:"fault"`
+	Stats    replicator.DocCounts    `json:"stats"`
+	Behind   *replicator.Behind      `json:"behind"`
+	Parked   *replicator.Parked      `json:"parked"`
+	Target   replicator.MirrorTarget `json:"target"`
+	Mirrored *replicator.MirroredJob `json:"mirrored"`
 }
 
-// indexed returns the keys of a row in the indexes.
-func (s *mirrorRows) indexed(mirror, database string, r *mirroredRow) (keys [][]byte) {
-	if r == nil {
+// mirroredFacts are what these entries need of a state.
+type mirroredFacts struct {
+	ended            string // "" or one of the states failed and elsewhere: how it ends, if it has ended
+	first            bool
+	failing, behind  int64
+	parked           int64 // since when; also if it was woken
+	turn, gone, lost int64
+	instance         string
+	amounts          []int64 // docs read, docs written, write failures
+}
+
+// maxInstanceSize is the maximum size of an instance in an entry in bytes. Others are not compared.
+const maxInstanceSize = 100
+
+// facts returns the facts of a state, none if no mirror has made its job.
+func (s *mirroredState) facts() *mirroredFacts {
+	m := s.Mirrored
+	if m == nil {
 		return nil
 	}
-	if r.state == replicator.MirroredWaiting {
-		keys = append(keys, s.space.Pack("mirror_waiting", mirror, r.turn, database))
+	f := &mirroredFacts{
+		first: m.FirstRun, failing: storedTime(m.FailingSince), turn: m.Turn, gone: storedTime(m.GoneAt), lost: storedTime(m.Lost),
+		amounts: []int64{s.Stats.DocsRead, s.Stats.DocsWritten, s.Stats.DocWriteFailures},
 	}
-	if r.behind() {
-		keys = append(keys, s.space.Pack("mirror_behind", mirror, r.since, database))
+	switch {
+	case s.State == replicator.StateFailed && s.Fault.Is(replicator.FaultCollision):
+		f.ended = string(replicator.MirroredElsewhere)
+	case s.State == replicator.StateFailed:
+		f.ended = string(replicator.MirroredFailed)
 	}
-	if r.fails() {
-		keys = append(keys, s.space.Pack("mirror_failing", mirror, r.failing, database))
+	if s.Behind != nil {
+		f.behind = storedTime(s.Behind.Since)
 	}
-	if r.state == replicator.MirroredGone {
-		keys = append(keys, s.space.Pack("mirror_gone", mirror, r.since, database))
+	if s.Parked != nil {
+		f.parked = storedTime(s.Parked.Since)
 	}
-	return keys
+	if len(s.Target.Instance) <= maxInstanceSize {
+		f.instance = s.Target.Instance
+	}
+	return f
 }
 
-func (s *mirrorRows) mirroredKey(mirror, database string) []byte {
-	return s.space.Pack("mirrored", mirror, database)
+// elements returns the facts as they are stored, and the amounts.
+func (f *mirroredFacts) elements() (tuple.Tuple, []int64) {
+	if f == nil {
+		return tuple.Tuple{}, nil
+	}
+	return tuple.Tuple{f.ended, f.first, f.failing, f.behind, f.parked, f.turn, f.gone, f.lost, f.instance}, f.amounts
 }
 
-func (s *mirrorRows) mirrorSumKey(mirror, name string) []byte {
-	return s.space.Pack("mirror_sums", mirror, name)
+// parseMirroredFacts reads what elements has returned, without the amounts.
+func parseMirroredFacts(e tuple.Tuple) *mirroredFacts {
+	var f mirroredFacts
+	if !rows.Store(e, &f.ended, &f.first, &f.failing, &f.behind, &f.parked, &f.turn, &f.gone, &f.lost, &f.instance) {
+		return nil
+	}
+	return &f
 }
 
-// readMirrored reads a row. The result is nil if there is none.
-func (s *mirrorRows) readMirrored(tx kv.ReadTransaction, mirror, database string) kv.Future[*mirroredRow] {
-	return kv.Map(tx.Get(s.mirroredKey(mirror, database)), func(value []byte) (*mirroredRow, error) {
-		if value == nil {
-			return nil, nil
+// mirroredEntries returns the entries of the job of a mirror's database.
+func mirroredEntries(f fdbjobs.Facts, mirror string, listed listedFacts, state stateFacts) []fdbjobs.Entry {
+	m := state.mirrored
+	if m == nil { // its state cannot be read
+		m = &mirroredFacts{}
+	}
+	its := m.now(f, listed, state.definition == listed.definition)
+	is, instance := its.State(), ""
+	if is == replicator.MirroredCurrent {
+		instance = m.instance
+	}
+	all := []fdbjobs.Entry{{
+		Index: indexMirrored, Key: tuple.Tuple{mirror, listed.database}, Value: tuple.Tuple{string(is), listed.definition, instance}.Pack(),
+		Adds: sumsOf(is, f.Amounts),
+	}}
+	at := func(what string, at int64, has bool) {
+		if has {
+			all = append(all, fdbjobs.Entry{
+				Index: indexMirrorTime, Key: tuple.Tuple{mirror, what, at, listed.database},
+				Value: tuple.Tuple{"", listed.definition, ""}.Pack(),
+			})
 		}
-		return parseMirrored(value)
+	}
+	at(timeTurn, m.turn, is == replicator.MirroredWaiting)
+	at(timeBehind, its.Behind, is.Lags())
+	at(timeFailing, its.Failing, is.Fails())
+	at(timeGone, m.gone, is == replicator.MirroredGone)
+	return all
+}
+
+// now returns what the state of the database follows from. The definition may be newer than the state of the job. A job that was
+// woken, or whose target has lost what it had, has not run yet.
+func (m *mirroredFacts) now(f fdbjobs.Facts, listed listedFacts, defined bool) *replicator.MirroredFacts {
+	now := &replicator.MirroredFacts{
+		Waits: f.Tag == tagTurn, Gone: f.Tag == tagGone, Parked: f.Tag == tagParked, Ended: f.Status == fdbjobs.Finished,
+		Failed: m.ended == string(replicator.MirroredFailed), Elsewhere: m.ended == string(replicator.MirroredElsewhere),
+		FirstRun: m.first, Failing: m.failing, Behind: m.behind,
+	}
+	since := func(at int64, is bool) {
+		if is && (now.Behind == 0 || at < now.Behind) {
+			now.Behind = at
+		}
+	}
+	since(f.Scheduled, m.parked != 0 && !now.Parked && !now.Ended)
+	since(listed.lost, listed.lost != 0 && listed.lost != m.lost)
+	since(listed.added, !defined && now.Behind == 0)
+	if !defined && !now.Ended {
+		now.Failing = 0
+	}
+	return now
+}
+
+// sumsOf returns what a database in a state adds to the tallies of its mirror.
+func sumsOf(is replicator.MirroredState, amounts []int64) []fdbjobs.Add {
+	adds := []fdbjobs.Add{{Prefix: 1, Name: string(is), N: 1}}
+	for i, name := range []string{sumDocsRead, sumDocsWritten, sumWriteFailures} {
+		if i < len(amounts) && amounts[i] > 0 {
+			adds = append(adds, fdbjobs.Add{Prefix: 1, Name: name, N: amounts[i]})
+		}
+	}
+	return adds
+}
+
+// mirrorRows are the news of mirrors, and what follows from the jobs of their databases.
+type mirrorRows struct{ *core }
+
+// mirroredEntry is an entry of a mirror's database.
+type mirroredEntry struct {
+	id, database string
+	at           int64 // of the index mirror_time
+	state        replicator.MirroredState
+	definition   int64
+	instance     string
+}
+
+// mirrored reads the databases of a mirror by name. The prefix of r begins after the mirror.
+func (s *mirrorRows) mirrored(tx kv.ReadTransaction, mirror string, r fdbjobs.EntryRange) kv.Future[[]mirroredEntry] {
+	return s.readEntries(tx, indexMirrored, mirror, r, func(e *mirroredEntry) []any { return []any{nil, &e.database} })
+}
+
+// mirrorTimes reads the databases of a mirror that the index mirror_time has, in its order.
+func (s *mirrorRows) mirrorTimes(tx kv.ReadTransaction, mirror, what string, r fdbjobs.EntryRange) kv.Future[[]mirroredEntry] {
+	r.Prefix = tuple.Tuple{what}
+	return s.readEntries(tx, indexMirrorTime, mirror, r, func(e *mirroredEntry) []any { return []any{nil, nil, &e.at, &e.database} })
+}
+
+// readEntries reads entries. key returns where the elements of a key go.
+func (s *mirrorRows) readEntries(
+	tx kv.ReadTransaction, index, mirror string, r fdbjobs.EntryRange, key func(*mirroredEntry) []any,
+) kv.Future[[]mirroredEntry] {
+	r.Prefix = append(tuple.Tuple{mirror}, r.Prefix...)
+	return kv.Map(s.jobs.Entries(tx, index, r), func(found []fdbjobs.EntryRow) ([]mirroredEntry, error) {
+		out := make([]mirroredEntry, len(found))
+		for i, row := range found {
+			e, state := mirroredEntry{id: row.ID}, ""
+			if !rows.Store(row.Key, key(&e)...) {
+				return nil, fmt.Errorf("reading the index %q of a mirror's databases: %w", index, tuple.ErrMalformed)
+			}
+			if err := rows.Scan("a database of a mirror", row.Value, &state, &e.definition, &e.instance); err != nil {
+				return nil, err
+			}
+			e.state = replicator.MirroredState(state)
+			out[i] = e
+		}
+		return out, nil
 	})
 }
 
-// setMirrored replaces a row, and what is kept beside it. old is the row as the transaction has read it. Either is nil if
-// there is no row.
-func (s *mirrorRows) setMirrored(tx kv.Transaction, mirror, database string, old, next *mirroredRow) {
-	for _, key := range s.indexed(mirror, database, old) {
-		tx.Clear(key)
+// database reads one database of a mirror. The result is nil if the mirror does not know it.
+func (s *mirrorRows) database(tx kv.ReadTransaction, mirror, database string) kv.Future[*mirroredEntry] {
+	read := s.mirrored(tx, mirror, fdbjobs.EntryRange{Prefix: tuple.Tuple{database}, Limit: 1})
+	return kv.Map(read, func(found []mirroredEntry) (*mirroredEntry, error) {
+		if len(found) == 0 {
+			return nil, nil
+		}
+		return &found[0], nil
+	})
+}
+
+// firstFailures is the number of failures in a summary.
+const firstFailures = 5
+
+// mirrorSummary sums up the databases of a mirror, in a few reads, whatever their number.
+func (s *mirrorRows) mirrorSummary(tx kv.ReadTransaction, mirror string, now time.Time) (m replicator.MirrorSummary, err error) {
+	tallies := s.jobs.Tallies(tx, indexMirrored, tuple.Tuple{mirror})
+	behind := s.mirrorTimes(tx, mirror, timeBehind, fdbjobs.EntryRange{Limit: 1})
+	failing := s.mirrorTimes(tx, mirror, timeFailing, fdbjobs.EntryRange{Limit: firstFailures})
+	sums, err := tallies.Await()
+	if err != nil {
+		return m, err
 	}
-	for _, key := range s.indexed(mirror, database, next) {
-		tx.Set(key, nil)
-	}
-	changes := map[string]int64{}
-	old.sums(-1, changes)
-	next.sums(1, changes)
-	for name, n := range changes {
-		if n != 0 {
-			tx.AddOrClear(s.mirrorSumKey(mirror, name), n)
+	m.States, m.Failures = map[replicator.MirroredState]int64{}, []replicator.MirroredFailure{}
+	m.DocsRead, m.DocsWritten, m.DocWriteFailures = sums[sumDocsRead], sums[sumDocsWritten], sums[sumWriteFailures]
+	for name, n := range sums {
+		switch state := replicator.MirroredState(name); name {
+		case sumDocsRead, sumDocsWritten, sumWriteFailures:
+		default:
+			m.States[state] = n
+			m.Known += n
 		}
 	}
-	first := func(r *mirroredRow) bool { return r != nil && (r.state == replicator.MirroredStarting || r.fails()) }
-	if first(old) && (next == nil || next.state != old.state) {
-		tx.Add(s.mirrorPokesKey(mirror), 1) // there may be room for another first run, or the mirror has completed
+	m.Known -= m.States[replicator.MirroredGone]
+	oldest, err := behind.Await()
+	if err != nil {
+		return m, err
 	}
-	if next == nil {
-		tx.Clear(s.mirroredKey(mirror, database))
-	} else {
-		tx.Set(s.mirroredKey(mirror, database), next.pack())
+	for _, e := range oldest {
+		m.Behind, m.BehindDatabase = time.Unix(e.at, 0).UTC(), e.database
+		m.Lag = max(now.Unix()-e.at, 0)
 	}
-}
-
-// after returns the row after its job has come into a state, at a time. It does not change r.
-func (r *mirroredRow) after(state *replicator.JobState, now int64) *mirroredRow {
-	next := *r
-	next.docs = state.Stats.DocCounts
-	next.state = r.stateAfter(state)
-	if !next.fails() {
-		next.failing, next.reason = 0, ""
-	} else {
-		next.reason = cutReason(state.Error)
-		if !r.fails() {
-			next.failing = now
+	failed, err := failing.Await()
+	if err != nil {
+		return m, err
+	}
+	reads := make([]kv.Future[*fdbjobs.Job], len(failed))
+	for i, e := range failed {
+		reads[i] = s.jobs.Index().Read(tx, e.id)
+	}
+	found, err := kv.All(reads)
+	if err != nil {
+		return m, err
+	}
+	for i, raw := range found {
+		if raw == nil {
+			continue
 		}
+		var state replicator.JobState
+		if err := json.Unmarshal(raw.State, &state); err != nil {
+			return m, fmt.Errorf("reading the state of the replication job %q: %w", raw.ID, err)
+		}
+		m.Failures = append(m.Failures, replicator.MirroredFailure{
+			Database: failed[i].database, JobID: failed[i].id, Since: time.Unix(failed[i].at, 0).UTC(), Reason: state.LastError(),
+		})
 	}
-	switch {
-	case !next.behind():
-		next.since, next.mark, next.goal = 0, 0, 0
-	case next.since == 0:
-		next.since, next.mark, next.goal = now, 0, 0
-	case next.state == replicator.MirroredCopying && state.Activity != nil: // before, the state has the counts of the run before
-		next.advance(state, now)
-	}
-	return &next
-}
-
-func (r *mirroredRow) stateAfter(state *replicator.JobState) replicator.MirroredState {
-	switch {
-	case state.State == replicator.StateCompleted, state.State == replicator.StatePending && state.Parked != nil:
-		return replicator.MirroredCurrent
-	case state.State == replicator.StateFailed && state.ErrorCode == CollisionCode:
-		return replicator.MirroredElsewhere
-	case state.State == replicator.StateFailed:
-		return replicator.MirroredFailed
-	case state.State == replicator.StateCrashing:
-		return replicator.MirroredFailing
-	case state.State != replicator.StateRunning: // it was stopped, and goes on later
-		return r.state
-	case state.Activity != nil && state.Activity.Doing == replicator.DoingWaiting:
-		return replicator.MirroredCurrent
-	case r.state == replicator.MirroredStarting, r.fails() && (state.Activity == nil || len(state.Activity.Waiting) > 0 ||
-		state.Activity.Doing == replicator.DoingStarting):
-		return r.state // a run after a failure has to show that it goes on
-	}
-	return replicator.MirroredCopying
-}
-
-// advance moves since forward, as [replicator.Behind.Advanced] does.
-func (r *mirroredRow) advance(state *replicator.JobState, now int64) {
-	behind := &replicator.Behind{Since: time.Unix(r.since, 0), Goal: r.goal}
-	if r.mark != 0 {
-		behind.Mark = time.Unix(r.mark, 0)
-	}
-	behind = behind.Advanced(state, time.Unix(now, 0))
-	r.since, r.mark, r.goal = behind.Since.Unix(), 0, behind.Goal
-	if !behind.Mark.IsZero() {
-		r.mark = behind.Mark.Unix()
-	}
-}
-
-func cutReason(text string) string {
-	if len(text) <= maxMirroredReason {
-		return text
-	}
-	end := maxMirroredReason
-	for end > 0 && text[end]&0xC0 == 0x80 { // within a character
-		end--
-	}
-	return text[:end]
+	return m, nil
 }

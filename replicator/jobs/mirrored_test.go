@@ -1,11 +1,17 @@
 package jobs_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
+	"settee/pkg/sealed/sealedtest"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -23,8 +29,204 @@ func (b *bundle) mirrorOne(database string) (mirror, child *jobs.Run) {
 	return mirror, b.accept()
 }
 
-// After a write whose result the run does not know, the row may follow from that write or from the one before.
-func TestMirroredRowAfterUnknownResult(t *testing.T) {
+// states returns the states of a mirror's databases.
+func (b *bundle) states(mirror *jobs.Run) map[string]replicator.MirroredState {
+	b.Helper()
+	list, err := mirror.Mirrored(b.Context(), "", 100)
+	require.NoError(b, err)
+	found := map[string]replicator.MirroredState{}
+	for _, d := range list {
+		found[d.Database] = d.State
+	}
+	return found
+}
+
+// A database whose job cannot be opened or parsed fails.
+func TestMirroredThatCannotRun(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	has, hasNot := b.withKeys(sealedtest.Keys(t, "a")), b.withKeys(sealedtest.Keys(t, "b"))
+	mirror, run := has.mirrorOne("films")
+	require.NoError(t, run.Stop(t.Context(), nil))
+	_, err := hasNot.store.Runs.Accept(t.Context(), jobs.AcceptOptions{})
+	require.ErrorIs(t, err, fdbjobs.ErrSealed)
+	require.Equal(t, replicator.MirroredFailing, b.states(mirror)["films"])
+	summary, err := mirror.MirrorSummary(t.Context())
+	require.NoError(t, err)
+	require.Len(t, summary.Failures, 1)
+	require.Contains(t, summary.Failures[0].Reason, "key")
+
+	id := run.Job().ID
+	require.NoError(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {
+		raw, err := has.store.Jobs().Index().Read(tx, id).Await()
+		if err != nil {
+			return err
+		}
+		return has.store.Jobs().Add(tx, fdbjobs.Spec{ID: id, Owner: raw.Owner, Label: raw.Label, Listed: raw.Listed, Args: []byte(`{}`)})
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := has.store.Runs.Accept(ctx, jobs.AcceptOptions{})
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { return b.states(mirror)["films"] == replicator.MirroredFailed }, time.Minute, time.Millisecond)
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	summary, err = mirror.MirrorSummary(t.Context())
+	require.NoError(t, err)
+	require.Len(t, summary.Failures, 1)
+	require.False(t, summary.Failures[0].Since.IsZero())
+}
+
+// A database that waits for its turn has a pending job that is counted apart, and starts when it is asked to. One that is gone has
+// a completed job.
+func TestDatabasesWithoutRuns(t *testing.T) {
+	onEngines(t, testDatabasesWithoutRuns)
+}
+
+func testDatabasesWithoutRuns(b *bundle) {
+	mirror, _ := b.mirrorOne("films")
+	require.NoError(b, mirror.AddMirrored(b.Context(), []string{"books", "music"}, 1))
+	require.NoError(b, mirror.EndMirrored(b.Context(), []string{"music"}, time.Now().Add(time.Hour)))
+	n, err := mirror.StartMirrored(b.Context(), 1)
+	require.NoError(b, err)
+	require.Zero(b, n, "one makes its first run")
+	require.Equal(b, map[string]replicator.MirroredState{"books": "waiting", "films": "starting", "music": "gone"}, b.states(mirror))
+
+	shown := func(database string) replicator.Condition {
+		b.Helper()
+		return replicator.Explain(b.get(replicator.ChildJobID(mirror.Job().ID, database)).Facts(time.Now(), nil))
+	}
+	require.Equal(b, replicator.ReasonTurn, shown("books").Reason)
+	require.Equal(b, replicator.ReasonGone, shown("music").Reason)
+	listed := func(states ...replicator.State) (names []string) {
+		b.Helper()
+		list, err := b.store.Lists.List(b.Context(), jobs.Filter{Mirror: mirror.Job().ID, States: states}, jobs.ListOptions{Limit: 10})
+		require.NoError(b, err)
+		for _, job := range list.Jobs {
+			names = append(names, job.Args.MirroredDatabase)
+		}
+		return names
+	}
+	require.Equal(b, []string{"books", "films"}, listed())
+	require.Equal(b, []string{"music"}, listed(replicator.StateCompleted))
+	counts, err := b.store.Lists.Counts(b.Context())
+	require.NoError(b, err)
+	require.Equal(b, map[replicator.State]int64{"running": 2, "pending": 0, "crashing": 0, "completed": 0, "failed": 0}, counts.Jobs)
+	require.Equal(b, []int64{1, 1}, []int64{counts.Turn, counts.Gone})
+	shares, err := b.store.Shares.List(b.Context())
+	require.NoError(b, err)
+	require.Zero(b, shares[0].Pending)
+	due, err := b.store.Lists.OldestDue(b.Context())
+	require.NoError(b, err)
+	require.Zero(b, due)
+	require.Zero(b, b.wake("books"))
+
+	job, err := b.store.Requests.RunNow(b.Context(), replicator.ChildJobID(mirror.Job().ID, "books"))
+	require.NoError(b, err)
+	require.Equal(b, "books", job.Args.MirroredDatabase)
+	require.Equal(b, replicator.MirroredStarting, b.states(mirror)["books"])
+	require.Equal(b, "books", b.accept().Job().Args.MirroredDatabase)
+	_, err = b.store.Requests.RunNow(b.Context(), replicator.ChildJobID(mirror.Job().ID, "music"))
+	require.ErrorIs(b, err, jobs.ErrEnded)
+	require.NoError(b, mirror.AddMirrored(b.Context(), []string{"music"}, 0))
+	require.Equal(b, replicator.MirroredWaiting, b.states(mirror)["music"])
+}
+
+// A new definition of a mirror that makes the same jobs leaves them alone. With another one they begin anew, and keep how far they
+// were: each has been copied once, and is behind.
+func TestChangedMirror(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	mirror, child := b.mirrorOne("films")
+	require.NoError(t, child.Update(t.Context(), func(s *replicator.JobState) { s.Activity = &replicator.Activity{Doing: replicator.DoingWaiting} }))
+	require.NoError(t, mirror.AddMirrored(t.Context(), []string{"books"}, 0))
+	change := func(members string) {
+		t.Helper()
+		rev := b.document("_replicator", "m")["_rev"].(string)
+		_, err := b.write("_replicator", "m", rev, []byte(`{"source": "http://a.example/", "target": "http://b.example/", "continuous": true, `+members+`}`))
+		require.NoError(t, err)
+		require.NoError(t, mirror.Release(t.Context()))
+		mirror = b.accept()
+		require.True(t, mirror.Job().IsMirror())
+		list, err := mirror.Mirrored(t.Context(), "", 10)
+		require.NoError(t, err)
+		var old []string
+		for _, d := range list {
+			if !d.Current {
+				old = append(old, d.Database)
+			}
+		}
+		require.NoError(t, mirror.RedefineMirrored(t.Context(), old))
+	}
+	change(`"mirror": {"include": ["f*", "b*"]}`)
+	change(`"mirror": {"exclude": ["x*"]}`)
+	require.NoError(t, child.Update(t.Context(), func(*replicator.JobState) {}), "it goes on")
+	require.Equal(t, map[string]replicator.MirroredState{"books": "waiting", "films": "up_to_date"}, b.states(mirror))
+
+	change(`"mirror": {"exclude": ["x*"]}, "worker_batch_size": 7`)
+	require.ErrorIs(t, child.Update(t.Context(), func(*replicator.JobState) {}), fdbjobs.ErrHalt)
+	is := map[string]replicator.MirroredState{"books": "waiting", "films": "copying"}
+	require.Equal(t, is, b.states(mirror), "it may lack changes since")
+	require.NoError(t, child.Release(t.Context()))
+	require.Equal(t, is, b.states(mirror))
+	child = b.accept()
+	require.Equal(t, 7, *child.Job().Args.Replication.WorkerBatchSize)
+	require.Equal(t, is, b.states(mirror), "it does not make a first run")
+	n, err := mirror.StartMirrored(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, 7, *b.accept().Job().Args.Replication.WorkerBatchSize)
+}
+
+// A run that starts has not seen yet that the target has everything.
+func TestMirroredRunStarts(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	mirror, child := b.mirrorOne("films")
+	waits := func(s *replicator.JobState) { s.Activity = &replicator.Activity{Doing: replicator.DoingWaiting} }
+	require.NoError(t, child.Update(t.Context(), waits))
+	require.NoError(t, child.Stop(t.Context(), nil))
+	require.Equal(t, replicator.MirroredCurrent, b.states(mirror)["films"])
+	child = b.accept()
+	require.Equal(t, replicator.MirroredCopying, b.states(mirror)["films"])
+	require.NoError(t, child.Update(t.Context(), waits))
+	require.Equal(t, replicator.MirroredCurrent, b.states(mirror)["films"])
+}
+
+// A summary costs the same reads, whatever the number of databases.
+func TestMirrorSummaryReads(t *testing.T) {
+	t.Parallel()
+	db := enginetest.Control(enginetest.Memory(t))
+	b := setupOn(t, db)
+	mirror, child := b.mirrorOne("films")
+	var names []string
+	for i := range 300 {
+		names = append(names, fmt.Sprintf("db%03d", i))
+	}
+	require.NoError(t, mirror.AddMirrored(t.Context(), names, 1))
+	require.NoError(t, child.Crash(t.Context(), time.Now().Add(time.Hour), 1, "error", "boom"))
+	for range 6 {
+		_, err := mirror.StartMirrored(t.Context(), 1)
+		require.NoError(t, err)
+		run := b.accept()
+		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "error", "boom"))
+	}
+	ranges, gets, rows := db.Ranges.Load(), db.Gets.Load(), db.Rows.Load()
+	summary, err := mirror.MirrorSummary(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 301, summary.Known)
+	require.EqualValues(t, 7, summary.States[replicator.MirroredFailing])
+	require.Len(t, summary.Failures, 5)
+	require.Equal(t, "boom", summary.Failures[0].Reason)
+	require.LessOrEqual(t, db.Ranges.Load()-ranges, int64(3), "the tallies, the first that is behind, and those that fail")
+	require.LessOrEqual(t, db.Gets.Load()-gets, int64(15), "the jobs of five failures")
+	require.LessOrEqual(t, db.Rows.Load()-rows, int64(20))
+}
+
+// After a write whose result the run does not know, the entry may follow from that write or from the one before.
+func TestMirroredAfterUnknownResult(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	mirror, run := b.mirrorOne("films")

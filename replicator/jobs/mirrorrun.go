@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,18 +18,18 @@ import (
 )
 
 // The methods of this file are for the run of a mirror. Each writes only while the run holds the mirror's job, and may be
-// repeated: it does nothing to rows that are as they should be already.
+// repeated: it does nothing to databases that are as they should be already.
 
-// MirroredAtOnce is the maximum number of databases in one call of a method of a mirror's run.
-const MirroredAtOnce = 50
+// mirroredAtOnce is the maximum number of databases in one call of a method of a mirror's run.
+const mirroredAtOnce = 50
 
 // MirroredDatabase is a database that a mirror knows.
 type MirroredDatabase struct {
 	Database string
 	State    replicator.MirroredState
-	// Current reports whether its job, if it has one, follows the mirror's current definition.
+	// Current reports whether its job follows the mirror's current definition, or is gone.
 	Current bool
-	// Instance is the instance_start_time of its target while everything was there; empty if that is not known.
+	// Instance is the instance_start_time of its target while everything is there; empty if that is not known.
 	Instance string
 }
 
@@ -39,34 +40,6 @@ func (d MirroredDatabase) Retry() bool {
 
 // Gone reports whether the database was deleted at the source.
 func (d MirroredDatabase) Gone() bool { return d.State == replicator.MirroredGone }
-
-// mirroredRows reads up to limit rows of a mirror after a database.
-func (s *mirrorRows) mirroredRows(tx kv.ReadTransaction, mirror, after string, limit int) ([]storedDatabase, error) {
-	space := s.space.Sub("mirrored", mirror)
-	all := rows.Range(space)
-	if after != "" {
-		all.Begin = kv.KeyAfter(s.mirroredKey(mirror, after))
-	}
-	pairs, err := tx.GetRange(all, kv.RangeOptions{Limit: limit}).Slice()
-	if err != nil {
-		return nil, err
-	}
-	out := make([]storedDatabase, len(pairs))
-	for i, pair := range pairs {
-		if out[i].Database, err = rows.LastString(space, pair.Key); err != nil {
-			return nil, fmt.Errorf("reading the databases of a mirror: %w", err)
-		}
-		if out[i].row, err = parseMirrored(pair.Value); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-type storedDatabase struct {
-	Database string
-	row      *mirroredRow
-}
 
 // holds returns fdbjobs.ErrHalt if the run no longer holds its job, or the job has a new definition.
 func (r *Run) holds(tx kv.ReadTransaction) error {
@@ -113,27 +86,72 @@ func (r *Run) BeginMirror(ctx context.Context) error {
 	})
 }
 
-// AwaitMirror returns a watch that ends when there are news, or room for another first run. Look for both after it has
-// returned. The caller cancels it.
+// AwaitMirror returns a watch that ends when there are news, or room for another first run, or when a mirror that is not
+// continuous may have completed. Look for all of them after it has returned. The caller cancels it.
 func (r *Run) AwaitMirror(ctx context.Context) (kv.Watch, error) {
+	states := []replicator.MirroredState{replicator.MirroredStarting}
+	if !r.job.Args.Replication.Continuous {
+		states = append(states, replicator.MirroredFailing, replicator.MirroredCurrent)
+	}
 	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) (kv.Watch, error) {
-		return tx.Watch(r.store.mirrors.mirrorPokesKey(r.job.ID)), nil
+		all := watches{tx.Watch(r.store.mirrors.newsCounterKey(r.job.ID))}
+		for _, state := range states {
+			all = append(all, r.store.jobs.WatchTally(tx, indexMirrored, tuple.Tuple{r.job.ID}, string(state)))
+		}
+		return all, nil
 	})
+}
+
+// watches are several watches as one: it ends when one of them does.
+type watches []kv.Watch
+
+// Wait implements [kv.Watch].
+func (w watches) Wait(ctx context.Context) error {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, len(w))
+	for _, one := range w {
+		go func() { ended <- one.Wait(waiting) }()
+	}
+	err := <-ended
+	cancel()
+	for range w[1:] {
+		<-ended
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// Cancel implements [kv.Watch].
+func (w watches) Cancel() {
+	for _, one := range w {
+		one.Cancel()
+	}
 }
 
 // Mirrored returns up to limit databases of the mirror after one, by name.
 func (r *Run) Mirrored(ctx context.Context, after string, limit int) ([]MirroredDatabase, error) {
+	page := fdbjobs.EntryRange{Limit: limit}
+	if after != "" {
+		page.After = tuple.Tuple{after, replicator.ChildJobID(r.job.ID, after)}
+	}
 	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) ([]MirroredDatabase, error) {
-		found, err := r.store.mirrors.mirroredRows(tx.Snapshot(), r.job.ID, after, limit)
+		found, err := r.store.mirrors.mirrored(tx.Snapshot(), r.job.ID, page).Await()
 		out := make([]MirroredDatabase, len(found))
-		for i, d := range found {
-			out[i] = MirroredDatabase{
-				d.Database, d.row.state, !d.row.hasJob() || d.row.definition == r.job.Args.Definition, d.row.instance,
-			}
+		for i, e := range found {
+			out[i] = MirroredDatabase{e.database, e.state, e.state == replicator.MirroredGone || r.defines(e), e.instance}
 		}
 		return out, err
 	})
 }
+
+// defines reports whether the job of a database follows the mirror's current definition.
+func (r *Run) defines(e mirroredEntry) bool { return e.definition == hashOf(r.childDefinition()) }
+
+// childDefinition returns the Definition of the jobs that the mirror makes.
+func (r *Run) childDefinition() string { return cmp.Or(r.job.Args.Children, r.job.Args.Definition) }
 
 // MirrorSummary sums up the mirror's databases.
 func (r *Run) MirrorSummary(ctx context.Context) (replicator.MirrorSummary, error) {
@@ -142,228 +160,231 @@ func (r *Run) MirrorSummary(ctx context.Context) (replicator.MirrorSummary, erro
 	})
 }
 
-// AddMirrored makes the mirror know databases of the source. Their jobs are added by StartMirrored, first those with the
-// lowest turn. A database that was to be deleted at the target is not.
+// child returns the job of a database as it is added.
+func (r *Run) child(database string) (*Job, error) {
+	mirror := r.job
+	args := &replicator.JobArgs{
+		Replication: mirror.Args.Replication.Child(database), Definition: r.childDefinition(),
+		Database: mirror.Args.Database, User: mirror.Args.User, Added: time.Now(), MirroredDatabase: database,
+	}
+	if err := r.store.computeID(args); err != nil {
+		return nil, err
+	}
+	id := replicator.ChildJobID(mirror.ID, database)
+	return &Job{ID: id, Status: fdbjobs.Pending, Args: args, State: r.store.initialState(args, nil)}, nil
+}
+
+// waitingTurn returns the spec of a job that waits for its turn.
+func waitingTurn(order uint16) fdbjobs.Spec {
+	return fdbjobs.Spec{Scheduled: time.Now().Add(pausedFor), Tag: tagTurn, Order: order}
+}
+
+// AddMirrored makes the mirror know databases of the source. Their jobs wait until StartMirrored starts them, first those with
+// the lowest turn. A database that was to be deleted at the target is not.
 func (r *Run) AddMirrored(ctx context.Context, databases []string, turn int64) error {
-	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, database string, row *mirroredRow) error {
-		if row != nil && row.state != replicator.MirroredGone {
-			return nil
+	return r.someMirrored(ctx, databases, func(tx kv.Transaction, part []string, found []*mirroredEntry) error {
+		var specs []fdbjobs.Spec
+		for i, database := range part {
+			if e := found[i]; e != nil && e.state != replicator.MirroredGone {
+				continue
+			}
+			job, err := r.child(database)
+			if err != nil {
+				return err
+			}
+			job.State.Mirrored.Turn = turn
+			spec, err := job.spec(waitingTurn(0))
+			if err != nil {
+				return err
+			}
+			specs = append(specs, spec)
 		}
-		next := &mirroredRow{state: replicator.MirroredWaiting, turn: turn, since: time.Now().Unix()}
-		r.store.mirrors.setMirrored(tx, r.job.ID, database, row, next)
-		return nil
+		return r.store.jobs.Add(tx, specs...)
 	})
 }
 
-// eachMirrored calls do with the row of each database, nil if there is none.
-func (r *Run) eachMirrored(
-	ctx context.Context, databases []string, do func(kv.Transaction, string, *mirroredRow) error,
+// someMirrored calls do with some databases at a time, and with the entry of each, nil if the mirror does not know it.
+func (r *Run) someMirrored(
+	ctx context.Context, databases []string, do func(kv.Transaction, []string, []*mirroredEntry) error,
 ) error {
-	for begin := 0; begin < len(databases); begin += MirroredAtOnce {
-		part := databases[begin:min(begin+MirroredAtOnce, len(databases))]
+	for limit := mirroredAtOnce; len(databases) > 0; {
+		part := databases[:min(len(databases), limit)]
 		err := r.holding(ctx, func(tx kv.Transaction) error {
-			reads := make([]kv.Future[*mirroredRow], len(part))
+			reads := make([]kv.Future[*mirroredEntry], len(part))
 			for i, database := range part {
-				reads[i] = r.store.mirrors.readMirrored(tx, r.job.ID, database)
+				reads[i] = r.store.mirrors.database(tx, r.job.ID, database)
 			}
 			found, err := kv.All(reads)
 			if err != nil {
 				return err
 			}
-			for i, row := range found {
-				if err := do(tx, part[i], row); err != nil {
-					return err
-				}
-			}
-			return nil
+			return do(tx, part, found)
 		})
+		if kv.TooMuch(err) && limit > 1 {
+			limit /= 2
+			continue
+		}
 		if err != nil {
 			return err
 		}
+		databases = databases[len(part):]
 	}
 	return nil
 }
 
-// StartMirrored adds the jobs of databases that wait, as long as fewer than most databases have jobs that make their first
-// run. It returns how many it has added, at most MirroredAtOnce.
-func (r *Run) StartMirrored(ctx context.Context, most int) (n int, err error) {
-	index := r.store.space.Sub("mirror_waiting", r.job.ID)
-	err = r.holding(ctx, func(tx kv.Transaction) error {
-		n = 0
-		starting := r.store.mirrors.mirrorSum(tx.Snapshot(), r.job.ID, string(replicator.MirroredStarting))
-		waiting := tx.Snapshot().GetRange(rows.Range(index), kv.RangeOptions{Limit: MirroredAtOnce})
-		busy, err := starting.Await()
-		if err != nil {
-			return err
-		}
-		list, err := r.store.mirrors.mirrorTimes("mirror_waiting", r.job.ID, waiting)
-		if err != nil {
-			return err
-		}
-		free := max(int64(most)-busy, 0)
-		for i, d := range list[:min(int64(len(list)), free)] {
-			row, err := r.store.mirrors.readMirrored(tx, r.job.ID, d.database).Await()
-			if err != nil {
-				return err
-			}
-			if row == nil || row.state != replicator.MirroredWaiting {
+// eachMirrored calls do with the entry of each database that the mirror knows, and a number that is unique in the transaction.
+func (r *Run) eachMirrored(ctx context.Context, databases []string, do func(kv.Transaction, *mirroredEntry, uint16) error) error {
+	return r.someMirrored(ctx, databases, func(tx kv.Transaction, _ []string, found []*mirroredEntry) error {
+		for i, e := range found {
+			if e == nil {
 				continue
 			}
-			if err := r.startChild(tx, d.database, row, uint16(i)); err != nil {
+			if err := do(tx, e, uint16(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// StartMirrored makes the jobs of databases due that wait for their turn, as long as fewer than most databases make their first
+// run. It returns how many it has started, at most mirroredAtOnce.
+func (r *Run) StartMirrored(ctx context.Context, most int) (n int, err error) {
+	err = r.holding(ctx, func(tx kv.Transaction) error {
+		n = 0
+		tallies := r.store.jobs.Tallies(tx.Snapshot(), indexMirrored, tuple.Tuple{r.job.ID})
+		waiting := r.store.mirrors.mirrorTimes(tx.Snapshot(), r.job.ID, timeTurn, fdbjobs.EntryRange{Limit: mirroredAtOnce})
+		counted, err := tallies.Await()
+		if err != nil {
+			return err
+		}
+		list, err := waiting.Await()
+		if err != nil {
+			return err
+		}
+		free := max(int64(most)-counted[string(replicator.MirroredStarting)], 0)
+		list = list[:min(int64(len(list)), free)]
+		var due []string
+		for i, e := range list {
+			if r.defines(e) {
+				due = append(due, e.id)
+				continue
+			}
+			if err := r.redefine(tx, e.database, fdbjobs.Spec{Order: uint16(len(list) + i)}); err != nil {
 				return err
 			}
 			n++
 		}
-		return nil
+		made, err := r.store.jobs.MakeDue(tx, due, tagTurn, "", 0)
+		for _, is := range made {
+			if is {
+				n++
+			}
+		}
+		return err
 	})
 	return n, err
 }
 
-// RedefineMirrored gives the jobs of databases the mirror's current definition, and adds those again that have ended.
+// RedefineMirrored gives the jobs of databases the mirror's current definition, and adds those again that have failed.
 func (r *Run) RedefineMirrored(ctx context.Context, databases []string) error {
-	i := uint16(0)
-	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, database string, row *mirroredRow) error {
-		if row == nil || !row.hasJob() {
+	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry, order uint16) error {
+		d := MirroredDatabase{State: e.state}
+		if d.Gone() || r.defines(*e) && !d.Retry() {
 			return nil
 		}
-		ended := row.state == replicator.MirroredFailed || row.state == replicator.MirroredElsewhere
-		if row.definition == r.job.Args.Definition && !ended {
-			return nil
+		spec := fdbjobs.Spec{Order: order}
+		if e.state == replicator.MirroredWaiting {
+			spec = waitingTurn(order)
 		}
-		i++
-		return r.startChild(tx, database, row, i%MirroredAtOnce)
+		return r.redefine(tx, e.database, spec)
 	})
 }
 
-// startChild adds the job of a database, or gives it the mirror's current definition.
-func (r *Run) startChild(tx kv.Transaction, database string, row *mirroredRow, order uint16) error {
-	s, mirror := r.store, r.job
-	args := &replicator.JobArgs{
-		Replication: mirror.Args.Replication.Child(database), Definition: mirror.Args.Definition,
-		Database: mirror.Args.Database, User: mirror.Args.User, Added: time.Now(), MirroredDatabase: database,
-	}
-	if err := s.computeID(args); err != nil {
-		return err
-	}
-	id := replicator.ChildJobID(mirror.ID, database)
-	existing, err := s.writer.readChild(tx, id)
+// redefine gives the job of a database the mirror's current definition, or adds it again if it has ended.
+func (r *Run) redefine(tx kv.Transaction, database string, spec fdbjobs.Spec) error {
+	job, err := r.child(database)
 	if err != nil {
 		return err
 	}
-	next := *row
-	next.definition = args.Definition
-	ended := existing == nil || existing.Status == fdbjobs.Finished
-	if !ended && existing.Args.Replication.Equal(args.Replication) {
-		s.mirrors.setMirrored(tx, mirror.ID, database, row, &next)
-		return nil // it goes on
-	}
-	if ended {
-		next.state = replicator.MirroredStarting
-	}
-	if next.since == 0 && next.behind() {
-		next.since = time.Now().Unix()
-	}
-	next.failing, next.reason, next.mark, next.goal, next.instance = 0, "", 0, 0, ""
-	if next.fails() { // it has not failed with the new definition
-		next.state = replicator.MirroredCopying
-	}
-	s.mirrors.setMirrored(tx, mirror.ID, database, row, &next)
-	job := &Job{ID: id, Status: fdbjobs.Pending, Args: args, State: s.initialState(args, nil)}
-	draft, err := r.draftChild(job)
+	existing, err := r.store.writer.readChild(tx, job.ID)
 	if err != nil {
 		return err
 	}
-	return s.writer.start(tx, draft, existing, order)
+	switch {
+	case existing == nil:
+	case existing.Status != fdbjobs.Finished:
+		job.State.KeepMirrored(existing.State)
+		job.Args.Lost = existing.Args.Lost
+	case existing.State.Behind != nil:
+		job.State.Behind = existing.State.Behind
+	}
+	return r.store.writer.put(tx, existing, job, spec)
 }
 
-// LostMirrored notes that the target has lost databases that it had, and makes their jobs copy them again. since is when the
-// target was last known to have them. It returns those that counted as up to date, also if it fails.
+// LostMirrored notes that the target has lost databases that it had, and makes their jobs copy them again: at once if they are
+// parked, and after the present run, which ends, if they run. since is when the target was last known to have them. It returns
+// those that counted as up to date, also if it fails.
 func (r *Run) LostMirrored(ctx context.Context, databases []string, since time.Time) (lost []string, err error) {
 	found := map[string]bool{} // also by a run of the transaction whose result was unknown
-	i := uint16(0)
-	err = r.eachMirrored(ctx, databases, func(tx kv.Transaction, database string, row *mirroredRow) error {
-		if row == nil || row.state != replicator.MirroredCurrent {
+	err = r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry, order uint16) error {
+		if e.state != replicator.MirroredCurrent {
 			return nil
 		}
-		found[database] = true
-		next := *row
-		next.state, next.since, next.mark, next.goal, next.instance = replicator.MirroredCopying, since.Unix(), 0, 0, ""
-		r.store.mirrors.setMirrored(tx, r.job.ID, database, row, &next)
-		i++
-		return r.rerunChild(tx, database, i%MirroredAtOnce)
+		job, err := r.store.writer.readChild(tx, e.id)
+		if err != nil || job == nil || job.Args.Replication == nil || job.Status == fdbjobs.Finished {
+			return err
+		}
+		found[e.database] = true
+		next, args := *job, *job.Args
+		args.Lost = since.UTC().Truncate(time.Second)
+		next.Args = &args
+		return r.store.writer.put(tx, job, &next, fdbjobs.Spec{Order: order}) // the state stays as it is
 	})
 	return slices.Sorted(maps.Keys(found)), err
-}
-
-// rerunChild makes the job of a database begin a run: at once if it is parked, and after its present run, which ends, if it runs.
-// Jobs that wait after a failure, or have ended, are left alone.
-func (r *Run) rerunChild(tx kv.Transaction, database string, order uint16) error {
-	id := replicator.ChildJobID(r.job.ID, database)
-	job, err := r.store.writer.readChild(tx, id)
-	switch {
-	case err != nil || job == nil || job.Args.Replication == nil:
-		return err
-	case job.Status == fdbjobs.Pending:
-		_, err := r.store.jobs.MakeDue(tx, []string{id}, tagParked, "", order)
-		return err
-	case job.Status != fdbjobs.Running:
-		return nil
-	}
-	draft, err := r.draftChild(job)
-	if err != nil {
-		return err
-	}
-	return r.store.writer.start(tx, draft, job, order)
-}
-
-// draftChild encodes the job of a database.
-func (r *Run) draftChild(job *Job) (draft *documentDraft, err error) {
-	draft = &documentDraft{job: job}
-	if draft.args, err = job.encodeArgs(); err != nil {
-		return nil, err
-	}
-	draft.listed, err = job.summary()
-	return draft, err
 }
 
 // EndMirrored ends the jobs of databases that the mirror no longer mirrors. If deleteAt is not zero, they were deleted at
 // the source, and [Run.GoneMirrored] returns them from then on.
 func (r *Run) EndMirrored(ctx context.Context, databases []string, deleteAt time.Time) error {
-	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, database string, row *mirroredRow) error {
-		if row == nil || row.state == replicator.MirroredGone && !deleteAt.IsZero() {
+	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry, order uint16) error {
+		if e.state == replicator.MirroredGone && !deleteAt.IsZero() {
 			return nil
 		}
-		var next *mirroredRow
-		if !deleteAt.IsZero() {
-			next = &mirroredRow{state: replicator.MirroredGone, since: deleteAt.Unix()}
+		if err := r.store.writer.removeChild(tx, e.id); err != nil || deleteAt.IsZero() {
+			return err
 		}
-		return r.store.writer.dropDatabase(tx, r.job.ID, database, next)
+		gone, err := r.child(e.database)
+		if err != nil {
+			return err
+		}
+		gone.State.State, gone.State.Behind, gone.State.Mirrored = replicator.StateCompleted, nil, &replicator.MirroredJob{GoneAt: deleteAt}
+		return r.store.writer.add(tx, gone, fdbjobs.Spec{Order: order, Ended: true, Tag: tagGone})
 	})
 }
 
 // GoneMirrored returns up to limit databases that are to be deleted at the target by a time, and when the next one after
 // them is; zero if there is none.
 func (r *Run) GoneMirrored(ctx context.Context, by time.Time, limit int) (databases []string, next time.Time, err error) {
-	index := r.store.space.Sub("mirror_gone", r.job.ID)
-	list, err := kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) ([]timedDatabase, error) {
-		return r.store.mirrors.mirrorTimes("mirror_gone", r.job.ID, tx.Snapshot().GetRange(rows.Range(index), kv.RangeOptions{Limit: limit + 1}))
+	list, err := kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) ([]mirroredEntry, error) {
+		return r.store.mirrors.mirrorTimes(tx.Snapshot(), r.job.ID, timeGone, fdbjobs.EntryRange{Limit: limit + 1}).Await()
 	})
-	for _, d := range list {
-		if len(databases) == limit || d.at > by.Unix() {
-			return databases, time.Unix(d.at, 0), err
+	for _, e := range list {
+		if len(databases) == limit || e.at > by.Unix() {
+			return databases, time.Unix(e.at, 0), err
 		}
-		databases = append(databases, d.database)
+		databases = append(databases, e.database)
 	}
 	return databases, time.Time{}, err
 }
 
 // ForgetGone forgets a database that was deleted at the target, or need not be.
 func (r *Run) ForgetGone(ctx context.Context, database string) error {
-	return r.eachMirrored(ctx, []string{database}, func(tx kv.Transaction, database string, row *mirroredRow) error {
-		if row != nil && row.state == replicator.MirroredGone {
-			r.store.mirrors.setMirrored(tx, r.job.ID, database, row, nil)
+	return r.eachMirrored(ctx, []string{database}, func(tx kv.Transaction, e *mirroredEntry, _ uint16) error {
+		if e.state != replicator.MirroredGone {
+			return nil
 		}
-		return nil
+		return r.store.writer.removeChild(tx, e.id)
 	})
 }
 
@@ -383,9 +404,8 @@ func (r *Run) MirrorNews(ctx context.Context, limit int) ([]ReadNews, error) {
 		}
 		out := make([]ReadNews, len(pairs))
 		for i, pair := range pairs {
-			e, err := tuple.Unpack(pair.Value)
-			if err != nil || len(e) != 2 || !rows.As(e[0], &out[i].Type) {
-				return nil, fmt.Errorf("reading the news of a mirror: %w", errors.Join(err, tuple.ErrMalformed))
+			if out[i].Type, err = parseNews(pair.Value); err != nil {
+				return nil, err
 			}
 			out[i].value = pair.Value
 			if out[i].Database, err = rows.LastString(space, pair.Key); err != nil {

@@ -154,7 +154,7 @@ func (s *pages) summed(tx kv.ReadTransaction) func(*Job, error) (*Job, error) {
 			return job, err
 		}
 		if job.Status == fdbjobs.Finished && job.State.Mirror != nil && job.State.Mirror.Summary != nil {
-			job.Summary = job.State.Mirror.Summary // its rows go
+			job.Summary = job.State.Mirror.Summary // its databases go
 			return job, nil
 		}
 		now := time.Now()
@@ -265,45 +265,38 @@ func (s *pages) indexedJob(tx kv.ReadTransaction, raw *fdbjobs.Job, owners map[s
 // number of that time instead of an owner, and the database instead of an id.
 func (s *pages) mirrored(mirror string, order Order) pageRead {
 	return func(tx kv.ReadTransaction, _ listing, after fdbjobs.Position, n int) (out page, err error) {
-		found, err := s.mirroredPlaces(tx, mirror, order, after, n)
+		r, id := fdbjobs.EntryRange{Limit: n}, replicator.ChildJobID(mirror, after.ID)
+		var read kv.Future[[]mirroredEntry]
+		switch first := after == (fdbjobs.Position{}); {
+		case order == ByCrash:
+			if !first {
+				if r.After, err = timedKey(after); err != nil {
+					return out, err
+				}
+				r.After = append(r.After, id)
+			}
+			read = s.mirrors.mirrorTimes(tx, mirror, timeFailing, r)
+		default:
+			if !first {
+				r.After = tuple.Tuple{after.ID, id}
+			}
+			read = s.mirrors.mirrored(tx, mirror, r)
+		}
+		found, err := read.Await()
 		if err != nil {
 			return out, err
 		}
 		ids := make([]string, len(found))
-		for i, d := range found {
-			ids[i] = replicator.ChildJobID(mirror, d.database)
+		for i, e := range found {
+			ids[i] = e.id
 		}
 		at := func(i int) fdbjobs.Position {
 			return fdbjobs.Position{Owner: strconv.FormatInt(found[i].at, 10), ID: found[i].database}
 		}
-		// There is no job if the database waits, or is gone.
 		out, err = s.ofIndex(tx, ids, at, func(_ int, job *Job) (*Job, error) { return job, nil })
 		out.more = len(found) == n
 		return out, err
 	}
-}
-
-// mirroredPlaces reads up to n databases of a mirror after a position.
-func (s *pages) mirroredPlaces(
-	tx kv.ReadTransaction, mirror string, order Order, after fdbjobs.Position, n int,
-) (found []timedDatabase, err error) {
-	if order != ByCrash {
-		stored, err := s.mirrors.mirroredRows(tx, mirror, after.ID, n)
-		for _, d := range stored {
-			found = append(found, timedDatabase{0, d.Database})
-		}
-		return found, err
-	}
-	index := s.space.Sub("mirror_failing", mirror)
-	all := rows.Range(index)
-	if after != (fdbjobs.Position{}) {
-		key, err := timedKey(after)
-		if err != nil {
-			return nil, err
-		}
-		all.Begin = kv.KeyAfter(index.Pack(key...))
-	}
-	return s.mirrors.mirrorTimes("mirror_failing", mirror, tx.GetRange(all, kv.RangeOptions{Limit: n}))
 }
 
 // ListOptions select a page of a list. The zero value selects nothing.

@@ -10,8 +10,8 @@ import (
 	"settee/replicator"
 )
 
-// part returns the part of the listings that has the jobs of a state, except those with tagWaiting, tagParked
-// and tagPaused.
+// part returns the part of the listings that has the jobs of a state, except those with tagWaiting, tagParked,
+// tagPaused, tagTurn and tagGone.
 func part(label string, state replicator.State) fdbjobs.Part {
 	switch state {
 	case replicator.StateRunning:
@@ -35,20 +35,41 @@ func waitingTag(at, now time.Time) string {
 }
 
 // parts returns the parts for some states and labels.
-func parts(states []replicator.State, labels ...string) []fdbjobs.Part {
-	var out []fdbjobs.Part
+func parts(states []replicator.State, labels ...string) (out []fdbjobs.Part) {
+	add := func(p fdbjobs.Part) {
+		if !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
 	for _, label := range labels {
+		made := label == labelMirrored || label == labelMirroredByPost
 		for _, state := range states {
-			if p := part(label, state); !slices.Contains(out, p) {
-				out = append(out, p)
-				if state == replicator.StatePending {
-					out = append(out, fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagWaiting}, fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagParked},
-						fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagPaused})
+			add(part(label, state))
+			switch state {
+			case replicator.StatePending:
+				for _, tag := range []string{tagWaiting, tagParked, tagPaused} {
+					add(fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tag})
+				}
+				if made {
+					add(turnPart(label))
+				}
+			case replicator.StateCompleted:
+				if made {
+					add(gonePart(label))
 				}
 			}
 		}
 	}
 	return out
+}
+
+// turnPart and gonePart return the parts with the databases of mirrors that wait for their turns, and that are gone.
+func turnPart(label string) fdbjobs.Part {
+	return fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagTurn}
+}
+
+func gonePart(label string) fdbjobs.Part {
+	return fdbjobs.Part{Status: fdbjobs.Finished, Label: label, Tag: tagGone}
 }
 
 // parkedParts selects the parts with parked jobs, or the parts with other jobs. A nil parked selects all.

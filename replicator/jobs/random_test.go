@@ -335,7 +335,7 @@ func (w *world) work(run *jobs.Run) error {
 			if collision.Transient && !run.Job().Transient() {
 				return run.Crash(ctx, time.Now().Add(time.Second), 1, "conflict", collision.Error())
 			}
-			return run.Fail(ctx, "conflict", collision.Error())
+			return run.FailFor(ctx, &replicator.Fault{Code: replicator.FaultCollision, Word: jobs.CollisionCode, Text: collision.Error()})
 		}
 		if err != nil {
 			return err

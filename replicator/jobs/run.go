@@ -36,10 +36,9 @@ type Run struct {
 	// written.
 	secrets redact.Set
 	tenure  tenure
-	// lost is since when the target has lost what it had, as the row of the parked job has said it. It is zero if it has not, and
+	// lost is since when the target has lost what it had, as the row of the parked job or a mirror has said it. It is zero if it has not, and
 	// after the write that has put it into the state.
 	lost time.Time
-	told told // by the latest write of a mirror's job; zero if its result is not known
 }
 
 // check returns fdbjobs.ErrHalt if the job's database was deleted. It is part of each transaction
@@ -106,6 +105,7 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 			r.event(state, now, replicator.EventCrashed, replicator.EndNodeLost, "the node "+state.Node+" stopped keeping the job alive")
 		}
 		state.State, state.Node, state.PID, state.StartTime = replicator.StateRunning, node, pid, now
+		r.mayLack(state, now)
 		state.Activity, state.Parked = nil, nil
 		if state.Fault.Is(replicator.FaultSealed) { // this node has the key
 			state.SetFault(nil)
@@ -121,7 +121,7 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 				Code: replicator.EndNodeLost,
 			})
 		}
-		if !r.job.redefined || r.job.Transient() {
+		if !r.job.redefined || r.job.posted() {
 			return nil
 		}
 		r.store.records.clearRecords(tx, r.job.ID) // of the old definition
@@ -129,6 +129,25 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 	})
 	r.started = err == nil
 	return err
+}
+
+// mayLack notes in the state of a mirror's database that a run has started, which has not seen yet that the target has everything: since
+// a loss that the mirror has noted, since the job was woken, or since now.
+func (r *Run) mayLack(state *replicator.JobState, now time.Time) {
+	if state.Mirrored == nil {
+		return
+	}
+	parked, lost := state.Parked, r.job.Args.Lost
+	switch {
+	case !lost.IsZero() && !lost.Equal(state.Mirrored.Lost):
+		next := *state.Mirrored
+		next.Lost, state.Mirrored, state.Target.Instance = lost, &next, ""
+		state.Behind, r.lost = &replicator.Behind{Since: lost}, lost
+	case parked != nil && !parked.Since.IsZero():
+		state.Behind = &replicator.Behind{Since: r.job.scheduled}
+	case state.Behind == nil:
+		state.Behind = &replicator.Behind{Since: now}
+	}
 }
 
 // Copied says what the run alone has copied, for the record of its end.
@@ -444,6 +463,7 @@ func (r *Run) write(
 	if next.Stats.DocWriteFailures > r.job.State.Stats.DocWriteFailures {
 		next.RefusedAt = time.Now()
 	}
+	next.FollowMirrored(time.Now())
 	next.Behind, next.BehindSince = r.behind(&next)
 	r.explainStart(&next)
 	next.Redact(r.secrets)
@@ -463,9 +483,9 @@ func (r *Run) write(
 		if r.lost.Equal(lost) {
 			r.lost = time.Time{} // the state has it, or the target has everything again
 		}
-		r.charged, r.parkedAt, r.told = c.at, sourceOf(next.Parked).row(), toldOf(&next)
+		r.charged, r.parkedAt = c.at, sourceOf(next.Parked).row()
 	case mayHaveCommitted(err):
-		r.charged, r.parkedAt, r.told = c.at, append(r.parkedAt, sourceOf(next.Parked).row()...), told{}
+		r.charged, r.parkedAt = c.at, append(r.parkedAt, sourceOf(next.Parked).row()...)
 	}
 	if err == nil || mayHaveCommitted(err) && next.State == replicator.StateRunning && next.ReplicationID == r.job.State.ReplicationID {
 		r.job.State = &next
@@ -482,12 +502,9 @@ func (r *Run) explainStart(state *replicator.JobState) {
 }
 
 // account makes the writes that follow from each write of the state: the charge for the running
-// time, the row of a mirror's database, and the end of its row of a parked job.
+// time, and the end of its row of a parked job.
 func (r *Run) account(tx kv.Transaction, c charge, state *replicator.JobState) error {
 	r.store.usage.charge(tx, c)
-	if err := r.followed(tx, state); err != nil {
-		return err
-	}
 	at := sourceOf(state.Parked)
 	for _, was := range r.parkedAt {
 		if was == at {
@@ -524,54 +541,6 @@ func mayHaveCommitted(err error) bool {
 	return errors.Is(err, kv.ErrCommitUnknown) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// told is what the row of a mirror's database follows from.
-type told struct {
-	state     replicator.State
-	errorCode string
-	doing     replicator.Doing
-	waiting   int
-	parked    bool
-	stats     replicator.Stats
-	pending   int64
-	instance  string
-}
-
-func toldOf(state *replicator.JobState) told {
-	t := told{state: state.State, errorCode: state.ErrorCode, parked: state.Parked != nil, stats: state.Stats, instance: state.Target.Instance}
-	if state.Activity != nil {
-		t.doing, t.waiting = state.Activity.Doing, len(state.Activity.Waiting)
-	}
-	if state.ChangesPending != nil {
-		t.pending = *state.ChangesPending
-	}
-	return t
-}
-
-// followed changes the row of a job that a mirror has made, in the transaction that writes the state of the job.
-func (r *Run) followed(tx kv.Transaction, state *replicator.JobState) error {
-	mirror, is := replicator.MirrorOf(r.job.ID)
-	if !is {
-		return nil
-	}
-	told := toldOf(state)
-	if told == r.told {
-		return nil
-	}
-	database := r.job.Args.MirroredDatabase
-	row, err := r.store.mirrors.readMirrored(tx, mirror, database).Await()
-	if err != nil || row == nil || !row.hasJob() {
-		return err // the mirror has ended
-	}
-	next := row.after(state, time.Now().Unix())
-	if instance := state.Target.Instance; instance != "" {
-		next.instance = instance
-	}
-	if *next != *row {
-		r.store.mirrors.setMirrored(tx, mirror, database, row, next)
-	}
-	return nil
-}
-
 // charge returns the charge of a write now. A mirror takes no slot, so it is not charged.
 func (r *Run) charge() charge {
 	c := charge{owner: r.job.owner(), at: time.Now()}
@@ -581,18 +550,21 @@ func (r *Run) charge() charge {
 	return c
 }
 
-// behind returns the lag of the target of a continuous job in a state, and the time of its row in the index of such jobs. The
-// time is zero while a run has been behind for less than StuckAfter: most runs catch up before, and have no row.
+// behind returns the lag of the target of a continuous job, or of a mirror's database, in a state, and the time of its entry in the
+// index of continuous jobs that are behind. The time is zero while a run has been behind for less than StuckAfter: most runs catch up before, and have no entry.
 func (r *Run) behind(state *replicator.JobState) (*replicator.Behind, time.Time) {
-	if r.job.IsMirror() || !r.job.Args.Replication.Continuous {
+	now, behind, continuous := time.Now(), state.Behind, r.job.Args.Replication.Continuous && !r.job.IsMirror()
+	switch {
+	case state.Mirrored != nil: // FollowMirrored has set it
+	case !continuous:
 		return nil, time.Time{}
+	case behind == nil && !r.lost.IsZero():
+		behind = (&replicator.Behind{Since: r.lost}).After(state, now)
+	default:
+		behind = behind.After(state, now)
 	}
-	now, was := time.Now(), state.Behind
-	if was == nil && !r.lost.IsZero() {
-		was = &replicator.Behind{Since: r.lost}
-	}
-	behind := was.After(state, now)
-	if behind == nil || state.State == replicator.StateRunning && now.Sub(behind.Since) < r.store.settings().StuckAfter {
+	if behind == nil || !continuous || state.State.Terminal() ||
+		state.State == replicator.StateRunning && now.Sub(behind.Since) < r.store.settings().StuckAfter {
 		return behind, time.Time{}
 	}
 	return behind, behind.Since.UTC().Truncate(time.Second)

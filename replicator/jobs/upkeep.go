@@ -100,7 +100,7 @@ func (s *Upkeep) removeOwned(ctx context.Context, d deletedDatabase) error {
 		}
 	}
 	return s.db.Transact(ctx, func(tx kv.Transaction) error {
-		s.mirrors.clearMirrorsOf(tx, d.instance)
+		s.mirrors.clearNewsOf(tx, d.instance)
 		tx.Clear(s.space.Pack("deleted", d.instance))
 		return nil
 	})
@@ -169,35 +169,33 @@ func (s *Upkeep) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
 // dropAtOnce is the maximum number of databases of a mirror that one transaction drops.
 const dropAtOnce = 50
 
-// dropMirrors drops the databases of mirrors that have ended: the rows, and the jobs. It may be interrupted anywhere.
-// Nothing happens at the target.
+// dropMirrors removes the jobs of the databases of mirrors that have ended. It may be interrupted anywhere. Nothing happens at the
+// target.
 func (s *Upkeep) dropMirrors(ctx context.Context) error {
-	space := s.space.Sub("mirror_ended")
-	for after := []byte(nil); ; {
-		pairs, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
-			all := rows.Range(space)
-			if after != nil {
-				all.Begin = kv.KeyAfter(after)
-			}
-			return tx.Snapshot().GetRange(all, kv.RangeOptions{Limit: dropAtOnce}).Slice()
-		})
-		if err != nil || len(pairs) == 0 {
-			return err
-		}
-		for _, pair := range pairs {
-			id, err := rows.LastString(space, pair.Key)
+	mirrors, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (all []string, err error) {
+		for prefix, err := range s.jobs.AllTallies(tx.Snapshot(), indexMirrored, 1) {
 			if err != nil {
-				return fmt.Errorf("reading a mirror that has ended: %w", err)
+				return nil, err
 			}
-			if err := s.dropMirror(ctx, id); err != nil {
-				return fmt.Errorf("dropping the databases of the mirror %q: %w", id, err)
+			var id string
+			if rows.As(prefix[0], &id) {
+				all = append(all, id)
 			}
-			after = pair.Key
+		}
+		return all, nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range mirrors {
+		if err := s.dropMirror(ctx, id); err != nil {
+			return fmt.Errorf("dropping the databases of the mirror %q: %w", id, err)
 		}
 	}
+	return nil
 }
 
-// dropMirror drops the databases of a mirror if it has ended, as upkeep does.
+// dropMirror removes the jobs of the databases of a mirror if it has ended.
 func (s *Upkeep) dropMirror(ctx context.Context, mirror string) error {
 	limit := dropAtOnce
 	for ended := false; ; {
@@ -211,32 +209,23 @@ func (s *Upkeep) dropMirror(ctx context.Context, mirror string) error {
 	}
 }
 
-// dropSome drops up to limit databases of a mirror that has ended, and reports whether it has none any more. It drops none
+// dropSome removes up to limit jobs of a mirror that has ended, and reports whether it has none any more. It removes none
 // of a mirror that lives, and reports true.
 func (s *Upkeep) dropSome(tx kv.Transaction, mirror string, limit int) (ended bool, err error) {
-	// A mirror that was added again brings the rows in line with its own definition.
-	live, err := s.mirrors.liveMirror(tx, mirror)
+	// A mirror that was added again brings the jobs in line with its own definition.
+	if live, err := s.mirrors.liveMirror(tx, mirror); err != nil || live != nil {
+		return true, err
+	}
+	found, err := s.mirrors.mirrored(tx, mirror, fdbjobs.EntryRange{Limit: limit}).Await()
 	if err != nil {
 		return false, err
 	}
-	if live != nil {
-		tx.Clear(s.mirrors.mirrorEndedKey(mirror))
-		return true, nil
-	}
-	found, err := s.mirrors.mirroredRows(tx, mirror, "", limit)
-	if err != nil {
-		return false, err
-	}
-	for _, row := range found {
-		if err := s.writer.dropDatabase(tx, mirror, row.Database, nil); err != nil {
+	for _, e := range found {
+		if err := s.writer.removeChild(tx, e.id); err != nil {
 			return false, err
 		}
 	}
-	if len(found) == limit {
-		return false, nil
-	}
-	s.mirrors.clearMirror(tx, mirror)
-	return true, nil
+	return len(found) < limit, nil
 }
 
 // ForgetEndings lets runs begin that would wait for runs of an earlier process. It is for a process that has just opened

@@ -36,7 +36,7 @@ const (
 )
 
 // WaitsFor returns for what a job waits, or nil if it runs or has ended. A job whose document or database is paused waits for
-// that, whatever else it would wait for. now is the time.
+// that, whatever else it would wait for. A job that waits for its turn in a mirror has none. now is the time.
 func (j *Job) WaitsFor(now time.Time) *WaitsFor {
 	switch {
 	case j.Status != fdbjobs.Pending:
@@ -45,6 +45,8 @@ func (j *Job) WaitsFor(now time.Time) *WaitsFor {
 		return &WaitsFor{What: WaitDocument, Since: j.Args.Paused.Since}
 	case j.Paused:
 		return &WaitsFor{What: WaitDatabase, Since: j.PausedSince}
+	case j.tag == tagTurn:
+		return nil
 	case !j.Parked().IsZero():
 		return &WaitsFor{What: WaitSource, Since: j.Parked()}
 	case j.scheduled.After(now):

@@ -7,7 +7,6 @@ import (
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
-	"settee/replicator"
 )
 
 const (
@@ -91,7 +90,7 @@ func (w *waking) wake(tx kv.Transaction, places []wakePlace, each int, unread *[
 		}
 		reads[i] = tx.GetRange(r, kv.RangeOptions{Limit: each})
 	}
-	var ids, databases []string // of the jobs
+	var ids []string
 	for i, place := range places {
 		pairs, err := reads[i].Slice()
 		if err != nil {
@@ -112,7 +111,7 @@ func (w *waking) wake(tx kv.Transaction, places []wakePlace, each int, unread *[
 			next := row
 			next.Woken, next.Ask = true, time.Time{}
 			s.parking.setParked(tx, &row, next)
-			ids, databases = append(ids, row.JobID), append(databases, row.Database)
+			ids = append(ids, row.JobID)
 		}
 		if len(pairs) == each {
 			*unread = append(*unread, place)
@@ -128,31 +127,5 @@ func (w *waking) wake(tx kv.Transaction, places []wakePlace, each int, unread *[
 			n++
 		}
 	}
-	return n, s.fallBehind(tx, ids, databases, due)
-}
-
-// fallBehind notes in the rows of mirrors that the databases of some jobs, which were made due, have changes.
-func (s *Watches) fallBehind(tx kv.Transaction, ids, databases []string, due []bool) error {
-	mirrors, reads := make([]string, len(ids)), make([]kv.Future[*mirroredRow], len(ids))
-	for i, id := range ids {
-		if mirror, is := replicator.MirrorOf(id); is && due[i] {
-			mirrors[i], reads[i] = mirror, s.mirrors.readMirrored(tx, mirror, databases[i])
-		}
-	}
-	for i, read := range reads {
-		if read == nil {
-			continue
-		}
-		row, err := read.Await()
-		if err != nil {
-			return err
-		}
-		if row == nil || row.state != replicator.MirroredCurrent {
-			continue
-		}
-		next := *row
-		next.state, next.since = replicator.MirroredCopying, time.Now().Unix()
-		s.mirrors.setMirrored(tx, mirrors[i], databases[i], row, &next)
-	}
-	return nil
+	return n, nil
 }

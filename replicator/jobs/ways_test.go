@@ -94,6 +94,25 @@ var jobStates = map[string]func(j *aJob){
 		j.run = j.opened()
 		j.define(j.other())
 	},
+	"turn": func(j *aJob) { j.mirror() },
+	"gone": func(j *aJob) {
+		if j.mirror() {
+			require.NoError(j, j.run.EndMirrored(j.Context(), []string{"films"}, time.Now().Add(time.Hour)))
+		}
+	},
+}
+
+// mirror makes the document a mirror with a database that waits for its turn, whose job takes the place of the document's, and
+// runs the mirror. It does nothing to a posted job.
+func (j *aJob) mirror() bool {
+	if j.posted {
+		return false
+	}
+	require.NoError(j, jobWays["define a mirror"](j))
+	j.run = j.opened()
+	require.NoError(j, j.run.AddMirrored(j.Context(), []string{"films"}, 0))
+	j.id = replicator.ChildJobID(j.id, "films")
+	return true
 }
 
 // jobWays are the ways in which a job is written.

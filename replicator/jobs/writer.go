@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -19,8 +20,8 @@ import (
 //	reservations                 those of ids that the job has no longer end; a new definition reserves its own (reservations.go)
 //	the row of a parked job      goes, unless the job runs: then its run clears it (parked.go)
 //	records                      go with the job, and if the state of a document's job begins anew (records.go)
-//	the rows of a mirror         a mirror ends if its job is no mirror any more (mirrors.go)
-//	the row of its database      goes with the job of a mirror's database (mirrored.go)
+//	the news of a mirror         go if its job is no mirror any more; upkeep drops its databases (mirrors.go)
+//	the definition of children   stays if a new definition of the mirror makes the same jobs
 //
 // A run writes the state of its own job (run.go). Documents, requests and mirrors use the writer, and so do runs whose job is gone.
 type writer struct {
@@ -41,8 +42,10 @@ func (s *writer) put(tx kv.Transaction, old, next *Job, spec fdbjobs.Spec) error
 		}); err != nil {
 			return err
 		}
-		if err := s.leaveMirror(tx, old, next); err != nil {
-			return err
+		if old.IsMirror() && (next == nil || !next.IsMirror()) {
+			if err := s.mirrors.endMirror(tx, old); err != nil {
+				return err
+			}
 		}
 		if next == nil || old.Status == fdbjobs.Pending && next.State != old.State { // the job layer would keep the state
 			if _, err := s.jobs.Remove(tx, old.ID); err != nil || next == nil {
@@ -50,7 +53,10 @@ func (s *writer) put(tx kv.Transaction, old, next *Job, spec fdbjobs.Spec) error
 			}
 		}
 	}
-	if err := s.reserveFor(tx, old, next, spec.Ended); err != nil {
+	if keepChildren(old, next) {
+		spec.Args, spec.Listed = nil, nil // without them
+	}
+	if err := s.reserveFor(tx, old, next, spec); err != nil {
 		return err
 	}
 	return s.add(tx, next, spec)
@@ -82,25 +88,27 @@ func (j *Job) isForgotten(next *Job) bool {
 	return next == nil || j.Status != fdbjobs.Running && !next.posted() && next.State != j.State && anew()
 }
 
-// leaveMirror ends a mirror that is replaced by what is none, and clears the row of a database whose job is removed.
-func (s *writer) leaveMirror(tx kv.Transaction, old, next *Job) error {
-	if old.Args.Replication != nil && old.IsMirror() && (next == nil || !next.IsMirror()) {
-		if err := s.mirrors.endMirror(tx, old); err != nil {
-			return err
+// keepChildren sets the definition of the jobs that a mirror makes which replaces another one. It reports whether there is one
+// besides that of the mirror.
+func keepChildren(old, next *Job) bool {
+	children := ""
+	if old != nil && old.IsMirror() && next.IsMirror() && old.sameUser(next) {
+		const database = "any"
+		before := cmp.Or(old.Args.Children, old.Args.Definition)
+		if before != next.Args.Definition && old.Args.Replication.Child(database).Equal(next.Args.Replication.Child(database)) {
+			children = before
 		}
 	}
-	if next != nil {
-		return nil
-	}
-	return s.mirrors.dropMirrored(tx, old)
+	next.Args.Children = children
+	return children != ""
 }
 
 // reserveFor reserves the replication id of a new definition. A posted job must get it. The job of a document need not: its run
-// finds out; and while an earlier run goes on, that one has its id.
-func (s *writer) reserveFor(tx kv.Transaction, old, next *Job, ended bool) error {
+// finds out; and while an earlier run goes on, that one has its id. A job that waits for its turn has no reservation.
+func (s *writer) reserveFor(tx kv.Transaction, old, next *Job, spec fdbjobs.Spec) error {
 	id := next.Args.ReplicationID
 	switch {
-	case id == "" || ended || old != nil && old.Status != fdbjobs.Finished && old.Args.Definition == next.Args.Definition:
+	case id == "" || spec.Ended || spec.Tag == tagTurn || old != nil && old.Status != fdbjobs.Finished && old.Args.Definition == next.Args.Definition:
 		return nil
 	case next.posted():
 		return s.reservations.reserve(tx, id, next)
@@ -111,22 +119,29 @@ func (s *writer) reserveFor(tx kv.Transaction, old, next *Job, ended bool) error
 }
 
 // add writes a job.
-func (s *writer) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec) (err error) {
-	spec.ID, spec.Owner, spec.Label = job.ID, job.owner(), job.label()
-	if spec.Args == nil {
-		if spec.Args, err = job.encodeArgs(); err != nil {
-			return err
-		}
-	}
-	if spec.Listed == nil {
-		if spec.Listed, err = job.summary(); err != nil {
-			return err
-		}
-	}
-	if spec.State, err = job.encodeState(); err != nil {
+func (s *writer) add(tx kv.Transaction, job *Job, spec fdbjobs.Spec) error {
+	spec, err := job.spec(spec)
+	if err != nil {
 		return err
 	}
 	return s.jobs.Add(tx, spec)
+}
+
+// spec returns a spec with everything that follows from the job. Args and Listed stay if they are set.
+func (j *Job) spec(spec fdbjobs.Spec) (_ fdbjobs.Spec, err error) {
+	spec.ID, spec.Owner, spec.Label = j.ID, j.owner(), j.label()
+	if spec.Args == nil {
+		if spec.Args, err = j.encodeArgs(); err != nil {
+			return spec, err
+		}
+	}
+	if spec.Listed == nil {
+		if spec.Listed, err = j.summary(); err != nil {
+			return spec, err
+		}
+	}
+	spec.State, err = j.encodeState()
+	return spec, err
 }
 
 // left is what jobs leave behind that are removed or replaced.
@@ -200,17 +215,9 @@ func (s *writer) readChild(tx kv.ReadTransaction, id string) (*Job, error) {
 	return job, err
 }
 
-// dropDatabase ends the job of a mirror's database, if there is one. The row becomes next, or goes if next is nil.
-func (s *writer) dropDatabase(tx kv.Transaction, mirror, database string, next *mirroredRow) error {
-	row, err := s.mirrors.readMirrored(tx, mirror, database).Await()
-	if err != nil || row == nil {
-		return err
-	}
-	s.mirrors.setMirrored(tx, mirror, database, row, next)
-	if !row.hasJob() {
-		return nil
-	}
-	job, err := s.readChild(tx, replicator.ChildJobID(mirror, database))
+// removeChild removes the job of a mirror's database, if there is one.
+func (s *writer) removeChild(tx kv.Transaction, id string) error {
+	job, err := s.readChild(tx, id)
 	if err != nil || job == nil {
 		return err
 	}

@@ -10,8 +10,8 @@
 //
 // # First runs
 //
-// The mirror knows a database at once, but adds its job when its turn comes: at most mirror_starts databases have jobs that
-// have not copied everything once, or failed. Those that were created while the mirror runs come first.
+// The mirror adds the job of a database at once, but the job waits for its turn: at most mirror_starts databases have jobs that
+// run and have neither copied everything once nor failed. Those that were created while the mirror runs come first.
 //
 // # Databases that disappear
 //
@@ -22,7 +22,7 @@
 // # Databases that are left out
 //
 // Names come from the source. Those that cannot be parts of URLs and keys are left out, and so are databases beyond mirror_databases.
-// The mirror lists them as failures, without rows or jobs.
+// The mirror lists them as failures, without jobs.
 //
 // # The target
 //

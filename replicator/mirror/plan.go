@@ -6,7 +6,7 @@ import "settee/replicator/jobs"
 // of names.
 type plan struct {
 	add      []string // not known yet, or known as gone
-	redefine []string // have jobs that follow an earlier definition, or have ended
+	redefine []string // have jobs that follow an earlier definition, or have failed
 	missing  []string // known, but the source does not list them
 	end      []string // known, and not selected any more
 }

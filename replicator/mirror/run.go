@@ -248,7 +248,7 @@ func completed(s *replicator.MirrorSummary) bool {
 	return ended == s.Known
 }
 
-// start adds jobs as long as there may be more first runs.
+// start makes jobs due as long as there may be more first runs.
 func (m *mirror) start(ctx context.Context) error {
 	for {
 		n, err := m.Run.StartMirrored(ctx, config.MirrorStarts.Get(m.Config()))
@@ -391,7 +391,7 @@ func (m *mirror) look(ctx context.Context) error {
 	})
 }
 
-// compareAll reads the whole list and follows it, page by page. It adds jobs on the way.
+// compareAll reads the whole list and follows it, page by page. It starts jobs on the way.
 func (m *mirror) compareAll(ctx context.Context) error {
 	var names []string
 	var known []jobs.MirroredDatabase

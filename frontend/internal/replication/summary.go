@@ -45,6 +45,8 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 	return web.Respond(w, r, http.StatusOK, struct {
 		Jobs      map[string]int64 `json:"jobs"`      // by state, and parked and paused ones
 		Scheduled int64            `json:"scheduled"` // of the pending ones
+		Turn      int64            `json:"turn,omitempty"`
+		Gone      int64            `json:"gone,omitempty"`
 		OldestDue *string          `json:"oldest_due,omitempty"`
 		Databases int64            `json:"databases"`
 		Users     int64            `json:"users"`
@@ -52,5 +54,5 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 		Stuck     []listedJob      `json:"stuck"`
 		Refused   []listedJob      `json:"refused"`
 		Mirrors   []listedJob      `json:"mirrors"`
-	}{byState, counts.Scheduled, timeText(oldest), counts.Databases, counts.Users, attention[jobs.ByCrash], attention[jobs.ByStuck], attention[jobs.ByRefusal], listedAll(mirrors, t)})
+	}{byState, counts.Scheduled, counts.Turn, counts.Gone, timeText(oldest), counts.Databases, counts.Users, attention[jobs.ByCrash], attention[jobs.ByStuck], attention[jobs.ByRefusal], listedAll(mirrors, t)})
 }
