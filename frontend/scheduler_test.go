@@ -313,7 +313,7 @@ func TestSummary(t *testing.T) {
 	run := n.accept()
 	require.NoError(t, run.Start(t.Context(), "node", "pid"))
 	require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) {
-		s.Activity = &replicator.Activity{Doing: replicator.DoingReading, Since: time.Unix(1_790_000_000, 0)}
+		s.Activity, s.NoProgressSince = &replicator.Activity{Doing: replicator.DoingReading}, time.Unix(1_790_000_000, 0)
 	}))
 	require.Len(t, n.page("/_scheduler/jobs?sort=stuck").ids(), 1)
 	require.Empty(t, n.page("/_scheduler/jobs?sort=behind").ids())

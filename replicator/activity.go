@@ -42,7 +42,8 @@ type Activity struct {
 	Since time.Time `json:"since"`
 	// BatchesInFlight is the number of batches of changes being copied.
 	BatchesInFlight int `json:"batches_in_flight"`
-	// LastProgress is when the latest batch was completed; zero if none was.
+	// LastProgress is when the latest batch was completed, a document was last written or refused, or the end of the changes was
+	// reached; zero before any of these.
 	LastProgress time.Time `json:"last_progress,omitzero"`
 	// LastMoved is when bytes of a document were last read or written; zero if none were.
 	LastMoved time.Time `json:"last_moved,omitzero"`
@@ -51,23 +52,6 @@ type Activity struct {
 	Waiting []Wait `json:"waiting,omitempty"`
 	// Refusing is set while the target refuses everything.
 	Refusing *Refusing `json:"refusing,omitempty"`
-}
-
-// StuckSince returns since when the run has completed nothing although it has something to do, in whole
-// seconds: the later of Since and LastProgress, and while it copies also of LastMoved. It is zero for a
-// run that waits for new changes or ends.
-func (a *Activity) StuckSince() time.Time {
-	if a.Doing == DoingWaiting || a.Doing == DoingStopping {
-		return time.Time{}
-	}
-	since := a.Since
-	if a.LastProgress.After(since) {
-		since = a.LastProgress
-	}
-	if a.Doing == DoingCopying && a.LastMoved.After(since) {
-		since = a.LastMoved
-	}
-	return wholeSeconds(since)
 }
 
 // Wait is a request that failed and is repeated, or that is held back because the endpoint

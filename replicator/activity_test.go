@@ -70,23 +70,3 @@ func TestActivitiesAndFailuresAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, len(text), 20_000)
 }
-
-// A run is stuck since it had something to do, or has completed something.
-func TestStuckSince(t *testing.T) {
-	t.Parallel()
-	at := func(second int) time.Time { return time.Date(2026, 11, 21, 13, 0, second, 500_000_000, time.UTC) }
-	for _, c := range []struct {
-		a    Activity
-		want time.Time
-	}{
-		{Activity{Doing: DoingStarting, Since: at(1)}, at(1)},
-		{Activity{Doing: DoingRetrying, Since: at(1), LastProgress: at(2)}, at(2)},
-		{Activity{Doing: DoingReading, Since: at(3), LastProgress: at(2)}, at(3)},
-		{Activity{Doing: DoingCopying, Since: at(1), LastProgress: at(2), LastMoved: at(4)}, at(4)},
-		{Activity{Doing: DoingRetrying, Since: at(1), LastProgress: at(2), LastMoved: at(4)}, at(2)},
-		{Activity{Doing: DoingWaiting, Since: at(1)}, time.Time{}},
-		{Activity{Doing: DoingStopping, Since: at(1)}, time.Time{}},
-	} {
-		require.Equal(t, c.want.Truncate(time.Second), c.a.StuckSince(), c.a.Doing)
-	}
-}

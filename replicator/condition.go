@@ -277,7 +277,7 @@ func (f *Facts) marks() (marks []Mark) {
 		}
 	}
 	mark(!s.CrashingSince.IsZero(), MarkFailing, s.CrashingSince, int64(s.ErrorCount))
-	mark(f.started() && !s.StuckSince.IsZero(), MarkStuck, s.StuckSince, 0)
+	mark(!s.StuckSince.IsZero(), MarkStuck, s.StuckSince, 0)
 	refused := s.Stats.DocWriteFailures
 	if f.Mirror != nil {
 		refused = f.Mirror.DocWriteFailures

@@ -103,9 +103,11 @@ type JobState struct {
 	ErrorCount    int       `json:"error_count"`
 	CrashingSince time.Time `json:"crashing_since,omitzero"`
 
-	// StuckSince is since when the job makes no progress, see [JobState.WithoutProgress]; zero if it does, or for less
-	// than the time from which a job counts as stuck.
-	StuckSince time.Time `json:"stuck_since,omitzero"`
+	// NoProgressSince is the latest progress of the job, or the start of the first run without any, moved on by the time in which the
+	// job did not run. It is zero if the job has nothing to do. StuckSince is since when the job makes no progress, zero unless it
+	// is stuck. See progress.go.
+	NoProgressSince time.Time `json:"no_progress_since,omitzero"`
+	StuckSince      time.Time `json:"stuck_since,omitzero"`
 
 	// Behind is what the runs of a continuous job know of the target's lag. BehindSince is its Since in whole seconds, from
 	// when that is long ago or the run has ended; otherwise zero.
@@ -113,11 +115,6 @@ type JobState struct {
 	BehindSince time.Time `json:"behind_since,omitzero"`
 	// RefusedAt is when a report first had the revisions that the target has refused last; zero if it has refused none.
 	RefusedAt time.Time `json:"refused_at,omitzero"`
-
-	// FruitlessSince is the start of the first of the latest runs that were stopped before they had dealt with anything,
-	// although they had changes to copy. It is zero if there is none, or a later run has dealt with something. What such
-	// runs read is read again, so it is no progress.
-	FruitlessSince time.Time `json:"fruitless_since,omitzero"`
 
 	Stats Stats `json:"stats"`
 
@@ -177,19 +174,6 @@ type JobState struct {
 	Result json.RawMessage `json:"result,omitempty"`
 }
 
-// WithoutProgress returns since when a running job has completed nothing although it has something to do, in whole seconds,
-// or zero: see Activity.StuckSince, and FruitlessSince while the current run has completed nothing either.
-func (s *JobState) WithoutProgress() time.Time {
-	if s.State != StateRunning || s.Activity == nil {
-		return time.Time{}
-	}
-	since := s.Activity.StuckSince()
-	if !since.IsZero() && !s.FruitlessSince.IsZero() && s.FruitlessSince.Before(since) {
-		since = wholeSeconds(s.FruitlessSince)
-	}
-	return since
-}
-
 // Lacking says how a run decides whether to ask the target which revisions it lacks, before it copies them.
 type Lacking struct {
 	// Lacked is the number of revisions in a row that the target turned out to lack when it was asked. It is negative after
@@ -227,7 +211,7 @@ func (s JobState) MarshalJSON() ([]byte, error) {
 	s.StartTime = wholeSeconds(s.StartTime)
 	s.LastUpdated = wholeSeconds(s.LastUpdated)
 	s.CrashingSince, s.StuckSince, s.RefusedAt = wholeSeconds(s.CrashingSince), wholeSeconds(s.StuckSince), wholeSeconds(s.RefusedAt)
-	s.FruitlessSince, s.BehindSince = wholeSeconds(s.FruitlessSince), wholeSeconds(s.BehindSince)
+	s.NoProgressSince, s.BehindSince = wholeSeconds(s.NoProgressSince), wholeSeconds(s.BehindSince)
 	s.Error = cleanReason(s.Error)
 	if s.History == nil {
 		s.History = History{}

@@ -393,10 +393,10 @@ func newJobNumbers(lists *jobs.Lists, crashAlert func() time.Duration) *jobNumbe
 			"crashed for the longest time without recovering; 0 if there is none"),
 		longCrashing: own("replicator_long_crashing_jobs", "replication jobs that have crashed for longer than [replicator] "+
 			"crash_alert_sec without recovering, of all nodes together; at most 1,000"),
-		stuck: own("replicator_longest_stuck_job_seconds", "how long the running replication job that has made no progress for "+
-			"the longest time has made none, although it has something to do; 0 if each makes progress"),
-		stuckJobs: own("replicator_stuck_jobs", "running replication jobs that have something to do and have made no progress for "+
-			"longer than [replicator] stuck_after_sec, of all nodes together; at most 1,000"),
+		stuck: own("replicator_longest_stuck_job_seconds", "how long the replication job that has made no progress for the longest "+
+			"time has made none in its runs, although they have something to do; 0 if no job is stuck"),
+		stuckJobs: own("replicator_stuck_jobs", "replication jobs whose runs have something to do and have made no progress for longer "+
+			"than [replicator] stuck_after_sec, of all nodes together; at most 1,000"),
 		behind: own("replicator_lag_seconds", "age of the oldest change that may be missing at the target of a continuous job, as "+
 			"far as runs know; 0 while no job is behind for longer than [replicator] stuck_after_sec"),
 		mirrorLag: own("mirror_lag_seconds", "age of the oldest change that may be missing at the target of a mirror; 0 if none "+

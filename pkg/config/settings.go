@@ -324,8 +324,8 @@ var (
 			"errors. It is well while its databases are open and no request is being repeated.",
 		alias[time.Duration]{"health_threshold", seconds(0, longSeconds)})
 	StuckAfter = define("replicator", "stuck_after_sec", "120", seconds(time.Second, longSeconds),
-		"A running job that has something to do and makes no progress for longer than this is\n"+
-			"listed as stuck.")
+		"A job whose runs have something to do, and make no progress for longer than this, is\n"+
+			"listed as stuck. It stays so over crashes, until a run makes progress.")
 	CrashAlert = define("replicator", "crash_alert_sec", "3600", seconds(time.Second, longSeconds),
 		"A job that has crashed for longer than this, without recovering, is counted in the metric\n"+
 			"settee_replicator_long_crashing_jobs, which raises an alert.")

@@ -124,7 +124,7 @@ func (s *Runs) setAside(ctx context.Context, held *fdbjobs.Held, why error) erro
 		return fmt.Errorf("reading the state of the replication job %q: %w", held.Job().ID, err)
 	}
 	parkedAt := sourceOf(state.Parked)
-	state.State, state.LastUpdated, state.StuckSince = replicator.StateCrashing, time.Now(), time.Time{}
+	state.State, state.LastUpdated = replicator.StateCrashing, time.Now()
 	state.Parked = nil
 	if state.CrashingSince.IsZero() {
 		state.CrashingSince = state.LastUpdated

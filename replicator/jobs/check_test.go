@@ -35,7 +35,7 @@ func TestCheckNamesFaults(t *testing.T) {
 	require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "", "no"))
 	b.replicate(`"doc_ids": ["stuck"]`)
 	require.NoError(t, b.accept().Update(t.Context(), func(s *replicator.JobState) {
-		s.Activity = &replicator.Activity{Doing: replicator.DoingReading, Since: time.Now().Add(-time.Hour)}
+		s.Activity, s.NoProgressSince = &replicator.Activity{Doing: replicator.DoingReading}, time.Now().Add(-time.Hour)
 	}))
 	for i := range 2 {
 		b.replicate(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i))
@@ -129,7 +129,7 @@ func TestCheckRepairsIndexes(t *testing.T) {
 	require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "", "no"))
 	b.replicate(`"doc_ids": ["stuck"]`)
 	require.NoError(t, b.accept().Update(t.Context(), func(s *replicator.JobState) {
-		s.Activity = &replicator.Activity{Doing: replicator.DoingReading, Since: time.Now().Add(-time.Hour)}
+		s.Activity, s.NoProgressSince = &replicator.Activity{Doing: replicator.DoingReading}, time.Now().Add(-time.Hour)
 		s.Stats.DocWriteFailures = 1
 	}))
 	for _, index := range []string{"crashing", "stuck", "behind", "refused", "named"} {

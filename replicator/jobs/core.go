@@ -188,12 +188,3 @@ func (s *core) deletedDatabases(tx kv.ReadTransaction, after string) ([]deletedD
 	}
 	return deleted, nil
 }
-
-// stuckSince returns since when a running job makes no progress, or zero if it has not been so for long.
-func (s *core) stuckSince(state *replicator.JobState) time.Time {
-	since := state.WithoutProgress()
-	if time.Since(since) < s.settings().StuckAfter {
-		return time.Time{}
-	}
-	return since
-}

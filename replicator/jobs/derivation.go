@@ -15,7 +15,7 @@ import (
 //
 //	index        key                     has a job                                                  is read by
 //	crashing     since                   that crashes, with JobState.CrashingSince                  [ByCrash], [Lists.Waits]
-//	stuck        since                   that runs without progress, with JobState.StuckSince       [ByStuck], [Lists.Waits]
+//	stuck        since                   without progress, with JobState.StuckSince                 [ByStuck], [Lists.Waits]
 //	behind       since                   whose target lacks changes, with JobState.BehindSince      [ByLag], [Lists.Waits]
 //	refused      time                    that has not ended, with JobState.RefusedAt                [ByRefusal]
 //	named        kind, name              with the name of a host or a database, at most four times  searches, see search.go
@@ -165,7 +165,7 @@ func entriesOf(f fdbjobs.Facts) (all []fdbjobs.Entry) {
 	state := parseStateFacts(f.State)
 	if state.definition == listed.definition && f.Tag != tagPaused {
 		at(indexCrashing, state.crashing, true)
-		at(indexStuck, state.stuck, f.Status == fdbjobs.Running)
+		at(indexStuck, state.stuck, true)
 		at(indexBehind, state.behind, true)
 		at(indexRefused, state.refused, f.Status != fdbjobs.Finished)
 	}

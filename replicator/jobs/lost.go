@@ -240,7 +240,7 @@ func (r *Run) recordLeft(tx kv.Transaction, job *Job) error {
 	if job.Args.Paused != nil {
 		reason = "the document is paused"
 	}
-	next.State, next.StuckSince, next.Parked, next.LastUpdated = replicator.StatePending, time.Time{}, nil, time.Now()
+	next.State, next.Parked, next.LastUpdated = replicator.StatePending, nil, time.Now()
 	next.SetError("", "")
 	next.Runs++
 	if next.ErrorCount == 0 {

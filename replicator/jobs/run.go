@@ -104,6 +104,7 @@ func (r *Run) Start(ctx context.Context, node, pid string) error {
 			state.Runs++
 			r.event(state, now, replicator.EventCrashed, replicator.EndNodeLost, "the node "+state.Node+" stopped keeping the job alive")
 		}
+		state.RunBegins(r.job.scheduled, now)
 		state.State, state.Node, state.PID, state.StartTime = replicator.StateRunning, node, pid, now
 		r.mayLack(state, now)
 		state.Activity, state.Parked = nil, nil
@@ -302,6 +303,7 @@ func (r *Run) Complete(ctx context.Context, change func(*replicator.JobState)) e
 			change(state)
 		}
 		state.State, state.ErrorCount = again.State, again.ErrorCount
+		state.Progressed(time.Now())
 		state.SetFault(nil)
 		r.event(state, time.Now(), replicator.EventStopped, replicator.EndCopied, "")
 	}
@@ -459,7 +461,7 @@ func (r *Run) write(
 	if next.State.Terminal() || next.State != replicator.StateCrashing && next.ErrorCount == 0 {
 		next.CrashingSince = time.Time{}
 	}
-	next.StuckSince = r.store.stuckSince(&next)
+	next.CheckProgress(r.job.State, r.store.settings().StuckAfter, time.Now())
 	if next.Stats.DocWriteFailures > r.job.State.Stats.DocWriteFailures {
 		next.RefusedAt = time.Now()
 	}

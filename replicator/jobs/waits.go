@@ -10,7 +10,6 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/kv"
 	"settee/pkg/route"
-	"settee/pkg/tuple"
 	"settee/replicator"
 )
 
@@ -86,7 +85,7 @@ func (s *Lists) LateWatches(ctx context.Context) (late []LateWatch, more bool, e
 	return late, more, err
 }
 
-// Waits is what [Lists.Waits] reads.
+// Waits is what [Lists.Waits] reads. It is without jobs that are paused, or whose databases are.
 type Waits struct {
 	// Due is the time for which the due job that waits longest is scheduled ([fdbjobs.Index.OldestDue]). It is zero if
 	// no job is due.
@@ -94,14 +93,13 @@ type Waits struct {
 	// Crashing is when the crashes of the job began that has crashed for the longest time. It is zero if no job has
 	// crashed since it last recovered.
 	Crashing time.Time
-	// Stuck is since when the running job makes no progress that has made none for the longest time. It is zero if all that
-	// have something to do make progress.
+	// Stuck is since when the job makes no progress that has made none for the longest time. It is zero if no job is stuck.
 	Stuck time.Time
 	// Behind is since when a target may lack changes of a continuous job, of the job that is furthest behind. It is zero if
 	// none is behind for long.
 	Behind time.Time
 	// LongCrashing is the number of jobs that have crashed since before the time that Waits was asked for, and StuckJobs the
-	// number of those that make no progress. Neither is more than MaxCounted.
+	// number of those that are stuck. Neither is more than MaxCounted.
 	LongCrashing, StuckJobs int
 }
 
@@ -114,25 +112,34 @@ func (s *Lists) Waits(ctx context.Context, crashed time.Time) (w Waits, err erro
 	if w.Due, err = s.OldestDue(ctx); err != nil {
 		return Waits{}, err
 	}
-	for order, since := range map[Order]func(*replicator.JobState){
-		ByCrash: func(s *replicator.JobState) { w.Crashing = s.CrashingSince },
-		ByStuck: func(s *replicator.JobState) { w.Stuck = s.StuckSince },
-		ByLag:   func(s *replicator.JobState) { w.Behind = s.BehindSince },
-	} {
-		longest, err := s.List(ctx, Filter{}, ListOptions{Limit: 1, Order: order})
+	due := w.Due
+	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
+		w = Waits{Due: due}
+		q, err := s.readQuiet(tx.Snapshot())
 		if err != nil {
-			return Waits{}, err
+			return err
 		}
-		for _, job := range longest.Jobs {
-			since(job.State)
+		for index, into := range map[string]*time.Time{indexCrashing: &w.Crashing, indexBehind: &w.Behind} {
+			if err := s.readTimed(tx.Snapshot(), index, time.Now(), q, func(at time.Time) bool {
+				*into = at
+				return false
+			}); err != nil {
+				return err
+			}
 		}
-	}
-	if !w.Crashing.IsZero() {
-		w.LongCrashing, err = s.countTroubles(ctx, indexCrashing, crashed)
-	}
-	if !w.Stuck.IsZero() && err == nil {
-		w.StuckJobs, err = s.countTroubles(ctx, indexStuck, time.Now())
-	}
+		if err := s.readTimed(tx.Snapshot(), indexCrashing, crashed, q, func(time.Time) bool {
+			w.LongCrashing++
+			return true
+		}); err != nil {
+			return err
+		}
+		return s.readTimed(tx.Snapshot(), indexStuck, time.Now(), q, func(at time.Time) bool {
+			if w.StuckJobs++; w.Stuck.IsZero() {
+				w.Stuck = at
+			}
+			return true
+		})
+	})
 	return w, err
 }
 
@@ -141,14 +148,6 @@ func (s *Lists) Waits(ctx context.Context, crashed time.Time) (w Waits, err erro
 func (s *Lists) OldestDue(ctx context.Context) (time.Time, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (time.Time, error) {
 		return s.jobs.Index().OldestDue(tx.Snapshot())
-	})
-}
-
-// countTroubles returns the number of entries of an index with times until then, at most MaxCounted.
-func (s *Lists) countTroubles(ctx context.Context, index string, until time.Time) (int, error) {
-	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (int, error) {
-		found, err := s.jobs.Entries(tx.Snapshot(), index, fdbjobs.EntryRange{Until: tuple.Tuple{until.Unix() + 1}, Limit: MaxCounted}).Await()
-		return len(found), err
 	})
 }
 

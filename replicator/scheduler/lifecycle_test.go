@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -201,6 +202,53 @@ func TestTurnsOfJobsThatDoNotGetOn(t *testing.T) {
 			assert.GreaterOrEqual(l, l.scheduled(id).Sub(job.State.LastUpdated), 32*time.Second<<job.State.ErrorCount*3/4-time.Second)
 		}
 		l.peers.on("GET a.example/db", nil)
+	})
+}
+
+// A server that takes requests and never answers is found within 15 minutes, although runs crash and begin anew: the mark, the list
+// and the metric have the same time from the first run on, until a run goes on.
+func TestServersThatNeverAnswerAreFound(t *testing.T) {
+	inLab(t, jobs.Options{}, []string{"replicator/retries_per_request=5", "replicator/connection_timeout=10000"}, func(l *lab) {
+		l.peers.on("POST b.example/db/_revs_diff", func(r *http.Request) (int, string) {
+			pause(r, time.Hour)
+			return missing(r)
+		})
+		l.peers.on("GET a.example/db/_changes", func(r *http.Request) (int, string) {
+			return 200, `{"results":[{"seq":"1","id":"x","changes":[{"rev":"1-a"}]}],"last_seq":"1","pending":0}`
+		})
+		began := time.Now()
+		id := l.put(repdb, "one", "")
+		stuck := func() time.Time {
+			job := l.get(id)
+			waits, err := l.jobs.Lists.Waits(t.Context(), time.Now())
+			require.NoError(l, err)
+			list, err := l.jobs.Lists.List(t.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 1, Order: jobs.ByStuck})
+			require.NoError(l, err)
+			c := replicator.Explain(job.Facts(time.Now(), nil))
+			at := slices.IndexFunc(c.Marks, func(m replicator.Mark) bool { return m.Type == replicator.MarkStuck })
+			if job.State.StuckSince.IsZero() {
+				require.Equal(l, []any{0, 0, -1}, []any{waits.StuckJobs, len(list.Jobs), at})
+				return time.Time{}
+			}
+			require.Equal(l, []any{1, 1}, []any{waits.StuckJobs, len(list.Jobs)})
+			require.Equal(l, []time.Time{job.State.StuckSince, job.State.StuckSince}, []time.Time{waits.Stuck.UTC(), c.Marks[at].Since})
+			return job.State.StuckSince
+		}
+		since := l.until(id, func(*jobs.Job) bool { return !stuck().IsZero() }).State.StuckSince
+		assert.WithinDuration(l, began, since, 5*time.Second)
+		assert.WithinDuration(l, began.Add(2*time.Minute), time.Now(), 15*time.Second)
+		crashes := 0
+		for time.Since(began) < 13*time.Minute {
+			time.Sleep(10 * time.Second)
+			assert.WithinDuration(l, since, stuck(), 10*time.Second, "and a few seconds for slots")
+			crashes = max(crashes, l.get(id).State.ErrorCount)
+		}
+		assert.GreaterOrEqual(l, crashes, 2)
+		assert.Greater(l, time.Since(stuck()), 12*time.Minute, "the alert needs 10, and 2 more")
+
+		l.peers.on("POST b.example/db/_revs_diff", func(r *http.Request) (int, string) { return 200, "{}" })
+		job := l.until(id, func(*jobs.Job) bool { return stuck().IsZero() })
+		assert.Nil(l, job.State.Fault)
 	})
 }
 

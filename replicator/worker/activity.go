@@ -22,6 +22,7 @@ type times struct {
 	row      time.Time // the latest row was read
 	busy     time.Time // the first row was read after all earlier ones were dealt with
 	passed   time.Time // the latest batch was dealt with
+	tried    time.Time // the latest document was written or refused
 	finished time.Time // the feed ended and all of it was dealt with
 	stopping time.Time // the run was asked to stop
 }
@@ -42,12 +43,15 @@ func (r *run) feedOpened(live bool) {
 // activity returns what the run is doing. The caller holds run.mu.
 func (r *run) activity() *replicator.Activity {
 	a := &replicator.Activity{
-		BatchesInFlight: int(r.inFlight.Load()), LastProgress: r.passed, LastMoved: r.moved.last(),
+		BatchesInFlight: int(r.inFlight.Load()), LastProgress: r.progressed(), LastMoved: r.moved.last(),
 		Waiting: r.repeats.waiting(), Refusing: r.refusals.refusing(),
 	}
 	a.Doing, a.Since = r.doing(a)
 	return a
 }
+
+// progressed returns the latest progress of the run, zero if it has made none. The caller holds run.mu.
+func (r *run) progressed() time.Time { return later(r.finished, later(r.passed, r.tried)) }
 
 // doing returns the first value that applies, in the order of the list in package replicator.
 func (r *run) doing(a *replicator.Activity) (replicator.Doing, time.Time) {

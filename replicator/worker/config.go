@@ -212,13 +212,15 @@ type Progress struct {
 	Target replicator.MirrorTarget
 	// Activity is what the run is doing; nil after its end.
 	Activity *replicator.Activity
+	// Progressed is Activity.LastProgress, also after the end.
+	Progressed time.Time
 }
 
 // CopyTo writes the progress into a job's state and leaves its other fields alone, except for what progress ends. Until the run knows where it starts,
 // the state has the sequences of the run before.
 func (p Progress) CopyTo(state *replicator.JobState) {
-	if p.RunStats.Attempted() || p.Activity != nil && !p.Activity.LastProgress.IsZero() {
-		state.FruitlessSince, state.Fault = time.Time{}, nil
+	if !p.Progressed.IsZero() {
+		state.Progressed(p.Progressed)
 	}
 	state.ReplicationID = p.ReplicationID
 	state.Stats = p.Stats
@@ -243,21 +245,6 @@ type Result struct {
 	History json.RawMessage
 	// Parked says that the run ended because it was asked to park. Then there is no error.
 	Parked bool
-	// Fruitless says that the run was stopped with changes that it had read, and had dealt with none of them: no batch had
-	// ended, and the target had accepted or refused nothing.
-	Fruitless bool
-}
-
-// CopyTo is [Progress.CopyTo]. After a fruitless run it also sets FruitlessSince, and after one that came to an end or
-// parked clears it. The state still has the StartTime of the run.
-func (r Result) CopyTo(state *replicator.JobState) {
-	r.Progress.CopyTo(state)
-	switch {
-	case r.Parked || r.History != nil:
-		state.FruitlessSince = time.Time{}
-	case r.Fruitless && state.FruitlessSince.IsZero():
-		state.FruitlessSince = state.StartTime
-	}
 }
 
 // settings are the settings of a Config with the options of the replication applied.

@@ -23,7 +23,7 @@ const (
 	// patientTimeouts is the length of patience, in connection timeouts.
 	patientTimeouts = 10
 	// quietFor is how long a feed may pass no change through a filter before the run checks how far the source has got.
-	quietFor = 5 * time.Minute
+	quietFor = replicator.FilterQuiet
 	// maxSeqInterval is the largest number of rows of a feed that ends for which the source makes one sequence. That
 	// saves CouchDB most of the processor time of a feed. If the feed is cut off, fewer rows than that are read again.
 	maxSeqInterval = 50

@@ -36,14 +36,10 @@ func (p *progress) count(add replicator.Stats) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stats.Add(add)
+	if add.Attempted() {
+		p.tried = time.Now()
+	}
 	p.tellSoon()
-}
-
-// fruitless reports what Result.Fruitless says of a run that was stopped.
-func (p *progress) fruitless() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.rowsRead > p.rowsPassed && p.passed.IsZero() && !p.stats.Attempted()
 }
 
 func (p *progress) note(moment *time.Time) {

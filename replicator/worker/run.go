@@ -134,7 +134,6 @@ func (r *run) reporting(ctx context.Context, do func(context.Context) error) err
 func (r *run) result(err error) Result {
 	result := Result{Progress: r.snapshot()}
 	result.Activity = nil
-	result.Fruitless = errors.Is(err, ErrStopped) && r.fruitless()
 	switch {
 	case err == nil && r.parked:
 		result.Parked = true
@@ -199,6 +198,7 @@ func (r *run) snapshot() Progress {
 		Security:       r.security.known,
 		Target:         r.mirrorTarget,
 		Activity:       r.activity(),
+		Progressed:     r.progressed(),
 	}
 }
 

@@ -11,14 +11,6 @@ import (
 	"settee/replicator"
 )
 
-const (
-	// filterTime is the longest time that a filter is expected to need for one change. CouchDB's filters need a
-	// hundredth of that.
-	filterTime = 100 * time.Millisecond
-	// longestSilence bounds the silence, however many changes the source says are left.
-	longestSilence = 24 * time.Hour
-)
-
 // silence measures how long the reader of a feed waits for its source.
 type silence struct {
 	mu    sync.Mutex
@@ -84,10 +76,10 @@ func (r *run) outlast(ctx context.Context, s *silence) error {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // likewise
 		}
-		longest := longestSilence
+		longest := replicator.FilterMayTake(nil)
 		words := "how many changes are left is not known"
 		if known {
-			longest = quietFor + filterTime*time.Duration(min(left, int64((longestSilence-quietFor)/filterTime)))
+			longest = replicator.FilterMayTake(&left)
 			words = fmt.Sprintf("%d changes are left", left)
 		}
 		if lasts = s.lasts(); lasts >= longest {

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/testkit"
-	"settee/replicator"
 	"settee/replicator/worker"
 )
 
@@ -79,7 +78,7 @@ func TestTurnsThatAreShorterThanABatch(t *testing.T) {
 			}
 			if err := r.ended(); err != nil {
 				require.ErrorIs(t, err, worker.ErrStopped)
-				require.False(t, r.result.Fruitless)
+				require.False(t, r.result.Progressed.IsZero())
 				require.Equal(t, r.result.RunStats.DocsRead, r.result.RunStats.DocsWritten, "what is read is written")
 			}
 			require.GreaterOrEqual(t, r.result.RunStats.DocsWritten, int64(4))
@@ -104,7 +103,7 @@ func TestStopsAreBounded(t *testing.T) {
 			r.stop()
 			require.ErrorIs(t, r.ended(), worker.ErrStopped)
 			require.LessOrEqual(t, time.Since(began), worker.DefaultConfig().StopTimeout)
-			require.True(t, r.result.Fruitless)
+			require.Zero(t, r.result.Progressed)
 			require.Zero(t, r.result.RunStats.DocsWritten)
 		})
 	}
@@ -143,28 +142,4 @@ func TestStatisticsAgreeWithinARun(t *testing.T) {
 		require.EqualValues(t, 80, r.result.RunStats.DocsWritten)
 		require.EqualValues(t, 80, r.result.RunStats.DocsRead)
 	})
-}
-
-// A job's state says since when its turns have come to nothing, until one copies something.
-func TestFruitlessTurns(t *testing.T) {
-	t.Parallel()
-	turn := func(state *replicator.JobState, second int, result worker.Result) {
-		state.StartTime = time.Unix(int64(second), 0)
-		result.CopyTo(state)
-	}
-	for name, good := range map[string]worker.Result{
-		"wrote":       {Progress: worker.Progress{RunStats: replicator.Stats{DocCounts: replicator.DocCounts{DocsWritten: 1}}}},
-		"was refused": {Progress: worker.Progress{RunStats: replicator.Stats{DocCounts: replicator.DocCounts{DocWriteFailures: 1}}}},
-		"parked":      {Parked: true},
-		"completed":   {History: json.RawMessage("{}")},
-	} {
-		state := new(replicator.JobState)
-		turn(state, 100, worker.Result{Fruitless: true})
-		turn(state, 200, worker.Result{Fruitless: true})
-		require.EqualValues(t, 100, state.FruitlessSince.Unix())
-		turn(state, 300, worker.Result{})
-		require.EqualValues(t, 100, state.FruitlessSince.Unix(), "it had nothing to copy yet")
-		turn(state, 400, good)
-		require.Zero(t, state.FruitlessSince, name)
-	}
 }

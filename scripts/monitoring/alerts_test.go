@@ -185,8 +185,12 @@ var cases = map[string][]series{
 		settee_replicator_long_crashing_jobs{` + node1 + `} 0x10 1x20 0x20
 		settee_replicator_long_crashing_jobs{` + node2 + `} 0x10 1x20 0x20`,
 		[]outcome{after(10 * time.Minute), after(20*time.Minute, only), after(35 * time.Minute)}}},
-	"SetteeJobStuck": {{"one for an hour", `settee_replicator_longest_stuck_job_seconds{` + node1 + `} 0x10 130+60x60 0x20`,
-		[]outcome{after(20 * time.Minute), after(40*time.Minute, only), after(80 * time.Minute)}}},
+	"SetteeJobStuck": {
+		{"one for an hour", `settee_replicator_longest_stuck_job_seconds{` + node1 + `} 0x10 120+60x60 0x20`,
+			[]outcome{after(17 * time.Minute), after(23*time.Minute, only), after(80 * time.Minute)}},
+		{"a server never answers", `settee_replicator_longest_stuck_job_seconds{` + node1 + `} 0 0 120+60x20`,
+			[]outcome{after(10 * time.Minute), after(14*time.Minute, only)}},
+	},
 	"SetteeJobLate": {
 		{"one is behind, and catches up", `settee_replicator_lag_seconds{` + node1 + `} 0x10 130+60x90 0x20`,
 			[]outcome{after(60 * time.Minute), after(95*time.Minute, only), after(110 * time.Minute)}},
