@@ -95,10 +95,13 @@ type Condition struct {
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 	Marks []Mark    `json:"marks,omitempty"`
-	// Fault is what fails now, or failed in the last run of a job that has the mark failing.
+	// Fault is what fails now, or failed in the last run of a job that has the mark failing or stuck.
 	Fault *ConditionFault `json:"fault,omitempty"`
-	Queue *Queue          `json:"queue,omitempty"`
-	Watch *Watch          `json:"watch,omitempty"`
+	// Advice says what helps, nil if nothing is known to help, or is needed. Attention reports that the job needs a person.
+	Advice    *Advice `json:"advice,omitempty"`
+	Attention bool    `json:"attention,omitempty"`
+	Queue     *Queue  `json:"queue,omitempty"`
+	Watch     *Watch  `json:"watch,omitempty"`
 }
 
 // Explain decides what people are told about a job. The first of these rows that applies has the state, the reason, and
@@ -134,10 +137,12 @@ func Explain(f *Facts) Condition {
 		c = f.waits()
 	}
 	c.Since, c.Until, c.Marks = wholeSeconds(c.Since), wholeSeconds(c.Until), f.marks()
-	if c.Fault == nil && c.has(MarkFailing) {
+	if c.Fault == nil && (c.has(MarkFailing) || c.has(MarkStuck)) {
 		c.Fault = lastFault(f.State)
 	}
 	c.Message = messageOf(&c, f.Cluster)
+	c.Attention = f.needsAttention()
+	c.Advice = f.advice(&c)
 	c.Queue, c.Watch = f.Queue, f.Watch
 	return c
 }
@@ -157,7 +162,7 @@ func (f *Facts) ended() Condition {
 		c.Reason = ReasonCollision
 	case c.Fault.is(FaultInvalid):
 		c.Reason = ReasonInvalidDefinition
-	case s.StartTime.IsZero() && s.ErrorCode == "":
+	case s.endedElsewhere():
 		c.Reason = ReasonEndedElsewhere
 	}
 	return c
@@ -200,7 +205,7 @@ func (f *Facts) does(a *Activity) Condition {
 			c.Until, c.Fault = a.Waiting[i].Until, waitFault(&a.Waiting[i])
 		}
 	case DoingRefused:
-		c.Fault = refusalFault(a.Refusing)
+		c.Fault = refusalFault(a.Refusing, f.Args.Replication.Target)
 	}
 	return c
 }
@@ -221,8 +226,7 @@ func (f *Facts) mirrors() Condition {
 	if p == nil {
 		return c
 	}
-	text, _ := p.Fault()
-	c.Fault = (*Fault)(nil).told(text)
+	c.Fault = p.fault(f.Args.Replication)
 	failing := f.databasesFailing()
 	switch {
 	case p.Error != "":

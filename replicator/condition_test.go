@@ -23,7 +23,9 @@ const nowMinute = 60
 func facts(changes ...func(*replicator.Facts)) *replicator.Facts {
 	f := &replicator.Facts{
 		Now: minute(nowMinute), Status: replicator.JobPending, Scheduled: minute(50),
-		Args:    &replicator.JobArgs{Replication: &replicator.Replication{}, Added: minute(1)},
+		Args: &replicator.JobArgs{Added: minute(1), Replication: &replicator.Replication{
+			Source: replicator.Endpoint{URL: "http://a.example:5984/db"}, Target: replicator.Endpoint{URL: "http://b.example/db"},
+		}},
 		State:   &replicator.JobState{State: replicator.StatePending, LastUpdated: minute(2)},
 		Cluster: &replicator.Cluster{Live: map[string]bool{"n1": true}, Slots: 5, Used: 5},
 	}
@@ -119,7 +121,7 @@ func TestExplain(t *testing.T) {
 		"a failed job that collided":     {[]change{finished("failed"), failed("conflict", "x exists already")}, "failed", "collision", 45, -1, "collision: conflict: x exists already"},
 		"a definition that is forbidden": {[]change{finished("failed"), failed("bad_request", "http")}, "failed", "invalid_definition", 45, -1, "invalid_definition: bad_request: http"},
 		"a failed job":                   {[]change{finished("failed"), failed("forbidden", "no")}, "failed", "gave_up", 45, -1, "unknown: forbidden: no"},
-		"a job that failed elsewhere": {[]change{finished("failed"), failed("", "no"), func(f *replicator.Facts) { f.State.StartTime = time.Time{} }},
+		"a job that failed elsewhere": {[]change{finished("failed"), func(f *replicator.Facts) { f.State.SetError("", "no"); f.State.StartTime = time.Time{} }},
 			"failed", "ended_elsewhere", 45, -1, "unknown: no"},
 		"completed": {[]change{finished("completed")}, "completed", "copied_all", 45, -1, ""},
 		"a database that is gone": {[]change{finished("completed"), func(f *replicator.Facts) { f.State.Mirrored = &replicator.MirroredJob{GoneAt: minute(80)} }},
@@ -145,7 +147,7 @@ func TestExplain(t *testing.T) {
 		"a run that does something newer": {[]change{running, doing("waiting_for_budget")}, "running", "waiting_for_budget", 52, -1, ""},
 		"a run whose target refuses": {[]change{running, doing("target_refusing"), func(f *replicator.Facts) {
 			f.State.Activity.Refusing = &replicator.Refusing{Latest: replicator.Failure{Code: "forbidden", Reason: "no"}}
-		}}, "running", "target_refusing", 52, -1, "document_refused: forbidden: no"},
+		}}, "running", "target_refusing", 52, -1, "document_refused: target b.example: refuses documents: no"},
 
 		"a mirror that has not begun":      {[]change{mirror(nil), running, func(f *replicator.Facts) { f.State.Mirror = nil }}, "running", "listing", 40, -1, ""},
 		"a mirror that is read again":      {[]change{mirror(nil), running, func(f *replicator.Facts) { f.State.Mirror.LastLook = time.Time{} }}, "running", "listing", 40, -1, ""},
@@ -155,7 +157,7 @@ func TestExplain(t *testing.T) {
 		"a mirror that is up to date":      {[]change{mirror(map[replicator.MirroredState]int64{"up_to_date": 3}), running}, "running", "up_to_date", 47, -1, ""},
 		"a mirror that is taken again":     {[]change{mirror(nil), func(f *replicator.Facts) { f.Status = replicator.JobRunning }}, "running", "up_to_date", 47, -1, ""},
 		"a mirror that has lost a target":  {[]change{mirror(nil), behindSince(30), running, func(f *replicator.Facts) { f.State.Mirror.Target.Error = "401" }}, "running", "copying", 30, -1, "unknown: 401"},
-		"a mirror that cannot list, first": {[]change{mirror(map[replicator.MirroredState]int64{"failing": 2}), running, unlistable}, "running", "source_unlistable", 43, -1, "unknown: 401"},
+		"a mirror that cannot list, first": {[]change{mirror(map[replicator.MirroredState]int64{"failing": 2}), running, unlistable}, "running", "source_unlistable", 43, -1, "source_unlistable: 401"},
 
 		"a job that cannot be opened":         {[]change{crashed, sealed}, "crashing", "sealed", 55, 70, "sealed: there is no key"},
 		"a paused document":                   {[]change{later, documentPaused}, "paused", "document", 20, -1, ""},
@@ -282,7 +284,7 @@ func TestMessages(t *testing.T) {
 		f.State.SetFault(replicator.TextFault("", "the latest"))
 		f.State.SetError("", "")
 	})
-	assert.Equal(t, &replicator.ConditionFault{Code: "unknown", Text: "the latest"}, replicator.Explain(stopped).Fault)
+	assert.Equal(t, "the latest", replicator.Explain(stopped).Fault.Text)
 }
 
 // Its JSON has whole seconds, and only what there is.
@@ -295,7 +297,7 @@ func TestConditionJSON(t *testing.T) {
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"state":"crashing","reason":"backoff","message":"has failed, and waits for its next try: db_not_found: could not open it",
 		"since":"2026-01-02T00:55:00Z","until":"2026-01-02T01:10:00Z","marks":[{"type":"failing","since":"2026-01-02T00:30:00Z","count":2}],
-		"fault":{"code":"unknown","text":"db_not_found: could not open it"}}`, string(text))
+		"fault":{"code":"unknown","text":"db_not_found: could not open it"},"attention":true}`, string(text))
 	text, err = json.Marshal(replicator.Explain(facts(periodic, later)))
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"state":"scheduled","reason":"schedule","message":"waits for its next time","until":"2026-01-02T01:10:00Z"}`, string(text))

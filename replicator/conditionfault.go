@@ -1,28 +1,80 @@
 package replicator
 
-import "strings"
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
 
 // ConditionFault is what people are told of a [Fault].
 type ConditionFault struct {
-	Code    FaultCode   `json:"code"`
-	Side    Side        `json:"side,omitempty"`
-	Request RequestCode `json:"request,omitempty"`
-	Host    string      `json:"host,omitempty"` // and the port
-	Status  int         `json:"http_status,omitempty"`
-	Text    string      `json:"text"` // CouchDB's error and reason, without secrets
+	Fault
+	// Text says for people what is wrong at which end: "source a:5984: connection refused". Of a fault that only words describe,
+	// it is CouchDB's text.
+	Text string
+}
+
+// MarshalJSON writes the members of the fault and "text". It leaves out what the job has elsewhere, and masks credentials.
+func (f ConditionFault) MarshalJSON() ([]byte, error) {
+	type plain Fault
+	fault := f.clean()
+	fault.Database, fault.Text = "", ""
+	return json.Marshal(struct {
+		plain
+		Text string `json:"text"`
+	}{plain(fault), cleanReason(f.Text)})
 }
 
 func (f *ConditionFault) is(code FaultCode) bool { return f != nil && f.Code == code }
 
-// told returns what people are told of a fault with a text, nil without both.
-func (f *Fault) told(text string) *ConditionFault {
+// told returns what people are told of a fault, nil of none. words are for one that only words describe.
+func (f *Fault) told(words string) *ConditionFault {
 	switch {
-	case f == nil && text == "":
+	case f == nil && words == "":
 		return nil
 	case f == nil:
 		f = &Fault{Code: FaultUnknown}
 	}
-	return &ConditionFault{f.Code, f.Side, f.Request, f.Host, f.Status, cleanReason(text)}
+	out := &ConditionFault{Fault: f.clean()}
+	if out.Text = cleanReason(words); out.Text == "" || !f.inWords() {
+		out.Text = cleanReason(f.forPeople())
+	}
+	return out
+}
+
+// inWords reports whether only the words of a server or of this node say what is wrong.
+func (f *Fault) inWords() bool {
+	switch f.Code {
+	case FaultUnknown, FaultCollision, FaultSealed, FaultInvalid, FaultUnlistable, FaultMirrorRefused, FaultTargetChanged:
+		return true
+	}
+	return faultTexts[f.Code] == ""
+}
+
+// forPeople says what is wrong at which end.
+func (f *Fault) forPeople() string {
+	if f.inWords() {
+		var failed JobState
+		failed.SetFault(f)
+		return failed.Error
+	}
+	text := f.Code.At(f.Side, f.Host)
+	if f.Code == FaultServerError || f.Code == FaultUnexpectedStatus {
+		text = fmt.Sprintf("%s, %d", text, f.Status)
+	}
+	return text + f.said()
+}
+
+// At says what is wrong at which end. side and host may be empty.
+func (c FaultCode) At(side Side, host string) string {
+	text := faultTexts[c]
+	if text == "" {
+		text = strings.ReplaceAll(string(c), "_", " ")
+	}
+	if end := strings.TrimSpace(string(side) + " " + host); end != "" {
+		text = end + ": " + text
+	}
+	return text
 }
 
 // LastError is Error, or what Error was if a run that was stopped since has cleared it.
@@ -42,10 +94,27 @@ func lastFault(s *JobState) *ConditionFault { return s.Fault.told(s.LastError())
 func waitFault(w *Wait) *ConditionFault { return w.Fault.told(w.Error) }
 
 // refusalFault returns the latest refusal of a target as a fault, or nil.
-func refusalFault(r *Refusing) *ConditionFault {
+func refusalFault(r *Refusing, target Endpoint) *ConditionFault {
 	if r == nil {
 		return nil
 	}
-	fault := Fault{Code: FaultDocumentRefused, Side: SideTarget}
-	return fault.told(strings.Trim(r.Latest.Code+": "+r.Latest.Reason, ": "))
+	fault := Fault{
+		Code: FaultDocumentRefused, Side: SideTarget, Host: target.Host(), Status: r.Latest.Status, Word: r.Latest.Code, Said: r.Latest.Reason,
+		Document: &DocRef{r.Latest.ID, r.Latest.Rev}, At: r.Latest.Time,
+	}
+	return fault.told("")
+}
+
+// fault returns what is wrong with a mirror as a whole, nil if nothing is.
+func (p *MirrorProgress) fault(r *Replication) *ConditionFault {
+	text, _ := p.Fault()
+	switch {
+	case p.Error != "":
+		return (&Fault{Code: FaultUnlistable, Side: SideSource, Host: r.Source.Host()}).told(text)
+	case p.Target.Error != "":
+		return (&Fault{Code: FaultUnknown, Side: SideTarget, Host: r.Target.Host()}).told(text)
+	case p.Target.Lost != nil:
+		return (&Fault{Code: FaultTargetChanged, Side: SideTarget, Host: r.Target.Host()}).told(text)
+	}
+	return nil
 }

@@ -3,7 +3,6 @@ package replicator
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"time"
 
 	"settee/pkg/redact"
@@ -107,6 +106,10 @@ const (
 	FaultSealed           FaultCode = "sealed"                 // this node does not have the key of the definition
 	FaultUnlistable       FaultCode = "source_unlistable"      // the user of a mirror may not list the source's databases
 	FaultMirrorRefused    FaultCode = "mirror_refused"         // a mirror may not write to the target, or read the source
+	FaultTargetChanged    FaultCode = "target_changed"         // the target of a mirror has lost databases
+	FaultFeedRefused      FaultCode = "feed_refused"           // no login may read a server's feed of updates
+	FaultFeedMissing      FaultCode = "feed_missing"           // a server has no feed of updates
+	FaultFeedFails        FaultCode = "feed_fails"             // a server does not answer its watch
 	FaultUnknown          FaultCode = "unknown"                // any other fault
 )
 
@@ -149,11 +152,9 @@ func (r RequestCode) Whole() bool {
 
 // FaultAt returns a fault of an endpoint.
 func FaultAt(code FaultCode, side Side, e Endpoint, request RequestCode, detail string) *Fault {
-	f := &Fault{Code: code, Side: side, Request: request, Database: e.String(), User: e.Username, Detail: detail, At: time.Now()}
-	if u, err := url.Parse(f.Database); err == nil {
-		f.Host = u.Host
+	return &Fault{
+		Code: code, Side: side, Request: request, Host: e.Host(), Database: e.String(), User: e.Username, Detail: detail, At: time.Now(),
 	}
-	return f
 }
 
 // TextFault returns a fault of which only CouchDB's error and reason are known.
@@ -168,6 +169,11 @@ func (f *Fault) Is(code FaultCode) bool { return f != nil && f.Code == code }
 // than 35,000 bytes.
 func (f Fault) MarshalJSON() ([]byte, error) {
 	type plain Fault
+	return json.Marshal(plain(f.clean()))
+}
+
+// clean returns the fault as MarshalJSON writes it.
+func (f Fault) clean() Fault {
 	for _, text := range []*string{&f.Path, &f.Host, &f.Proxy, &f.Word, &f.Said, &f.User} {
 		*text = cut(redact.Text(*text), maxActivityText)
 	}
@@ -176,7 +182,7 @@ func (f Fault) MarshalJSON() ([]byte, error) {
 	if f.Document != nil {
 		f.Document = &DocRef{cut(redact.Text(f.Document.ID), maxActivityText), cut(redact.Text(f.Document.Rev), maxActivityText)}
 	}
-	return json.Marshal(plain(f))
+	return f
 }
 
 // Redacted returns the fault with secrets masked in what servers and documents choose, and in a user name that is a secret. A nil
