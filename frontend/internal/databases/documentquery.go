@@ -29,14 +29,15 @@ type documentQuery struct {
 }
 
 // DocumentParameters are the parameters that GetDocument reads.
-var DocumentParameters = []string{
-	"rev", "latest", "open_revs", "revs", "revs_info", "conflicts", "deleted_conflicts", "local_seq", "meta", "attachments", "atts_since",
-	"att_encoding_info",
-}
+var DocumentParameters = web.Parameters(func(q *web.Query) { _, _ = readDocumentParameters(q, nil, nil) })
 
 // readDocumentQuery reads the parameters of a request.
 func readDocumentQuery(r *http.Request, db *docstore.Database) (documentQuery, error) {
-	q := web.NewQuery(r)
+	return readDocumentParameters(web.NewQuery(r), r, db)
+}
+
+// readDocumentParameters is readDocumentQuery. The request and the database may be nil if there are no parameters.
+func readDocumentParameters(q *web.Query, r *http.Request, db *docstore.Database) (documentQuery, error) {
 	ask := documentQuery{
 		latest:           q.Flag("latest", false),
 		revsInfo:         q.Flag("revs_info", false),

@@ -69,7 +69,7 @@ func readPlot(q *web.Query, at time.Time) plot {
 }
 
 // RateParameters are the parameters that Rates reads.
-var RateParameters = []string{"since", "until", "step"}
+var RateParameters = web.Parameters(func(q *web.Query) { readPlot(q, time.Now()) })
 
 // Rates answers _scheduler/rates, which CouchDB does not have.
 func (e *Endpoints) Rates(w http.ResponseWriter, r *http.Request) error {

@@ -22,7 +22,7 @@ type nameListing struct {
 }
 
 // NameParameters are the parameters that AllDatabases reads.
-var NameParameters = []string{"inclusive_end", "skip", "limit", "descending", "startkey", "start_key", "endkey", "end_key"}
+var NameParameters = web.Parameters(func(q *web.Query) { readNameListing(q) })
 
 func readNameListing(q *web.Query) nameListing {
 	l := nameListing{

@@ -3,9 +3,11 @@ package web
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,6 +17,15 @@ import (
 type Query struct {
 	Values url.Values
 	Err    error
+	read   map[string]bool // the names that were asked for; nil: they are not recorded
+}
+
+// Parameters returns the names of all parameters that a function reads. It must ask for each of them, with [Query.Has] at
+// least, also of a request that has none.
+func Parameters(read func(*Query)) []string {
+	q := &Query{read: map[string]bool{}}
+	read(q)
+	return slices.Sorted(maps.Keys(q.read))
 }
 
 // NewQuery parses the parameters of a request's URL.
@@ -33,10 +44,20 @@ func (q *Query) Refuse(format string, args ...any) {
 }
 
 // Has reports whether there is a parameter.
-func (q *Query) Has(name string) bool { return q.Values.Has(name) }
+func (q *Query) Has(name string) bool {
+	if q.read != nil {
+		q.read[name] = true
+	}
+	return q.Values.Has(name)
+}
 
 // Text returns a parameter as it is. A missing one is empty.
-func (q *Query) Text(name string) string { return q.Values.Get(name) }
+func (q *Query) Text(name string) string {
+	if !q.Has(name) {
+		return ""
+	}
+	return q.Values.Get(name)
+}
 
 // Flag returns a parameter that is true or false, and missing if there is none.
 func (q *Query) Flag(name string, missing bool) bool {
