@@ -32,7 +32,7 @@ func TestCorrupt(t *testing.T) {
 			return err
 		},
 		"skip": func(b *bundle, tx kv.Transaction) error {
-			_, err := b.jobs.Index("o").Skip(tx, fdbjobs.Position{}, 1, nil, fdbjobs.Parts(fdbjobs.Pending)...)
+			_, err := b.jobs.Index("o").Skip(tx, fdbjobs.Position{}, 1, fdbjobs.Parts(fdbjobs.Pending)...)
 			return err
 		},
 		"count": func(b *bundle, tx kv.Transaction) error {

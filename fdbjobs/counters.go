@@ -143,16 +143,16 @@ type tally struct {
 	n      int64   // in all
 }
 
-// tallies yields the owners of the index, from one on, that have jobs with some statuses, by name. If there are parts, only
-// jobs in these count. It reads the counters of the statuses, a page at a time.
-func (x Index) tallies(tx kv.ReadTransaction, from string, statuses []Status, parts ...Part) iter.Seq2[tally, error] {
+// tallies yields the owners of the index, from one on, that have jobs with some statuses, by name. Only jobs that wanted
+// returns true for count; nil wants all. It reads the counters of the statuses, a page at a time.
+func (x Index) tallies(tx kv.ReadTransaction, from string, statuses []Status, wanted func(*counter) bool) iter.Seq2[tally, error] {
 	return func(yield func(tally, error) bool) {
 		walks := make([]*counterWalk, len(statuses))
 		for i, status := range statuses {
 			walks[i] = x.walkCounters(tx, status, from)
 		}
 		for {
-			next, err := nextTally(walks, parts)
+			next, err := nextTally(walks, wanted)
 			if err != nil {
 				yield(tally{}, err)
 				return
@@ -165,7 +165,7 @@ func (x Index) tallies(tx kv.ReadTransaction, from string, statuses []Status, pa
 }
 
 // nextTally takes the counters of the next owner from walks. It returns nil after the last one.
-func nextTally(walks []*counterWalk, parts []Part) (*tally, error) {
+func nextTally(walks []*counterWalk, wanted func(*counter) bool) (*tally, error) {
 	var next *tally
 	for _, w := range walks {
 		head, err := w.head()
@@ -185,7 +185,7 @@ func nextTally(walks []*counterWalk, parts []Part) (*tally, error) {
 			if head == nil || head.owner != next.owner {
 				break
 			}
-			if len(parts) == 0 || slices.Contains(parts, head.part) {
+			if wanted == nil || wanted(head) {
 				next.parts, next.counts = append(next.parts, head.part), append(next.counts, head.n)
 				next.n += head.n
 			}
@@ -195,20 +195,31 @@ func nextTally(walks []*counterWalk, parts []Part) (*tally, error) {
 	return next, nil
 }
 
-func statusesOf(parts []Part) (statuses []Status) {
-	for _, part := range parts {
+// in is tallies for the jobs in some parts, or in those that the index has for an owner instead.
+func (x Index) in(tx kv.ReadTransaction, from string, parts []Part) iter.Seq2[tally, error] {
+	all := slices.Clip(parts)
+	for _, its := range x.instead {
+		all = append(all, its...)
+	}
+	var statuses []Status
+	for _, part := range all {
 		if !slices.Contains(statuses, part.Status) {
 			statuses = append(statuses, part.Status)
 		}
 	}
-	return statuses
+	return x.tallies(tx, from, statuses, func(c *counter) bool {
+		if its, has := x.instead[c.owner]; has {
+			return slices.Contains(its, c.part)
+		}
+		return slices.Contains(parts, c.part)
+	})
 }
 
 // Counts returns the number of jobs in each of some parts, and the number of owners of these jobs by the label of the jobs.
 // It reads a counter for each part of each owner that has jobs in it.
 func (x Index) Counts(tx kv.ReadTransaction, parts ...Part) (jobs map[Part]int64, owners map[string]int64, err error) {
 	jobs, owners = map[Part]int64{}, map[string]int64{}
-	for t, err := range x.tallies(tx, "", statusesOf(parts), parts...) {
+	for t, err := range x.in(tx, "", parts) {
 		if err != nil {
 			return nil, nil, err
 		}

@@ -339,7 +339,7 @@ func TestList(t *testing.T) {
 		}
 		skip := func(after string, n int, statuses ...fdbjobs.Status) (id string) {
 			b.transact(t, func(tx kv.Transaction) error {
-				at, err := b.jobs.Index("").Skip(tx, fdbjobs.Position{ID: after}, n, nil, fdbjobs.Parts(statuses...)...)
+				at, err := b.jobs.Index("").Skip(tx, fdbjobs.Position{ID: after}, n, fdbjobs.Parts(statuses...)...)
 				id = at.ID
 				return err
 			})

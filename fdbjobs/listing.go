@@ -97,13 +97,20 @@ func AfterOwner(owner string) Position { return Position{Owner: owner + "\x00"} 
 
 // Index lists and counts the jobs of a queue, or of one of its owners.
 type Index struct {
-	queue *Queue
-	owner []string // empty means all
+	queue   *Queue
+	owner   []string // empty means all
+	instead map[string][]Part
 }
 
 // Index returns the index of all jobs of the queue, or, with an owner, the index of the owner's jobs. In lists of one owner
 // only the ID of a [Position] counts.
-func (q *Queue) Index(owner ...string) Index { return Index{q, owner} }
+func (q *Queue) Index(owner ...string) Index { return Index{queue: q, owner: owner} }
+
+// Instead returns an index whose methods read other parts of some owners than those that they are called with.
+func (x Index) Instead(parts map[string][]Part) Index {
+	x.instead = parts
+	return x
+}
 
 // place returns a position with the index's owner.
 func (x Index) place(p Position) Position {
@@ -122,7 +129,7 @@ func (x Index) List(tx kv.ReadTransaction, after Position, limit int, parts ...P
 	q, after := x.queue, x.place(after)
 	var reads []kv.Future[[]string]
 	left := limit // without the jobs of after.Owner, of which any number may come before after
-	for t, err := range x.tallies(tx, after.Owner, statusesOf(parts), parts...) {
+	for t, err := range x.in(tx, after.Owner, parts) {
 		if err != nil {
 			return nil, err
 		}
@@ -164,24 +171,21 @@ func (x Index) Read(tx kv.ReadTransaction, id string) kv.Future[*Job] {
 	})
 }
 
-// Skip returns the position of the nth job, from 1, of those that List would list after a position and whose owners are
-// not in without. If there are fewer, it returns the end of the list: of the list of one owner, its last job, or after
-// itself if there is none. It reads counters as List does, and at most n keys of the index of the last owner.
-func (x Index) Skip(tx kv.ReadTransaction, after Position, n int, without []string, parts ...Part) (Position, error) {
+// Skip returns the position of the nth job, from 1, of those that List would list after a position. If there are fewer, it
+// returns the end of the list: of the list of one owner, its last job, or after itself if there is none. It reads counters as
+// List does, and at most n keys of the index of the last owner.
+func (x Index) Skip(tx kv.ReadTransaction, after Position, n int, parts ...Part) (Position, error) {
 	if n <= 0 {
 		return after, nil
 	}
 	after = x.place(after)
-	for t, err := range x.tallies(tx, after.Owner, statusesOf(parts), parts...) {
+	for t, err := range x.in(tx, after.Owner, parts) {
 		if err != nil {
 			return after, err
 		}
-		switch {
-		case slices.Contains(without, t.owner):
-			continue
-		case t.owner != after.Owner && t.n <= int64(n):
+		if t.owner != after.Owner && t.n <= int64(n) {
 			after, n = AfterOwner(t.owner), n-int(t.n)
-		default:
+		} else {
 			if t.owner != after.Owner {
 				after = Position{Owner: t.owner}
 			}

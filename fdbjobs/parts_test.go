@@ -36,7 +36,7 @@ func TestParts(t *testing.T) {
 				owned, err2 := b.jobs.Index("o").List(tx, fdbjobs.Position{}, 100, parts...)
 				require.NoError(t, err2)
 				assert.Len(t, owned, len(found))
-				last, err2 := b.jobs.Index("o").Skip(tx, fdbjobs.Position{}, 100, nil, parts...)
+				last, err2 := b.jobs.Index("o").Skip(tx, fdbjobs.Position{}, 100, parts...)
 				require.NoError(t, err2)
 				if len(found) > 0 {
 					assert.Equal(t, found[len(found)-1], last.ID)

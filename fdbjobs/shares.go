@@ -282,7 +282,7 @@ func (q *Queue) forgetIdle(tx kv.Transaction, owners []string) error {
 		return nil
 	}
 	have := map[string]bool{}
-	for t, err := range q.Index().tallies(tx.Snapshot(), owners[0], live) {
+	for t, err := range q.Index().tallies(tx.Snapshot(), owners[0], live, nil) {
 		if err != nil {
 			return err
 		}

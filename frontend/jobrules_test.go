@@ -43,8 +43,8 @@ func TestJobRules(t *testing.T) {
 		{"POST", "/_replicate", cancel(hers), 404, 404, 404, 404, 404},
 
 		{"GET", "/_scheduler/docs", "", 200, 401, 401, 401, 401},
-		{"GET", "/_scheduler/jobs?sort=since", "", 200, 401, 401, 401, 401},
-		{"GET", "/_scheduler/jobs?database=x%2F_replicator&sort=since", "", 200, 401, 401, 401, 401},
+		{"GET", "/_scheduler/jobs?sort=failing", "", 200, 401, 401, 401, 401},
+		{"GET", "/_scheduler/jobs?database=x%2F_replicator&sort=failing", "", 200, 401, 401, 401, 401},
 		{"GET", "/_scheduler/problems", "", 200, 401, 401, 401, 401},
 		{"GET", "/_scheduler/summary", "", 200, 401, 401, 401, 401},
 		{"GET", "/_active_tasks", "", 200, 401, 401, 401, 401},

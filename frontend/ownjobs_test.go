@@ -32,7 +32,7 @@ func TestUsersSeeTheirOwnJobs(t *testing.T) {
 
 	require.Contains(t, n.as(eve, http.MethodGet, "/_scheduler/jobs", "").is(t, http.StatusOK).body, `"total_rows":0`)
 	for _, target := range []string{
-		"/_scheduler/jobs?sort=since", "/_scheduler/jobs?sort=refused&database=team%2F_replicator", "/_scheduler/docs/",
+		"/_scheduler/jobs?sort=failing", "/_scheduler/jobs?sort=documents_refused&database=team%2F_replicator", "/_scheduler/docs/",
 		"/_scheduler/jobs?user=ann", "/_scheduler/jobs?user=", "/_scheduler/jobs?database=", "/_scheduler/jobs?database=_replicator",
 		"/_scheduler/jobs/" + posted["id"].(string), "/_scheduler/jobs/" + posted["id"].(string) + "/failures",
 		"/_scheduler/jobs/" + posted["id"].(string) + "/definition", "/_scheduler/docs",

@@ -81,8 +81,8 @@ func (h *Handler) replicationRoutes(r *mux.Router) {
 	h.handle(r, "/_scheduler/problems", web.Methods{http.MethodGet: watched(e.Problems)})
 	h.handle(r, "/_scheduler/rates", web.Methods{http.MethodGet: watched(e.Rates, replication.RateParameters...)})
 	h.handle(r, "/_scheduler/shares", web.Methods{http.MethodGet: watched(e.ListShares)})
-	h.handle(r, "/_scheduler/docs", web.Methods{http.MethodGet: watched(e.ListDocs, replication.ListParameters...)})
-	h.handle(r, "/_scheduler/docs/{rest:.+}", web.Methods{http.MethodGet: watched(e.DocsBelow, replication.ListParameters...)})
+	h.handle(r, "/_scheduler/docs", web.Methods{http.MethodGet: watched(e.ListDocs, replication.DocParameters...)})
+	h.handle(r, "/_scheduler/docs/{rest:.+}", web.Methods{http.MethodGet: watched(e.DocsBelow, replication.DocParameters...)})
 	h.handle(r, "/_active_tasks", web.Methods{http.MethodGet: watched(e.ActiveTasks)})
 }
 

@@ -254,7 +254,7 @@ func TestListJobsFilters(t *testing.T) {
 func TestSummary(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	require.JSONEq(t, `{"jobs":{"pending":0,"parked":0,"paused":0,"running":0,"crashing":0,"completed":0,"failed":0},"scheduled":0,"databases":0,"users":0,
+	require.JSONEq(t, `{"jobs":{"pending":0,"scheduled":0,"parked":0,"paused":0,"running":0,"crashing":0,"completed":0,"failed":0},"databases":0,"users":0,
 		"crashing":[],"stuck":[],"refused":[],"mirrors":[]}`, n.get("/_scheduler/summary").is(t, http.StatusOK).body)
 	n.do(http.MethodPut, "/a%2F_replicator", "").is(t, http.StatusCreated)
 	for i := range 25 {
@@ -267,7 +267,7 @@ func TestSummary(t *testing.T) {
 	}
 	n.post(definition(`"continuous": true`)).is(t, http.StatusAccepted)
 	got := n.get("/_scheduler/summary").is(t, http.StatusOK).json(t)
-	require.Equal(t, map[string]any{"pending": 1., "parked": 0., "paused": 0., "running": 0., "crashing": 25., "completed": 0., "failed": 0.}, got["jobs"])
+	require.Equal(t, map[string]any{"pending": 1., "scheduled": 0., "parked": 0., "paused": 0., "running": 0., "crashing": 25., "completed": 0., "failed": 0.}, got["jobs"])
 	require.EqualValues(t, 1, got["databases"])
 	require.EqualValues(t, 1, got["users"])
 	for _, name := range []string{"crashing", "refused"} {
@@ -294,7 +294,7 @@ func TestSummary(t *testing.T) {
 	}, problem)
 
 	var found []string
-	for _, sort := range []string{"since", "refused"} {
+	for _, sort := range []string{"failing", "documents_refused"} {
 		for key := ""; ; {
 			query := "/_scheduler/jobs?states=crashing&limit=10&sort=" + sort
 			if key != "" {
@@ -322,12 +322,12 @@ func TestSummary(t *testing.T) {
 	row := rows[0].(map[string]any)
 	require.Equal(t, run.Job().ID, row["job_id"])
 	require.Equal(t, "2026-09-21T14:13:20Z", row["stuck_since"])
-	require.Nil(t, n.get("/_scheduler/jobs?sort=since").json(t)["total_rows"], "it is not known")
+	require.Nil(t, n.get("/_scheduler/jobs?sort=failing").json(t)["total_rows"], "it is not known")
 	byOwner := n.page("/_scheduler/jobs?limit=1").Next
 	for query, reason := range map[string]string{
-		"sort=x":                            "`sort` must be one of [since,stuck,behind,refused]",
-		"sort=since&skip=1":                 "`skip` cannot be combined with `sort`: use `start_key`",
-		"sort=refused&start_key=" + byOwner: "`start_key` must be the next_start_key of an earlier page",
+		"sort=x":              "`sort` must be one of [failing,stuck,behind,documents_refused]",
+		"sort=failing&skip=1": "`skip` cannot be combined with `sort`: use `start_key`",
+		"sort=documents_refused&start_key=" + byOwner: "`start_key` must be the next_start_key of an earlier page",
 	} {
 		refused(t, n.get("/_scheduler/jobs?"+query), http.StatusBadRequest, "query_parse_error", reason)
 	}
@@ -350,13 +350,17 @@ func TestParkedJobs(t *testing.T) {
 
 	for _, path := range []string{"/_scheduler/jobs", "/_scheduler/docs"} {
 		for query, want := range map[string][]string{
-			"?states=pending": {"idle", "waits"}, "?states=pending&parked=false": {"waits"}, "?parked=true": {"idle"},
-			"?parked=true&q=IDLE": {"idle"}, "?parked=false&q=IDLE": nil, "?states=running&parked=true": nil,
+			"?states=pending": {"idle", "waits"}, "?condition=pending": {"waits"}, "?condition=parked": {"idle"},
+			"?condition=parked&q=IDLE": {"idle"}, "?condition=pending&q=IDLE": nil, "?states=running&condition=parked": nil,
 		} {
 			require.Equal(t, want, n.page(path+query).ids(), "%s%s", path, query)
 		}
-		refused(t, n.get(path+"?parked=1"), http.StatusBadRequest, "query_parse_error",
-			"Invalid value for boolean parameter `parked`: it must be true or false")
+		refused(t, n.get(path+"?condition=idle"), http.StatusBadRequest, "query_parse_error",
+			"`condition` must be one or more of [running,pending,scheduled,parked,paused,crashing,completed,failed]")
+		// A request that waits sees the same parameters.
+		waiting := n.do(http.MethodGet, path+"?condition=parked", "", "Prefer", "wait=0").is(t, http.StatusOK)
+		require.NotEmpty(t, waiting.header.Get("Preference-Applied"))
+		require.JSONEq(t, n.get(path+"?condition=parked").body, waiting.body)
 		page := n.page(path)
 		rows := slices.Concat(page.Jobs, page.Docs)
 		require.Len(t, rows, 2)
@@ -401,7 +405,7 @@ func TestParkedJobs(t *testing.T) {
 	told := n.get("/_scheduler/jobs/" + id).json(t)
 	require.Equal(t, told["watch"], told["condition"].(map[string]any)["watch"])
 
-	counts := map[string]any{"pending": 1., "parked": 1., "paused": 0., "running": 0., "crashing": 0., "completed": 0., "failed": 0.}
+	counts := map[string]any{"pending": 1., "scheduled": 0., "parked": 1., "paused": 0., "running": 0., "crashing": 0., "completed": 0., "failed": 0.}
 	require.Equal(t, counts, n.get("/_scheduler/summary").is(t, http.StatusOK).json(t)["jobs"])
 	shares := n.get("/_scheduler/shares").is(t, http.StatusOK).json(t)["shares"].([]any)
 	require.Len(t, shares, 1)
@@ -410,7 +414,7 @@ func TestParkedJobs(t *testing.T) {
 
 	ran := n.do(http.MethodPost, "/_scheduler/jobs/"+id+"/_run", "").is(t, http.StatusAccepted)
 	require.Equal(t, "pending", ran.json(t)["state"])
-	require.Empty(t, n.page("/_scheduler/jobs?parked=true").ids())
+	require.Empty(t, n.page("/_scheduler/jobs?condition=parked").ids())
 	got = n.get("/_scheduler/jobs/" + id).json(t)
 	require.NotContains(t, got, "parked")
 	require.NotContains(t, got, "watch")

@@ -26,8 +26,8 @@ func TestListShares(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(got.body), &list))
 	require.Equal(t, 2, list.TotalRows)
 	require.Equal(t, []map[string]any{
-		{"database": "a/_replicator", "user": nil, "shares": 100., "usage": 0., "running": 0., "pending": 2., "parked": 0., "crashing": 0., "ran": 0., "entitled": 0.},
-		{"database": nil, "user": adminName, "shares": 100., "usage": 0., "running": 0., "pending": 1., "parked": 0., "crashing": 0., "ran": 0., "entitled": 0.},
+		{"database": "a/_replicator", "user": nil, "shares": 100., "usage": 0., "running": 0., "pending": 2., "scheduled": 0., "parked": 0., "paused": 0., "crashing": 0., "ran": 0., "entitled": 0.},
+		{"database": nil, "user": adminName, "shares": 100., "usage": 0., "running": 0., "pending": 1., "scheduled": 0., "parked": 0., "paused": 0., "crashing": 0., "ran": 0., "entitled": 0.},
 	}, list.Shares)
 
 	// Paused databases say since when, and their jobs do.
@@ -39,6 +39,7 @@ func TestListShares(t *testing.T) {
 	since := list.Shares[0]["paused_since"]
 	require.NotEmpty(t, since)
 	require.Equal(t, []any{0., 7.}, []any{list.Shares[0]["shares"], list.Shares[0]["shares_before"]})
+	require.Equal(t, []any{2., 0.}, []any{list.Shares[0]["paused"], list.Shares[0]["pending"]})
 	require.Equal(t, []any{"empty/_replicator", 50., nil}, []any{list.Shares[1]["database"], list.Shares[1]["shares"], list.Shares[1]["paused_since"]})
 	for _, path := range []string{"/_scheduler/jobs?database=a/_replicator", "/_scheduler/docs/a%2F_replicator"} {
 		for _, rows := range n.get(path).is(t, http.StatusOK).json(t) {

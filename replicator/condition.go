@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// ShownState is the state of a job for people. CouchDB has fewer: see [Condition.CouchState].
+// ShownState is the state of a job for people. CouchDB has fewer: see [ShownState.CouchState].
 type ShownState string
 
 // The states that are shown.
@@ -19,6 +19,23 @@ const (
 	ShownCompleted ShownState = "completed"
 	ShownFailed    ShownState = "failed"
 )
+
+// ShownStates are all states, those of jobs that have ended last.
+var ShownStates = []ShownState{
+	ShownRunning, ShownPending, ShownScheduled, ShownParked, ShownPaused, ShownCrashing, ShownCompleted, ShownFailed,
+}
+
+// CouchState returns CouchDB's state of jobs in a state.
+func (s ShownState) CouchState() State {
+	switch s {
+	case ShownPending, ShownScheduled, ShownParked, ShownPaused:
+		return StatePending
+	}
+	return State(s)
+}
+
+// Ended reports whether jobs in a state have ended.
+func (s ShownState) Ended() bool { return s.CouchState().Terminal() }
 
 // Reason says in one word why a job is in its state.
 type Reason string
@@ -117,15 +134,17 @@ type Condition struct {
 //	running, a mirror                         running: see Facts.mirrors
 //	running, no report yet                    running: starting                             the start
 //	running                                   running: what it does, see Doing              that; the next attempt
-//	pending, its definition cannot be opened  crashing: sealed                              the try; Scheduled
 //	pending, paused                           paused: document, else database               the pause
 //	pending, waits for its turn in a mirror   pending: turn                                 when it was added
 //	pending, parked                           parked: no_changes                            the end of the run
-//	pending, later, the last run failed       crashing: collision, else backoff             the failure; Scheduled
+//	pending, later, the last run failed       crashing: collision, sealed, else backoff     the failure; Scheduled
 //	pending, later, periodic                  scheduled: schedule                           –; Scheduled
 //	pending, later                            pending: delayed                              –; Scheduled
 //	pending, no live replication node         pending: no_node                              Scheduled
 //	pending                                   pending: slot                                 Scheduled
+//
+// So the state follows from what lists know of a job without reading it: whether it runs, or how it waits or has ended, and
+// whether its database is paused.
 func Explain(f *Facts) Condition {
 	var c Condition
 	switch f.Status {
@@ -244,10 +263,8 @@ func (f *Facts) mirrors() Condition {
 
 // waits explains a job that is pending in the job layer.
 func (f *Facts) waits() Condition {
-	s, later := f.State, f.Scheduled.After(f.Now)
+	s, later := f.State, f.Queued || f.Scheduled.After(f.Now)
 	switch {
-	case s.Fault.Is(FaultSealed):
-		return Condition{State: ShownCrashing, Reason: ReasonSealed, Since: s.LastUpdated, Until: f.Scheduled, Fault: lastFault(s)}
 	case f.Args.Paused != nil:
 		return Condition{State: ShownPaused, Reason: ReasonDocument, Since: f.Args.Paused.Since}
 	case f.Pause != nil:
@@ -258,8 +275,11 @@ func (f *Facts) waits() Condition {
 		return Condition{State: ShownParked, Reason: ReasonNoChanges, Since: s.Parked.Since}
 	case later && s.State == StateCrashing:
 		c := Condition{State: ShownCrashing, Reason: ReasonBackoff, Since: s.LastUpdated, Until: f.Scheduled, Fault: lastFault(s)}
-		if c.Fault.is(FaultCollision) {
+		switch {
+		case c.Fault.is(FaultCollision):
 			c.Reason = ReasonCollision
+		case c.Fault.is(FaultSealed):
+			c.Reason = ReasonSealed
 		}
 		return c
 	case later && f.Args.Replication.Periodic():
@@ -320,21 +340,6 @@ func (f *Facts) databasesFailing() Mark {
 // has reports whether a condition has a mark.
 func (c *Condition) has(kind MarkType) bool {
 	return slices.ContainsFunc(c.Marks, func(m Mark) bool { return m.Type == kind })
-}
-
-// CouchState returns CouchDB's state of the job. A job whose runs fail is crashing until it runs, also when it is due. A
-// paused one is not.
-func (c *Condition) CouchState() State {
-	switch c.State {
-	case ShownPending, ShownScheduled, ShownParked:
-		if c.has(MarkFailing) {
-			return StateCrashing
-		}
-		return StatePending
-	case ShownPaused:
-		return StatePending
-	}
-	return State(c.State)
 }
 
 // Viewer says what the user of a request may see.

@@ -175,7 +175,7 @@ func TestDashboardOfManyJobs(t *testing.T) {
 		assert.Less(t, after.Heap, before.Heap+1_000_000)
 		var took []float64
 		for range 20 {
-			took = append(took, d.opens(t, "jobs?states=pending&"+strconv.Itoa(len(took)), rows+" === 50"))
+			took = append(took, d.opens(t, "jobs?condition=pending&"+strconv.Itoa(len(took)), rows+" === 50"))
 			d.show("nodes")
 			d.WaitText("table", "replication")
 		}

@@ -36,7 +36,7 @@ func newJobs() *cobra.Command {
 type selectFlags struct{ console.Filter }
 
 func (s *selectFlags) register(f *pflag.FlagSet) {
-	f.StringSliceVar(&s.States, "state", nil, "the jobs in these states, with commas between them: running, pending, parked, crashing, completed, failed;\nby default those that have not ended")
+	f.StringSliceVar(&s.States, "state", nil, "the jobs in these states, with commas between them: running, pending, scheduled, parked, paused, crashing,\ncompleted, failed; by default those that have not ended")
 	s.registerPlace(f)
 }
 
@@ -87,7 +87,7 @@ func newListing(name string) *cobra.Command {
 	}
 	flags.register(cmd)
 	which.register(cmd.Flags())
-	cmd.Flags().StringVar(&which.Sort, "sort", "", "another order, for administrators: since (crashing longest), stuck (without progress for longest),\nbehind (the target lacks changes for longest) or refused (the latest refused document); only such jobs are listed")
+	cmd.Flags().StringVar(&which.Sort, "sort", "", "another order, for administrators: failing (crashing longest), stuck (without progress for longest), behind\n(the target lacks changes for longest) or documents_refused (the latest one); only such jobs are listed")
 	cmd.Flags().IntVar(&limit, "limit", 0, "list at most so many; 0 for all")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print each job as a JSON object, one a line")
 	return cmd

@@ -367,7 +367,8 @@ func (c certificateEnd) Collect(out chan<- prometheus.Metric) {
 type jobNumbers struct {
 	lists                    *jobs.Lists
 	crashAlert               func() time.Duration
-	states                   map[replicator.State]*prometheus.Desc
+	running, pending         *prometheus.Desc
+	crashed                  *prometheus.Desc
 	total, parked, paused    *prometheus.Desc
 	due, crashing            *prometheus.Desc
 	stuck, behind            *prometheus.Desc
@@ -386,7 +387,7 @@ func newJobNumbers(lists *jobs.Lists, crashAlert func() time.Duration) *jobNumbe
 	return &jobNumbers{lists: lists, crashAlert: crashAlert, total: desc("total", "replication jobs that have not ended"),
 		parked: own("replicator_parked_jobs", "replication jobs that have copied everything and wait without a run until their "+
 			"source changes, of all nodes together"),
-		paused: own("replicator_paused_jobs", "replication jobs that wait because their documents say so, of all nodes together"),
+		paused: own("replicator_paused_jobs", "replication jobs that wait because their documents or their databases are paused, of all nodes together"),
 		due: own("replicator_oldest_due_job_seconds", "how long the replication job that is due for the longest time has "+
 			"waited for a node; 0 if none is due. Of the owners it looks at the 100 that are served next"),
 		crashing: own("replicator_longest_crashing_job_seconds", "time since the first crash of the replication job that has "+
@@ -405,20 +406,15 @@ func newJobNumbers(lists *jobs.Lists, crashAlert func() time.Duration) *jobNumbe
 			"continuous mirrors", "mirror"),
 		readable:       own("store_readable", "1 if the store answered this node's reads for these metrics within 5 seconds, else 0"),
 		readingSeconds: own("store_read_seconds", "how long this node's reads for these metrics took"),
-		states: map[replicator.State]*prometheus.Desc{
-			replicator.StateRunning:  desc("running", "replication jobs that run"),
-			replicator.StatePending:  desc("pending", "replication jobs that wait for their turn or for their next time, without those that are parked or paused"),
-			replicator.StateCrashing: desc("crashed", "replication jobs that have crashed, and wait to be tried again"),
-		},
+		running:        desc("running", "replication jobs that run"),
+		pending:        desc("pending", "replication jobs that wait for their turn or for their next time"),
+		crashed:        desc("crashed", "replication jobs that have crashed, and wait to be tried again"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (n *jobNumbers) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{n.total, n.parked, n.paused, n.due, n.crashing, n.longCrashing, n.stuck, n.stuckJobs, n.behind, n.mirrorLag, n.mirrorFailing, n.readable, n.readingSeconds} {
-		out <- desc
-	}
-	for _, desc := range n.states {
+	for _, desc := range []*prometheus.Desc{n.running, n.pending, n.crashed, n.total, n.parked, n.paused, n.due, n.crashing, n.longCrashing, n.stuck, n.stuckJobs, n.behind, n.mirrorLag, n.mirrorFailing, n.readable, n.readingSeconds} {
 		out <- desc
 	}
 }
@@ -446,18 +442,18 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.NewInvalidMetric(n.total, fmt.Errorf("counting the replication jobs: %w", err))
 		return
 	}
-	total := 0.0
-	for state, desc := range n.states {
-		count := float64(counts.Jobs[state])
-		total += count
-		if state == replicator.StatePending {
-			count -= float64(counts.Parked + counts.Paused)
+	total := int64(0)
+	for state, count := range counts.Jobs {
+		if !state.Ended() {
+			total += count
 		}
-		put(desc, count)
 	}
-	put(n.total, total)
-	put(n.parked, float64(counts.Parked))
-	put(n.paused, float64(counts.Paused))
+	put(n.total, float64(total))
+	put(n.running, float64(counts.Jobs[replicator.ShownRunning]))
+	put(n.pending, float64(counts.Jobs[replicator.ShownPending]+counts.Jobs[replicator.ShownScheduled]))
+	put(n.crashed, float64(counts.Jobs[replicator.ShownCrashing]))
+	put(n.parked, float64(counts.Jobs[replicator.ShownParked]))
+	put(n.paused, float64(counts.Jobs[replicator.ShownPaused]))
 	put(n.due, secondsSince(waits.Due))
 	put(n.crashing, secondsSince(waits.Crashing))
 	put(n.longCrashing, float64(waits.LongCrashing))

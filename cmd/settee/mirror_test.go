@@ -264,7 +264,7 @@ func TestMirrorOfCouchDB(t *testing.T) {
 	failure := node.mirror("m").Info.Mirror.Failures[0]
 	assert.Equal(t, names[2], failure.Database)
 	assert.Contains(t, failure.Reason, "not this database")
-	assert.Equal(t, 1, node.jobsIn("_scheduler/jobs?sort=since&mirror="+url.QueryEscape(node.mirror("m").JobID)))
+	assert.Equal(t, 1, node.jobsIn("_scheduler/jobs?sort=failing&mirror="+url.QueryEscape(node.mirror("m").JobID)))
 	target.refuse.Store(func(*http.Request) bool { return false })
 	node.awaitMirror("m", 3)
 	node.awaitMirror("chain", 3)

@@ -199,7 +199,7 @@ func (s *Documents) addEnded(tx kv.Transaction, draft *documentDraft, order uint
 		}
 		state.SetDocumentStats(stats)
 	}
-	return s.writer.put(tx, nil, job, draft.spec(fdbjobs.Spec{Order: order, Ended: true, Tag: part("", state.State).Tag}))
+	return s.writer.put(tx, nil, job, draft.spec(fdbjobs.Spec{Order: order, Ended: true, Tag: endTag(state.State)}))
 }
 
 // effectOf returns the effect of a change on the document's job. The draft is nil if the document has no definition, and

@@ -13,6 +13,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
+	"settee/replicator"
 )
 
 // How much each owner's jobs ran in the last hour, and how much they were entitled to run. Both are only shown.
@@ -68,18 +69,27 @@ func (s *Shares) owners(ctx context.Context) (all []fdbjobs.Owner, err error) {
 }
 
 // demand returns how many of an owner's jobs would run if there were room.
-func demand(o fdbjobs.Owner) int64 {
-	return o.Running + o.Pending - crashing(o) - o.Tagged[tagWaiting] - parked(o) - o.Tagged[tagPaused] - o.Tagged[tagTurn]
+func demand(o fdbjobs.Owner) int64 { return o.Running + due(o) }
+
+// due returns how many of an owner's pending jobs wait for nothing but room: those without a tag.
+func due(o fdbjobs.Owner) int64 {
+	n := o.Pending
+	for _, tagged := range o.Tagged {
+		n -= tagged
+	}
+	return n
 }
 
-// crashing returns how many of an owner's jobs wait after a failure.
-func crashing(o fdbjobs.Owner) int64 {
-	return o.Tagged[tagCrashing]
-}
-
-// parked returns how many of an owner's jobs wait for a change of their source.
-func parked(o fdbjobs.Owner) int64 {
-	return o.Tagged[tagParked]
+// liveJobs returns how many of an owner's jobs are in each state. paused reports that the owner is a paused database.
+func liveJobs(o fdbjobs.Owner, paused bool) map[replicator.ShownState]int64 {
+	jobs := map[replicator.ShownState]int64{replicator.ShownRunning: o.Running}
+	jobs[shownIn(fdbjobs.Part{Status: fdbjobs.Pending}, paused)] += due(o)
+	for tag, n := range o.Tagged {
+		if p := (fdbjobs.Part{Status: fdbjobs.Pending, Tag: tag}); !ofMirror(p) {
+			jobs[shownIn(p, paused)] += n
+		}
+	}
+	return jobs
 }
 
 // entitlements divides the running jobs among their owners by weight. What an owner has no jobs
@@ -117,9 +127,9 @@ type Share struct {
 	// paused, or if they are not known.
 	PausedSince time.Time
 	Before      float64
-	// The number of its jobs in these states. Parked jobs are among those that are Pending; databases of mirrors that wait for
-	// their turns are not.
-	Running, Pending, Crashing, Parked int64
+	// Jobs is the number of its jobs in each state of jobs that have not ended, without databases of mirrors that wait for their
+	// turns.
+	Jobs map[replicator.ShownState]int64
 	// Ran is its fraction, from 0 to 1, of all running time of the last hour. Entitled is the
 	// fraction that it was entitled to.
 	Ran, Entitled float64
@@ -164,8 +174,8 @@ func (s *Shares) List(ctx context.Context) ([]Share, error) {
 		}
 		share := at(o.Name)
 		share.Usage = time.Duration(o.Usage) * time.Millisecond
-		share.Running, share.Crashing, share.Parked = o.Running, crashing(o), parked(o)
-		share.Pending = o.Pending - share.Crashing - o.Tagged[tagTurn]
+		weight, known := weights[o.Name]
+		share.Jobs = liveJobs(o, known && weight == 0 && share.Database != "")
 	}
 	for owner, weight := range weights {
 		share := at(owner)

@@ -85,6 +85,11 @@ func (j *Job) Condition() replicator.State {
 	return j.State.State
 }
 
+// shown returns the state in which people are told the job is. Its pause is known.
+func (j *Job) shown() replicator.ShownState {
+	return shownIn(fdbjobs.Part{Status: j.Status, Tag: j.tag}, j.Paused)
+}
+
 // NextRun returns when a job runs next that waits for a time: a crashing job, or the job of a periodic replication.
 // A time in the past means that it is due. NextRun is zero for other jobs, for paused ones, and while the job runs.
 func (j *Job) NextRun() time.Time {

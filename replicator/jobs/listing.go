@@ -3,8 +3,6 @@ package jobs
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -47,7 +45,7 @@ func (s *Lists) Get(ctx context.Context, id string) (*Job, error) {
 // Filter selects the jobs of [Lists.List]. The zero value selects all that have not ended.
 type Filter struct {
 	// States are the states of the jobs; nil means all jobs that have not ended.
-	States []replicator.State
+	States []replicator.ShownState
 	// Database, if not empty, is the name of the replicator database whose jobs are listed.
 	Database string
 	// Transient selects the jobs of requests, and User, if not nil, the jobs of one user. The name of
@@ -74,25 +72,30 @@ type List struct {
 	Scanned int
 }
 
-// List returns jobs by owner and job id. A long list is read in several transactions, each of which
-// sees a later state. It returns docstore.ErrDatabaseNotFound if there is no such database. Total is
-// the number of jobs that the filter and Parked select, whatever the Query.
+// List returns jobs by owner and job id, unless another order is asked for. A long list is read in several transactions, each
+// of which sees a later state. It returns docstore.ErrDatabaseNotFound if there is no such database. Total is
+// the number of jobs that the filter selects, whatever the Query.
 func (s *Lists) List(ctx context.Context, f Filter, opts ListOptions) (List, error) {
-	l, err := s.filtered(ctx, f)
-	if err != nil {
+	if err := opts.check(); err != nil {
 		return List{}, err
 	}
-	l.parts = parkedParts(l.parts, opts.Parked)
-	l.counted = l.parts
-	l.mirror = f.Mirror
-	return s.list(ctx, opts, l)
+	l, err := s.filtered(ctx, f)
+	switch {
+	case err != nil:
+		return List{}, err
+	case f.Mirror != "":
+		return s.indexed(ctx, l, opts, s.pages.mirrored(f.Mirror, opts.Order))
+	case opts.Order != ByOwner:
+		return s.indexed(ctx, l, opts, s.pages.troubled(opts.Order))
+	}
+	return s.byOwner(ctx, l, opts)
 }
 
 // filtered returns the list that a filter describes.
 func (s *Lists) filtered(ctx context.Context, f Filter) (l listing, err error) {
-	states, among := f.States, labels
-	if states == nil {
-		states = liveStates
+	l.states, l.labels = f.States, labels
+	if f.States == nil {
+		l.states = liveStates
 	}
 	switch {
 	case f.Database != "":
@@ -101,12 +104,12 @@ func (s *Lists) filtered(ctx context.Context, f Filter) (l listing, err error) {
 		}
 	case f.User != nil:
 		if l.owner = userPrefix + *f.User; len(l.owner) > fdbjobs.MaxNameSize {
-			states = nil // no job has such an owner
+			l.states = nil // no job has such an owner
 		}
 	case f.Transient:
-		among = postedLabels
+		l.labels = postedLabels
 	}
-	l.parts = parts(states, among...)
+	l.counted = l.states
 	return l, nil
 }
 
@@ -121,19 +124,23 @@ func (s *Lists) currentOwner(ctx context.Context, database string) (string, erro
 
 // ListDocuments returns the jobs of documents in the given states, nil for all. The list has the jobs of
 // one replicator database, by document id, or of all databases if database is empty, by
-// database and document id. It returns docstore.ErrDatabaseNotFound if there is no such database.
-func (s *Lists) ListDocuments(ctx context.Context, database string, states []replicator.State, opts ListOptions) (List, error) {
-	if states == nil {
-		states = allStates
+// database and document id. As in CouchDB its Total is the number of jobs in any state. It returns
+// docstore.ErrDatabaseNotFound if there is no such database.
+func (s *Lists) ListDocuments(ctx context.Context, database string, states []replicator.ShownState, opts ListOptions) (List, error) {
+	if err := opts.check(); err != nil {
+		return List{}, err
 	}
-	l := listing{parts: parkedParts(parts(states, labelDocument), opts.Parked), counted: parts(allStates, labelDocument)}
+	if states == nil {
+		states = replicator.ShownStates
+	}
+	l := listing{states: states, labels: []string{labelDocument}, counted: replicator.ShownStates}
 	if database != "" {
 		var err error
 		if l.owner, err = s.currentOwner(ctx, database); err != nil {
 			return List{}, err
 		}
 	}
-	return s.list(ctx, opts, l)
+	return s.byOwner(ctx, l, opts)
 }
 
 // Document returns the job of a document of a replicator database, as lists have it if its definition cannot be opened. It
@@ -155,7 +162,7 @@ func (s *Lists) Document(ctx context.Context, database, id string) (*Job, error)
 
 // Running yields the running jobs of all nodes, by owner and job id, in the form of a [List].
 func (s *Lists) Running(ctx context.Context) iter.Seq2[*Job, error] {
-	l := listing{parts: parts([]replicator.State{replicator.StateRunning}, labels...)}
+	l := listing{states: []replicator.ShownState{replicator.ShownRunning}, labels: labels}
 	return func(yield func(*Job, error) bool) {
 		for after, more := (fdbjobs.Position{}), true; more; {
 			page, err := s.pages.readPage(ctx, s.pages.page, l, after, listBatch)
@@ -176,13 +183,7 @@ func (s *Lists) Running(ctx context.Context) iter.Seq2[*Job, error] {
 // Counts is what [Lists.Counts] counts.
 type Counts struct {
 	// Jobs is the number of jobs in each state, without Turn and Gone.
-	Jobs map[replicator.State]int64
-	// Parked is the number of pending jobs that are parked: see [Job.Parked].
-	Parked int64
-	// Paused is the number of pending jobs whose documents are paused: see [Job.DocumentPaused].
-	Paused int64
-	// Scheduled is the number of pending jobs of periodic replications that wait for their next time.
-	Scheduled int64
+	Jobs map[replicator.ShownState]int64
 	// Turn is the number of databases of mirrors that wait for their turn, and Gone the number of those that were deleted at the
 	// source. Their jobs are pending and completed.
 	Turn, Gone int64
@@ -194,28 +195,43 @@ type Counts struct {
 // them.
 func (s *Lists) Counts(ctx context.Context) (Counts, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (Counts, error) {
-		counted, owners, err := s.jobs.Index().Counts(tx.Snapshot(), parts(allStates, labels...)...)
+		parts := partsOf(replicator.ShownStates, false, labels)
+		counted, owners, err := s.jobs.Index().Counts(tx.Snapshot(), parts...)
 		if err != nil {
 			return Counts{}, err
 		}
 		counts := Counts{
-			Jobs:      make(map[replicator.State]int64, len(allStates)),
-			Databases: owners[labelDocument], Users: owners[labelTransient],
+			Jobs: make(map[replicator.ShownState]int64, len(replicator.ShownStates)), Databases: owners[labelDocument], Users: owners[labelTransient],
 		}
-		for _, state := range allStates {
-			for _, p := range parts([]replicator.State{state}, labels...) {
-				counts.Jobs[state] += counted[p]
+		for _, state := range replicator.ShownStates {
+			counts.Jobs[state] = 0
+		}
+		for part, n := range counted {
+			switch part.Tag {
+			case tagTurn:
+				counts.Turn += n
+			case tagGone:
+				counts.Gone += n
+			default:
+				counts.Jobs[shownIn(part, false)] += n
 			}
 		}
-		for _, label := range labels {
-			counts.Parked += counted[fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagParked}]
-			counts.Paused += counted[fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagPaused}]
-			counts.Turn += counted[turnPart(label)]
-			counts.Gone += counted[gonePart(label)]
-			counts.Scheduled += counted[fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagWaiting}]
+		paused, err := s.usage.pausedOwners(tx.Snapshot())
+		if err != nil {
+			return Counts{}, err
 		}
-		counts.Jobs[replicator.StatePending] -= counts.Turn
-		counts.Jobs[replicator.StateCompleted] -= counts.Gone
+		for _, owner := range paused {
+			counted, _, err := s.jobs.Index(owner).Counts(tx.Snapshot(), parts...)
+			if err != nil {
+				return Counts{}, err
+			}
+			for part, n := range counted {
+				if !ofMirror(part) {
+					counts.Jobs[shownIn(part, false)] -= n
+					counts.Jobs[shownIn(part, true)] += n
+				}
+			}
+		}
 		return counts, nil
 	})
 }
@@ -230,77 +246,6 @@ func matches(job *Job, lower string) bool {
 	}
 	_, named := job.firstName(lower) // without the percent-encoding of the URL
 	return named
-}
-
-func (s *Lists) list(ctx context.Context, opts ListOptions, l listing) (List, error) {
-	if opts.Skip < 0 || opts.Limit < 0 || opts.Limit > MaxLimit ||
-		len(opts.After.Owner) > MaxOwnerSize || len(opts.After.ID) > fdbjobs.MaxNameSize {
-		return List{}, fmt.Errorf("listing replication jobs: skip %d, limit %d or a start key of %d and %d bytes are out of range",
-			opts.Skip, opts.Limit, len(opts.After.Owner), len(opts.After.ID))
-	}
-	var out List
-	after, reads, indexed := opts.After, []pageRead{s.pages.page}, opts.Order != ByOwner || l.mirror != ""
-	switch {
-	case l.mirror != "":
-		reads = []pageRead{s.pages.mirrored(l.mirror, opts.Order)}
-	case opts.Order != ByOwner:
-		reads = []pageRead{s.pages.troubled(opts.Order)}
-	}
-	for begun, skip := indexed, opts.Skip; !begun; skip -= skipAtOnce {
-		step := ListOptions{After: after, Skip: min(skip, skipAtOnce)}
-		err := s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
-			out.Total, after, err = s.pages.beginList(tx.Snapshot(), step, l)
-			return err
-		})
-		if err != nil {
-			return List{}, err
-		}
-		begun = skip <= skipAtOnce || after == step.After
-	}
-	if opts.Query != "" && !indexed && opts.After == (fdbjobs.Position{}) && opts.Limit > 0 {
-		if job, err := s.Get(ctx, opts.Query); err == nil && l.has(job) {
-			out.Jobs, out.Scanned = []*Job{job}, 1
-			return out, nil
-		} else if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, fdbjobs.ErrSealed) {
-			return List{}, err
-		}
-	}
-	lower, more := strings.ToLower(opts.Query), true
-	if opts.Query != "" && !indexed && l.owner == "" {
-		reads = s.pages.searching(lower, after)
-	}
-	for more && len(out.Jobs) < opts.Limit && out.Scanned < MaxScanned {
-		n := listBatch
-		if opts.Query == "" && !indexed {
-			n = min(n, opts.Limit-len(out.Jobs))
-		}
-		page, err := s.pages.readPage(ctx, reads[0], l, after, n)
-		if err != nil {
-			return List{}, err
-		}
-		after, more = page.after, page.more
-		out.Scanned += page.passed
-		for i, job := range page.jobs {
-			out.Scanned++
-			if indexed && !l.has(job) || opts.Query != "" && !matches(job, lower) {
-				continue
-			}
-			if out.Jobs = append(out.Jobs, job); len(out.Jobs) == opts.Limit && i+1 < len(page.jobs) {
-				after, more = page.places[i], true
-				break
-			}
-		}
-		if !more && len(reads) > 1 {
-			after, more, reads = beforeRest, true, reads[1:]
-			if len(out.Jobs) > 0 {
-				break
-			}
-		}
-	}
-	if more && opts.Limit > 0 {
-		out.Next = &after
-	}
-	return out, nil
 }
 
 // Failures returns the failures of a job; id is as for [Lists.Get]. It returns ErrNotFound if

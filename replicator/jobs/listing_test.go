@@ -63,13 +63,13 @@ func TestListFilters(t *testing.T) {
 			want   []string
 		}{
 			{jobs.Filter{}, []string{"crashing", "of ann", "of bob", "other", "pending", "running"}},
-			{jobs.Filter{States: []replicator.State{}}, []string{}},
-			{jobs.Filter{States: []replicator.State{"completed", "failed"}}, []string{"completed", "failed"}},
-			{jobs.Filter{States: []replicator.State{"crashing", "running"}, Database: repdb}, []string{"crashing", "running"}},
+			{jobs.Filter{States: []replicator.ShownState{}}, []string{}},
+			{jobs.Filter{States: []replicator.ShownState{"completed", "failed"}}, []string{"completed", "failed"}},
+			{jobs.Filter{States: []replicator.ShownState{"crashing", "running"}, Database: repdb}, []string{"crashing", "running"}},
 			{jobs.Filter{Database: repdb}, []string{"crashing", "pending", "running"}},
 			{jobs.Filter{Transient: true}, []string{"of ann", "of bob"}},
 			{jobs.Filter{User: &ann}, []string{"of ann"}},
-			{jobs.Filter{User: &ann, Transient: true, States: []replicator.State{"running"}}, []string{}},
+			{jobs.Filter{User: &ann, Transient: true, States: []replicator.ShownState{"running"}}, []string{}},
 			{jobs.Filter{User: &long}, []string{}},
 		} {
 			list, err := b.store.Lists.List(b.Context(), c.filter, jobs.ListOptions{Limit: 100})
@@ -152,54 +152,103 @@ func TestListSearch(t *testing.T) {
 	assert.Empty(b, ended.Jobs, "the list does not have it")
 }
 
-// Lists have the parked jobs among those that are pending, or alone, or leave them out.
-func TestListParked(t *testing.T) {
+// Lists select and count jobs by the state that people are told. All jobs of a paused database that wait are paused, whatever
+// they would wait for.
+func TestListStates(t *testing.T) {
 	onEngines(t, func(b *bundle) {
-		b.create(repdb)
-		b.put(repdb, "parked", "", `"continuous": true`)
-		job := b.park()
-		require.NotZero(b, job.Parked())
-		b.put(repdb, "pending", "", `"continuous": true, "doc_ids": ["p"]`)
-		b.put(repdb, "running", "", `"continuous": true, "doc_ids": ["r"]`)
-		require.NoError(b, b.accept().Fail(b.Context(), "", "no")) // one of the two
-		failed := b.list(jobs.Filter{States: []replicator.State{replicator.StateFailed}}, nil)
-		pending := b.list(jobs.Filter{States: []replicator.State{replicator.StatePending}}, new(false))
-		require.Len(b, append(failed, pending...), 2)
-		for _, c := range []struct {
-			states []replicator.State
-			parked *bool
-			want   []string
-		}{
-			{nil, nil, append([]string{"parked"}, pending...)},
-			{nil, new(true), []string{"parked"}},
-			{nil, new(false), pending},
-			{[]replicator.State{replicator.StatePending}, new(true), []string{"parked"}},
-			{[]replicator.State{replicator.StateRunning, replicator.StateFailed}, new(true), []string{}},
-			{[]replicator.State{replicator.StateFailed}, new(false), failed},
-		} {
-			for _, database := range []string{"", repdb} {
-				assert.Equal(b, c.want, b.list(jobs.Filter{States: c.states, Database: database}, c.parked), "%+v", c)
-			}
-			if c.states != nil {
-				list, err := b.store.Lists.ListDocuments(b.Context(), repdb, c.states, jobs.ListOptions{Limit: 10, Parked: c.parked})
-				require.NoError(b, err)
-				assert.Equal(b, c.want, names(list), "%+v", c)
-				assert.EqualValues(b, 3, list.Total, "as in CouchDB it is the number of all")
-			}
+		const other = "other/_replicator"
+		tomorrow := time.Now().Add(24 * time.Hour)
+		want := map[string][]replicator.ShownState{} // by document, and in the database other while that is paused
+		add := func(database, name, members string) {
+			want[name] = []replicator.ShownState{replicator.ShownState(name), replicator.ShownPaused}
+			b.put(database, name, "", fmt.Sprintf(`"doc_ids": ["%s of %s"]%s`, name, database, members))
 		}
-		list, err := b.store.Lists.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Query: job.ID, Parked: new(false)})
-		require.NoError(b, err)
-		assert.Empty(b, list.Jobs)
-		list, err = b.store.Lists.List(b.Context(), jobs.Filter{}, jobs.ListOptions{Limit: 10, Query: job.ID, Parked: new(true)})
-		require.NoError(b, err)
-		assert.Equal(b, []string{"parked"}, names(list))
+		for _, database := range []string{repdb, other} {
+			b.create(database)
+			add(database, "parked", `, "continuous": true`)
+			b.park()
+			add(database, "crashing", "")
+			require.NoError(b, b.accept().Crash(b.Context(), tomorrow, 1, "", "no"))
+			add(database, "failed", "")
+			require.NoError(b, b.accept().Fail(b.Context(), "", "no"))
+			add(database, "completed", "")
+			require.NoError(b, b.accept().Complete(b.Context(), nil))
+			add(database, "scheduled", `, "every": "24h"`)
+			require.NoError(b, b.accept().Complete(b.Context(), nil))
+			add(database, "running", "")
+			b.accept()
+		}
+		for _, database := range []string{repdb, other} {
+			add(database, "paused", pausedMember)
+			add(database, "pending", "")
+		}
+		for _, state := range []string{"running", "failed", "completed"} {
+			want[state][1] = want[state][0]
+		}
+		for _, paused := range []bool{false, true, false} {
+			weight := 1.0
+			if paused {
+				weight = 0
+			}
+			require.NoError(b, b.store.Shares.SetWeights(b.Context(), map[string]float64{other: weight}))
+			b.check()
+			counts, err := b.store.Lists.Counts(b.Context())
+			require.NoError(b, err)
+			for _, state := range replicator.ShownStates {
+				here, there := []string{}, []string{}
+				for name, states := range want {
+					if states[0] == state {
+						here = append(here, name)
+					}
+					if !paused && states[0] == state || paused && states[1] == state {
+						there = append(there, name)
+					}
+				}
+				all := append(slices.Clone(there), here...)
+				slices.Sort(all)
+				assert.EqualValues(b, len(all), counts.Jobs[state], state)
+				only := []replicator.ShownState{state}
+				assert.Equal(b, all, b.list(jobs.Filter{States: only}))
+				slices.Sort(here)
+				assert.Equal(b, here, b.list(jobs.Filter{States: only, Database: repdb}))
+				slices.Sort(there)
+				assert.Equal(b, there, b.list(jobs.Filter{States: only, Database: other}))
+				for skip := range len(all) + 1 {
+					page, err := b.store.Lists.List(b.Context(), jobs.Filter{States: only}, jobs.ListOptions{Skip: skip, Limit: 1})
+					require.NoError(b, err)
+					assert.Len(b, page.Jobs, min(1, len(all)-skip))
+				}
+				documents, err := b.store.Lists.ListDocuments(b.Context(), "", only, jobs.ListOptions{Limit: 100})
+				require.NoError(b, err)
+				assert.Equal(b, all, names(documents))
+				assert.EqualValues(b, 16, documents.Total, "as in CouchDB it is the number of all")
+				for _, job := range documents.Jobs {
+					assert.Equal(b, state, replicator.Explain(job.Facts(time.Now(), nil)).State)
+				}
+			}
+			for query, of := range map[string]string{b.jobID(repdb, "parked"): "parked", b.jobID(other, "crashing"): "crashing"} {
+				for _, state := range replicator.ShownStates {
+					list, err := b.store.Lists.List(b.Context(), jobs.Filter{States: []replicator.ShownState{state}}, jobs.ListOptions{Limit: 10, Query: query})
+					require.NoError(b, err)
+					is := want[of][0]
+					if paused && of == "crashing" {
+						is = replicator.ShownPaused
+					}
+					assert.Len(b, list.Jobs, map[bool]int{true: 1}[state == is], "%s %s", of, state)
+				}
+			}
+			trouble := map[bool][]string{true: {"crashing"}, false: {"crashing", "crashing"}}
+			list, err := b.store.Lists.List(b.Context(), jobs.Filter{States: []replicator.ShownState{"crashing"}}, jobs.ListOptions{Limit: 10, Order: jobs.ByCrash})
+			require.NoError(b, err)
+			assert.Equal(b, trouble[paused], names(list))
+		}
 	})
 }
 
 // list returns the names of the jobs that a filter selects, and checks their number.
-func (b *bundle) list(f jobs.Filter, parked *bool) []string {
+func (b *bundle) list(f jobs.Filter) []string {
 	b.Helper()
-	list, err := b.store.Lists.List(b.Context(), f, jobs.ListOptions{Limit: 100, Parked: parked})
+	list, err := b.store.Lists.List(b.Context(), f, jobs.ListOptions{Limit: 100})
 	require.NoError(b, err)
 	assert.EqualValues(b, len(list.Jobs), list.Total, "%+v", f)
 	return names(list)

@@ -277,9 +277,7 @@ func (w mirrorWorld) step(run *jobs.Run) error {
 // is left of another mirror. The check of the job layer compares them one by one.
 func (w mirrorWorld) compare() {
 	made := map[string]int64{}
-	all := []replicator.State{
-		replicator.StatePending, replicator.StateRunning, replicator.StateCrashing, replicator.StateCompleted, replicator.StateFailed,
-	}
+	all := replicator.ShownStates
 	list, err := w.store.Lists.List(w.Context(), jobs.Filter{States: all}, jobs.ListOptions{Limit: jobs.MaxLimit})
 	require.NoError(w, err)
 	mirrors := map[string]bool{}

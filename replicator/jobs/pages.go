@@ -44,7 +44,11 @@ func (s *pages) readPage(ctx context.Context, read pageRead, l listing, after fd
 
 // page is the pageRead of a list by owner. It skips all jobs of a deleted database in one step.
 func (s *pages) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n int) (out page, err error) {
-	batch, err := s.index(l).List(tx, after, n, l.parts...)
+	index, parts, err := s.chosen(tx, l, nil)
+	if err != nil {
+		return out, err
+	}
+	batch, err := index.List(tx, after, n, parts...)
 	if err != nil {
 		return out, err
 	}
@@ -102,40 +106,44 @@ func (s *pages) parseListed(raw *fdbjobs.Job, of ownership) (*Job, error) {
 // beginList returns the total of a list, and the position after which the page begins. If there are
 // more than deletedAtOnce deleted databases, it counts the jobs of the rest.
 func (s *pages) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (total int64, after fdbjobs.Position, err error) {
-	after = opts.After
-	index := s.index(l)
-	if l.owner != "" {
-		if total, err = countIn(tx, index, l.counted); err != nil {
+	var deleted []deletedDatabase
+	if l.owner == "" {
+		if deleted, err = s.deletedDatabases(tx, ""); err != nil {
 			return 0, after, err
 		}
-		after, err = index.Skip(tx, after, opts.Skip, nil, l.parts...)
-		return total, after, err
 	}
-	deleted, err := s.deletedDatabases(tx, "")
+	counted := l
+	counted.states = l.counted
+	index, parts, err := s.chosen(tx, counted, deleted)
 	if err != nil {
 		return 0, after, err
 	}
-	if total, err = countIn(tx, index, l.counted); err != nil {
+	if total, err = countIn(tx, index, parts); err != nil || opts.Skip == 0 {
+		return total, opts.After, err
+	}
+	if index, parts, err = s.chosen(tx, l, deleted); err != nil {
 		return 0, after, err
 	}
-	without := make([]string, len(deleted))
-	for i, d := range deleted {
-		n, err := countIn(tx, s.jobs.Index(d.owner), l.counted)
-		if err != nil {
-			return 0, after, err
-		}
-		total, without[i] = total-n, d.owner
-	}
-	after, err = index.Skip(tx, after, opts.Skip, without, l.parts...)
+	after, err = index.Skip(tx, opts.After, opts.Skip, parts...)
 	return total, after, err
 }
 
-// index returns the index of a list by owner.
-func (s *pages) index(l listing) fdbjobs.Index {
+// chosen returns the index and the parts that a list by owner reads. Jobs of deleted databases are not in the index, if they
+// are given.
+func (s *pages) chosen(tx kv.ReadTransaction, l listing, deleted []deletedDatabase) (fdbjobs.Index, []fdbjobs.Part, error) {
 	if l.owner != "" {
-		return s.jobs.Index(l.owner)
+		p, err := s.usage.readPause(tx, l.owner)
+		return s.jobs.Index(l.owner), partsOf(l.states, p.paused, l.labels), err
 	}
-	return s.jobs.Index()
+	paused, err := s.usage.pausedOwners(tx)
+	instead := map[string][]fdbjobs.Part{}
+	for _, owner := range paused {
+		instead[owner] = partsOf(l.states, true, l.labels)
+	}
+	for _, d := range deleted {
+		instead[d.owner] = nil
+	}
+	return s.jobs.Index().Instead(instead), partsOf(l.states, false, l.labels), err
 }
 
 // countIn returns the number of jobs in some parts of an index.
@@ -312,8 +320,6 @@ type ListOptions struct {
 	// a database whose name begins with the text, and the page with the last of these ends. If Query is the job id or replication id of a job of
 	// the list, the page has that job alone, and no Next.
 	Query string
-	// Parked, if not nil, selects the jobs that are parked, or those that are not: see [Job.Parked].
-	Parked *bool
 	// Order is the order of the list. Only the one by owner has a Total and can Skip. In the others
 	// each page looks at MaxScanned jobs at most, and After and Next have a time instead of an owner.
 	Order Order
@@ -325,34 +331,30 @@ type Order string
 // listing describes a list of jobs.
 type listing struct {
 	owner   string // empty: any
-	parts   []fdbjobs.Part
-	counted []fdbjobs.Part // for the total
-	mirror  string         // empty: any job
+	states  []replicator.ShownState
+	labels  []string
+	counted []replicator.ShownState // for the total
 }
 
 // has reports whether a job belongs to the list.
 func (l listing) has(job *Job) bool {
-	its := part(job.label(), job.Condition())
-	if !job.Parked().IsZero() {
-		its.Tag = tagParked
-	}
-	return (l.owner == "" || l.owner == job.owner()) && slices.Contains(l.parts, its)
+	return (l.owner == "" || l.owner == job.owner()) && slices.Contains(l.labels, job.label()) && slices.Contains(l.states, job.shown())
 }
 
-// The orders of lists.
+// The orders of lists. Those by time are called as the mark that their jobs have.
 const (
 	// ByOwner is by owner and job id.
 	ByOwner Order = ""
 	// ByCrash has the jobs that have crashed and not recovered since, also while they run again: the
 	// one whose crashes began first is the first.
-	ByCrash Order = "since"
+	ByCrash = Order(replicator.MarkFailing)
 	// ByStuck has the running jobs that make no progress although they have something to do: the one
 	// that has made none for longest is the first.
-	ByStuck Order = "stuck"
+	ByStuck = Order(replicator.MarkStuck)
 	// ByLag has the continuous jobs whose targets may have lacked changes for long: the one that is furthest behind is the
 	// first.
-	ByLag Order = "behind"
+	ByLag = Order(replicator.MarkBehind)
 	// ByRefusal has the jobs that have not ended and whose target has refused revisions: the one with
 	// the latest refusal is the first.
-	ByRefusal Order = "refused"
+	ByRefusal = Order(replicator.MarkDocumentsRefused)
 )

@@ -3,6 +3,7 @@ package jobs
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -10,20 +11,60 @@ import (
 	"settee/replicator"
 )
 
-// part returns the part of the listings that has the jobs of a state, except those with tagWaiting, tagParked,
-// tagPaused, tagTurn and tagGone.
-func part(label string, state replicator.State) fdbjobs.Part {
-	switch state {
-	case replicator.StateRunning:
-		return fdbjobs.Part{Status: fdbjobs.Running, Label: label}
-	case replicator.StateCrashing:
-		return fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagCrashing}
-	case replicator.StateCompleted:
-		return fdbjobs.Part{Status: fdbjobs.Finished, Label: label, Tag: tagCompleted}
-	case replicator.StateFailed:
-		return fdbjobs.Part{Status: fdbjobs.Finished, Label: label, Tag: tagFailed}
+// shownIn returns the state in which people are told the jobs of a part are, whatever its label. paused reports that their
+// database is paused. replicator.Explain tells the same.
+func shownIn(p fdbjobs.Part, paused bool) replicator.ShownState {
+	switch {
+	case p.Status == fdbjobs.Running:
+		return replicator.ShownRunning
+	case p.Status == fdbjobs.Finished && p.Tag == tagFailed:
+		return replicator.ShownFailed
+	case p.Status == fdbjobs.Finished:
+		return replicator.ShownCompleted
+	case paused:
+		return replicator.ShownPaused
 	}
-	return fdbjobs.Part{Status: fdbjobs.Pending, Label: label}
+	return waitingIn[p.Tag]
+}
+
+// waitingIn are the states of jobs that wait, by tag.
+var waitingIn = map[string]replicator.ShownState{
+	"": replicator.ShownPending, tagWaiting: replicator.ShownScheduled, tagParked: replicator.ShownParked,
+	tagPaused: replicator.ShownPaused, tagCrashing: replicator.ShownCrashing, tagTurn: replicator.ShownPending,
+}
+
+// partsOf returns the parts with the jobs in some states and with some labels, of databases that are paused or of others.
+func partsOf(states []replicator.ShownState, paused bool, labels []string) (parts []fdbjobs.Part) {
+	all := []fdbjobs.Part{
+		{Status: fdbjobs.Running}, {Status: fdbjobs.Finished, Tag: tagCompleted}, {Status: fdbjobs.Finished, Tag: tagFailed},
+		{Status: fdbjobs.Finished, Tag: tagGone},
+	}
+	for _, tag := range slices.Sorted(maps.Keys(waitingIn)) {
+		all = append(all, fdbjobs.Part{Status: fdbjobs.Pending, Tag: tag})
+	}
+	for _, p := range all {
+		if !slices.Contains(states, shownIn(p, paused)) {
+			continue
+		}
+		for _, p.Label = range labels {
+			if !ofMirror(p) || p.Label == labelMirrored || p.Label == labelMirroredByPost {
+				parts = append(parts, p)
+			}
+		}
+	}
+	return parts
+}
+
+// ofMirror reports whether a part has databases of mirrors that wait for their turn, or are gone. They are jobs that never run,
+// so they are counted apart.
+func ofMirror(p fdbjobs.Part) bool { return p.Tag == tagTurn || p.Tag == tagGone }
+
+// endTag returns the tag of a job that has ended in a state.
+func endTag(state replicator.State) string {
+	if state == replicator.StateCompleted {
+		return tagCompleted
+	}
+	return tagFailed
 }
 
 // waitingTag returns the tag of a pending job of a periodic replication that runs at a time.
@@ -34,59 +75,8 @@ func waitingTag(at, now time.Time) string {
 	return ""
 }
 
-// parts returns the parts for some states and labels.
-func parts(states []replicator.State, labels ...string) (out []fdbjobs.Part) {
-	add := func(p fdbjobs.Part) {
-		if !slices.Contains(out, p) {
-			out = append(out, p)
-		}
-	}
-	for _, label := range labels {
-		made := label == labelMirrored || label == labelMirroredByPost
-		for _, state := range states {
-			add(part(label, state))
-			switch state {
-			case replicator.StatePending:
-				for _, tag := range []string{tagWaiting, tagParked, tagPaused} {
-					add(fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tag})
-				}
-				if made {
-					add(turnPart(label))
-				}
-			case replicator.StateCompleted:
-				if made {
-					add(gonePart(label))
-				}
-			}
-		}
-	}
-	return out
-}
-
-// turnPart and gonePart return the parts with the databases of mirrors that wait for their turns, and that are gone.
-func turnPart(label string) fdbjobs.Part {
-	return fdbjobs.Part{Status: fdbjobs.Pending, Label: label, Tag: tagTurn}
-}
-
-func gonePart(label string) fdbjobs.Part {
-	return fdbjobs.Part{Status: fdbjobs.Finished, Label: label, Tag: tagGone}
-}
-
-// parkedParts selects the parts with parked jobs, or the parts with other jobs. A nil parked selects all.
-func parkedParts(all []fdbjobs.Part, parked *bool) []fdbjobs.Part {
-	if parked == nil {
-		return all
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(p fdbjobs.Part) bool { return (p.Tag == tagParked) != *parked })
-}
-
-var (
-	allStates = []replicator.State{
-		replicator.StatePending, replicator.StateRunning, replicator.StateCrashing,
-		replicator.StateCompleted, replicator.StateFailed,
-	}
-	liveStates = allStates[:3]
-)
+// liveStates are the states of jobs that have not ended.
+var liveStates = slices.DeleteFunc(slices.Clone(replicator.ShownStates), replicator.ShownState.Ended)
 
 // labels are the labels of jobs, and postedLabels the labels of transient jobs.
 var (

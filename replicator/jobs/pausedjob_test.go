@@ -37,7 +37,7 @@ func TestPausedJobsKeepTheirWait(t *testing.T) {
 		assert.Zero(t, paused.NextRun())
 		counts, err := b.store.Lists.Counts(t.Context())
 		require.NoError(t, err)
-		assert.EqualValues(t, 1, counts.Paused)
+		assert.EqualValues(t, 1, counts.Jobs[replicator.ShownPaused])
 		waits, err := b.store.Lists.Waits(t.Context(), time.Now())
 		require.NoError(t, err)
 		assert.Zero(t, waits, "it needs nobody")
@@ -158,7 +158,7 @@ func TestPausesOfJobsThatDoNotRun(t *testing.T) {
 		assert.Equal(t, []string{"added"}, eventTypes(b.get(id)))
 		counts, err := b.store.Lists.Counts(t.Context())
 		require.NoError(t, err)
-		assert.EqualValues(t, 1, counts.Paused)
+		assert.EqualValues(t, 1, counts.Jobs[replicator.ShownPaused])
 	})
 }
 

@@ -68,6 +68,17 @@ func (s *usageRows) readPause(tx kv.ReadTransaction, owner string) (pause, error
 	return parsePause(value)
 }
 
+// pausedOwners returns the owners that are paused. It reads one row for each owner whose weight is not the default one.
+func (s *usageRows) pausedOwners(tx kv.ReadTransaction) (paused []string, err error) {
+	weights, err := s.jobs.Fair().Weights(tx)
+	for owner, weight := range weights {
+		if _, _, ok := ownerDatabase(owner); ok && weight == 0 {
+			paused = append(paused, owner)
+		}
+	}
+	return paused, err
+}
+
 func parsePause(value []byte) (pause, error) {
 	var since int64
 	p := pause{paused: true}

@@ -411,7 +411,7 @@ func unparked(change func(*replicator.JobState)) func(*replicator.JobState) {
 func (r *Run) finish(ctx context.Context, outcome replicator.Outcome, change func(*replicator.JobState)) error {
 	writeDocument := r.documentWriter()
 	return r.halted(ctx, r.write(r.counting(unparked(change)), func(state *replicator.JobState, text json.RawMessage, c charge) error {
-		r.held.Tag = part("", state.State).Tag
+		r.held.Tag = endTag(state.State)
 		if r.job.posted() {
 			// Requests that wait for the job read its end.
 			r.held.Expires = time.Now().Add(max(r.store.settings().TransientMaxAge, leastMaxAge))

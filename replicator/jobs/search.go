@@ -40,13 +40,8 @@ func nameAt(p fdbjobs.Position) (n name, ok bool) {
 	return n, ok
 }
 
-// searching returns what a search for a text, in lower case, reads from a position on, one after the other.
-func (s *pages) searching(lower string, after fdbjobs.Position) []pageRead {
-	if strings.HasPrefix(after.Owner, restMark) {
-		return []pageRead{s.unnamed(lower)}
-	}
-	return []pageRead{s.named(lower), s.unnamed(lower)}
-}
+// isRest reports whether a position is in the rest.
+func isRest(p fdbjobs.Position) bool { return strings.HasPrefix(p.Owner, restMark) }
 
 // named returns the pageRead of the jobs with a name that begins with a text, in lower case.
 func (s *pages) named(lower string) pageRead {

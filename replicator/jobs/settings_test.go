@@ -100,9 +100,8 @@ func TestCounts(t *testing.T) {
 	b.accept()
 	counts, err := b.store.Lists.Counts(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, map[replicator.State]int64{
-		replicator.StatePending: 1, replicator.StateRunning: 1, replicator.StateCrashing: 1,
-		replicator.StateCompleted: 1, replicator.StateFailed: 1,
+	require.Equal(t, map[replicator.ShownState]int64{
+		"pending": 1, "scheduled": 0, "parked": 0, "paused": 0, "running": 1, "crashing": 1, "completed": 1, "failed": 1,
 	}, counts.Jobs)
 	require.EqualValues(t, 1, counts.Databases)
 	require.EqualValues(t, 1, counts.Users)

@@ -181,10 +181,6 @@ func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 		if job.IsMirror() && job.Status == fdbjobs.Running {
 			s.mirrors.tellIn(tx, job.ID, token, News{Type: NewsMissed})
 		}
-		tag := ""
-		if job.Condition() == replicator.StateCrashing {
-			tag = tagCrashing
-		}
 		if before == nil {
 			before = job
 		}
@@ -196,7 +192,7 @@ func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 				return nil, err
 			}
 		}
-		_, err = s.jobs.MakeDue(tx, []string{job.ID}, job.tag, tag, 0)
+		_, err = s.jobs.MakeDue(tx, []string{job.ID}, job.tag, "", 0)
 		return before, err
 	})
 }

@@ -17,6 +17,7 @@ import (
 
 	"settee/internal/testkit"
 	"settee/pkg/kv"
+	"settee/replicator"
 )
 
 // Databases have equal parts in each hour, with any number of jobs, and all their jobs have turns.
@@ -70,7 +71,7 @@ func TestUnequalShares(t *testing.T) {
 		require.NoError(t, err)
 		for _, s := range shares {
 			assert.InDelta(t, s.Entitled, s.Ran, points, s.Database)
-			assert.EqualValues(t, 100, s.Running+s.Pending, s.Database)
+			assert.EqualValues(t, 100, s.Jobs[replicator.ShownRunning]+s.Jobs[replicator.ShownPending], s.Database)
 		}
 		require.Len(t, shares, 3)
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,8 +47,8 @@ type listedDocument struct {
 }
 
 func listedDoc(job *jobs.Job, t *telling) listedDocument {
-	state := *job.State
-	state.State = job.Condition() // Info depends on it
+	told, state := t.condition(job), *job.State
+	state.State = told.State.CouchState() // Info depends on it
 	r := job.Args.Replication
 	out := listedDocument{
 		Database: job.Args.Database, DocID: job.Args.DocID, JobID: job.ID,
@@ -55,7 +56,7 @@ func listedDoc(job *jobs.Job, t *telling) listedDocument {
 		State: state.State, Info: state.Info(), ErrorCount: state.ErrorCount,
 		LastUpdated: timeText(state.LastUpdated), StartTime: timeText(state.StartTime), NextRun: timeText(job.NextRun()),
 		Warnings: r.Warnings(), Parked: timeText(job.Parked()),
-		WaitsFor: waiting(job, t.now), pauseOf: pauseOfJob(job), Condition: t.condition(job),
+		WaitsFor: waiting(job, t.now), pauseOf: pauseOfJob(job), Condition: told,
 	}
 	if job.IsMirror() {
 		out.Info = out.Info.SumUp(state.Mirror, job.Summary)
@@ -77,8 +78,13 @@ func timeText(t time.Time) *string {
 	return orNull(t.UTC().Format(time.RFC3339))
 }
 
-// ListParameters are the parameters that ListDocs and DocsBelow read.
-var ListParameters = []string{"limit", "skip", "q", "start_key", "states", "parked"}
+// DocParameters are the parameters that ListDocs and DocsBelow read.
+var DocParameters = web.Parameters(func(q *web.Query) { readDocList(q) })
+
+// readDocList reads which jobs of documents a list has, and the page.
+func readDocList(q *web.Query) ([]replicator.ShownState, jobs.ListOptions) {
+	return readStates(q), listOptions(q)
+}
 
 // ListDocs answers _scheduler/docs.
 func (e *Endpoints) ListDocs(w http.ResponseWriter, r *http.Request) error {
@@ -138,8 +144,7 @@ func (e *Endpoints) getDocOf(w http.ResponseWriter, r *http.Request, database, i
 
 func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database string) error {
 	q := web.NewQuery(r)
-	opts := listOptions(q)
-	states := readStates(q)
+	states, opts := readDocList(q)
 	if q.Err != nil {
 		return q.Err
 	}
@@ -188,7 +193,7 @@ func endOf(list jobs.List, opts jobs.ListOptions) pageEnd {
 
 const wrongStartKey = "`start_key` must be the next_start_key of an earlier page"
 
-// listOptions reads the parameters of a list of jobs: limit, skip, q, parked, and start_key, which is the
+// listOptions reads the parameters of a list of jobs: limit, skip, q, and start_key, which is the
 // next_start_key of the page before.
 func listOptions(q *web.Query) jobs.ListOptions {
 	opts := jobs.ListOptions{
@@ -196,10 +201,6 @@ func listOptions(q *web.Query) jobs.ListOptions {
 	}
 	if opts.Query != "" && opts.Skip > 0 {
 		q.Refuse("`skip` cannot be combined with `q`: use `start_key`")
-	}
-	if q.Has("parked") {
-		parked := q.Flag("parked", false)
-		opts.Parked = &parked
 	}
 	if key := q.Text("start_key"); key != "" {
 		var place [2]string
@@ -227,22 +228,51 @@ func startKey(place *fdbjobs.Position) string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// readStates returns the states that a list is restricted to; nil means all. As in CouchDB an empty name selects no state.
-func readStates(q *web.Query) []replicator.State {
-	if !q.Has("states") {
+// readStates returns the states that a list is restricted to; nil means no restriction. `states` has CouchDB's states, and
+// `condition` those of Condition.State. With both a job must have one of each.
+func readStates(q *web.Query) []replicator.ShownState {
+	couch := readWords(q, "states", replicator.ParseState, "States must be one or more of [initializing,error,running,pending,crashing,completed,failed]")
+	shown := readWords(q, "condition", parseShown, fmt.Sprintf("`condition` must be one or more of %s", shownStates))
+	if couch == nil && shown == nil {
 		return nil
 	}
-	out := []replicator.State{}
-	for name := range strings.SplitSeq(q.Text("states"), ",") {
-		if name == "" {
+	states := []replicator.ShownState{}
+	for _, state := range replicator.ShownStates {
+		if (couch == nil || slices.Contains(couch, state.CouchState())) && (shown == nil || slices.Contains(shown, state)) {
+			states = append(states, state)
+		}
+	}
+	return states
+}
+
+// shownStates is the list of states in errors.
+var shownStates = strings.ReplaceAll(fmt.Sprint(replicator.ShownStates), " ", ",")
+
+func parseShown(name string) (replicator.ShownState, error) {
+	state := replicator.ShownState(name)
+	if !slices.Contains(replicator.ShownStates, state) {
+		return "", errors.New("unknown")
+	}
+	return state, nil
+}
+
+// readWords reads a parameter with words between commas. It returns nil without the parameter. As in CouchDB an empty word
+// selects nothing.
+func readWords[T any](q *web.Query, name string, parse func(string) (T, error), wrong string) []T {
+	if !q.Has(name) {
+		return nil
+	}
+	out := []T{}
+	for word := range strings.SplitSeq(q.Text(name), ",") {
+		if word == "" {
 			continue
 		}
-		state, err := replicator.ParseState(strings.TrimSpace(name))
+		value, err := parse(strings.TrimSpace(word))
 		if err != nil {
-			q.Refuse("States must be one or more of [initializing,error,running,pending,crashing,completed,failed]")
+			q.Refuse("%s", wrong)
 			return nil
 		}
-		out = append(out, state)
+		out = append(out, value)
 	}
 	return out
 }

@@ -53,8 +53,8 @@ type listedJob struct {
 }
 
 func listed(job *jobs.Job, t *telling) listedJob {
-	state := *job.State
-	state.State = job.Condition() // Info depends on it
+	told, state := t.condition(job), *job.State
+	state.State = told.State.CouchState() // Info depends on it
 	if state.State != replicator.StateRunning {
 		state.PID, state.StuckSince = "", time.Time{} // of a run whose node has died
 	}
@@ -75,7 +75,7 @@ func listed(job *jobs.Job, t *telling) listedJob {
 		ErrorCount: state.ErrorCount, CrashingSince: timeText(state.CrashingSince), StuckSince: timeText(state.StuckSince),
 		BehindSince: timeText(state.BehindSince),
 		Parked:      timeText(job.Parked()), Mirror: job.Mirror(), MirroredDatabase: job.Args.MirroredDatabase,
-		WaitsFor: waiting(job, t.now), pauseOf: pauseOfJob(job), Condition: t.condition(job),
+		WaitsFor: waiting(job, t.now), pauseOf: pauseOfJob(job), Condition: told,
 	}
 	if job.IsMirror() {
 		out.Info = out.Info.SumUp(state.Mirror, job.Summary)
@@ -143,14 +143,20 @@ func orNull(text string) *string {
 }
 
 // JobParameters are the parameters that ListJobs reads.
-var JobParameters = append([]string{"sort", "database", "user", "mirror"}, ListParameters...)
+var JobParameters = web.Parameters(func(q *web.Query) { readJobList(q) })
+
+// readJobList reads which jobs a list has, and the page.
+func readJobList(q *web.Query) (jobs.Filter, jobs.ListOptions) {
+	opts, filter := listOptions(q), readFilter(q)
+	opts.Order = readOrder(q, opts)
+	checkMirrorList(q, filter, opts)
+	return filter, opts
+}
 
 // ListJobs answers _scheduler/jobs.
 func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 	q := web.NewQuery(r)
-	opts, filter := listOptions(q), readFilter(q)
-	opts.Order = readOrder(q, opts)
-	checkMirrorList(q, filter, opts)
+	filter, opts := readJobList(q)
 	if q.Err != nil {
 		return q.Err
 	}
@@ -297,8 +303,8 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 		return failureOf("running a replication job", err)
 	}
 	job.Paused, job.PausedSince, job.Summary = seen.Paused, seen.PausedSince, seen.Summary
-	state, status := job.Condition(), http.StatusAccepted
-	if state == replicator.StateRunning {
+	told, status := e.telling(r).condition(job), http.StatusAccepted
+	if told.State == replicator.ShownRunning {
 		status = http.StatusOK
 	}
 	return web.Respond(w, r, status, struct {
@@ -308,7 +314,7 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 		Reason string           `json:"reason,omitempty"` // why it does not run at once
 		pauseOf
 		Condition replicator.Condition `json:"condition"` // until now, as the state
-	}{true, shownID(job), state, pause.reason(), pause, e.telling(r).condition(job)})
+	}{true, shownID(job), told.State.CouchState(), pause.reason(), pause, told})
 }
 
 // jobOf returns the job with that job id or replication id, if the user of the request may use it so. If its definition cannot

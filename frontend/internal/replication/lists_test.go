@@ -2,7 +2,6 @@ package replication
 
 import (
 	"encoding/base64"
-	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
@@ -29,14 +28,9 @@ func TestListOptions(t *testing.T) {
 	q = query(url.Values{"limit": {"99999999"}, "skip": {"3"}, "start_key": {startKey(&place)}}.Encode())
 	assert.Equal(t, jobs.ListOptions{Limit: jobs.MaxLimit, Skip: 3, After: place}, listOptions(q))
 	require.NoError(t, q.Err)
-	for _, parked := range []bool{true, false} {
-		q = query(fmt.Sprintf("parked=%t", parked))
-		assert.Equal(t, jobs.ListOptions{Limit: defaultLimit, Parked: &parked}, listOptions(q))
-		require.NoError(t, q.Err)
-	}
 	assert.Empty(t, startKey(nil))
 	long := base64.RawURLEncoding.EncodeToString([]byte(`["` + string(make([]byte, fdbjobs.MaxNameSize+1)) + `",""]`))
-	for _, bad := range []string{"limit=-1", "skip=x", "parked=x", "parked=", "q=a&skip=1", "start_key=x", "start_key=W10x", "start_key=" + long} {
+	for _, bad := range []string{"limit=-1", "skip=x", "q=a&skip=1", "start_key=x", "start_key=W10x", "start_key=" + long} {
 		q := query(bad)
 		listOptions(q)
 		require.Error(t, q.Err, bad)
@@ -57,12 +51,35 @@ func TestEndsOfPages(t *testing.T) {
 
 func TestStates(t *testing.T) {
 	t.Parallel()
-	assert.Nil(t, readStates(query("")), "all")
-	assert.Equal(t, []replicator.State{}, readStates(query("states=")), "of no state")
-	assert.Equal(t, []replicator.State{replicator.StateRunning, replicator.StateFailed}, readStates(query("states=running,+failed")))
-	q := query("states=running,walking")
-	assert.Nil(t, readStates(q))
-	require.ErrorContains(t, q.Err, "States must be one or more of")
+	for text, want := range map[string][]replicator.ShownState{
+		"": nil, "states=": {}, "condition=": {},
+		"states=running,+failed":                     {"running", "failed"},
+		"states=pending":                             {"pending", "scheduled", "parked", "paused"},
+		"condition=paused,parked":                    {"parked", "paused"},
+		"states=pending&condition=crashing,paused":   {"paused"},
+		"states=running&condition=parked":            {},
+		"states=error,initializing&condition=failed": {},
+	} {
+		q := query(text)
+		assert.Equal(t, want, readStates(q), text)
+		require.NoError(t, q.Err, text)
+	}
+	for text, wrong := range map[string]string{
+		"states=running,walking": "States must be one or more of [initializing,error,running,pending,crashing,completed,failed]",
+		"condition=PARKED":       "`condition` must be one or more of [running,pending,scheduled,parked,paused,crashing,completed,failed]",
+	} {
+		q := query(text)
+		assert.Nil(t, readStates(q))
+		require.ErrorContains(t, q.Err, wrong)
+	}
+}
+
+// What is read is what a request that waits sees.
+func TestParametersOfLists(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, []string{"condition", "limit", "q", "skip", "start_key", "states"}, DocParameters)
+	assert.Equal(t, []string{"condition", "database", "limit", "mirror", "q", "skip", "sort", "start_key", "states", "user"}, JobParameters)
+	assert.Equal(t, []string{"since", "step", "until"}, RateParameters)
 }
 
 func TestFilters(t *testing.T) {

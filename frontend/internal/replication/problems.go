@@ -87,8 +87,8 @@ func (e *Endpoints) Problems(w http.ResponseWriter, r *http.Request) error {
 		}
 		for _, of := range []struct {
 			order  jobs.Order
-			states []replicator.State
-		}{{jobs.ByCrash, nil}, {jobs.ByOwner, []replicator.State{replicator.StateFailed}}, {jobs.ByStuck, nil}, {jobs.ByRefusal, nil}} {
+			states []replicator.ShownState
+		}{{jobs.ByCrash, nil}, {jobs.ByOwner, []replicator.ShownState{replicator.ShownFailed}}, {jobs.ByStuck, nil}, {jobs.ByRefusal, nil}} {
 			list, err := e.Jobs.Lists.List(ctx, jobs.Filter{States: of.states}, jobs.ListOptions{Limit: jobs.MaxLimit, Order: of.order})
 			if err != nil {
 				return err
@@ -103,7 +103,7 @@ func (e *Endpoints) Problems(w http.ResponseWriter, r *http.Request) error {
 	}
 	problems, attention := grouped(needy)
 	if more { // the counters know of all that crash, and of all that have failed
-		attention = max(attention, int(counts.Jobs[replicator.StateCrashing]+counts.Jobs[replicator.StateFailed]))
+		attention = max(attention, int(counts.Jobs[replicator.ShownCrashing]+counts.Jobs[replicator.ShownFailed]))
 	}
 	for _, p := range lateProblems(late) {
 		problems, attention = append(problems, p), attention+p.Jobs

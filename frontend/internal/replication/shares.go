@@ -7,6 +7,7 @@ import (
 
 	"settee/frontend/internal/web"
 	"settee/pkg/config"
+	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
@@ -16,12 +17,15 @@ type share struct {
 	User     *string `json:"user"`
 	Shares   float64 `json:"shares"`
 	Usage    float64 `json:"usage"` // seconds
-	Running  int64   `json:"running"`
-	Pending  int64   `json:"pending"` // without those that are parked
-	Parked   int64   `json:"parked"`
-	Crashing int64   `json:"crashing"`
-	Ran      float64 `json:"ran"`
-	Entitled float64 `json:"entitled"`
+	// The number of its jobs in each state.
+	Running   int64   `json:"running"`
+	Pending   int64   `json:"pending"`
+	Scheduled int64   `json:"scheduled"`
+	Parked    int64   `json:"parked"`
+	Paused    int64   `json:"paused"`
+	Crashing  int64   `json:"crashing"`
+	Ran       float64 `json:"ran"`
+	Entitled  float64 `json:"entitled"`
 	// Of a paused database, if they are known.
 	PausedSince  *string `json:"paused_since,omitempty"`
 	SharesBefore float64 `json:"shares_before,omitempty"`
@@ -30,7 +34,9 @@ type share struct {
 func shareOf(s jobs.Share) share {
 	return share{
 		Database: orNull(s.Database), User: orNull(s.User), Shares: sharesOf(s.Weight),
-		Usage: s.Usage.Seconds(), Running: s.Running, Pending: s.Pending - s.Parked, Parked: s.Parked, Crashing: s.Crashing,
+		Usage: s.Usage.Seconds(), Running: s.Jobs[replicator.ShownRunning], Pending: s.Jobs[replicator.ShownPending],
+		Scheduled: s.Jobs[replicator.ShownScheduled], Parked: s.Jobs[replicator.ShownParked],
+		Paused: s.Jobs[replicator.ShownPaused], Crashing: s.Jobs[replicator.ShownCrashing],
 		Ran: s.Ran, Entitled: s.Entitled, PausedSince: timeText(s.PausedSince), SharesBefore: sharesOf(s.Before),
 	}
 }

@@ -21,11 +21,6 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("counting the replication jobs: %w", err)
 	}
-	byState := map[string]int64{"parked": counts.Parked, "paused": counts.Paused}
-	for state, n := range counts.Jobs {
-		byState[string(state)] = n
-	}
-	byState[string(replicator.StatePending)] -= counts.Parked + counts.Paused
 	t, attention := e.telling(r), map[jobs.Order][]listedJob{}
 	for _, order := range []jobs.Order{jobs.ByCrash, jobs.ByStuck, jobs.ByRefusal} {
 		list, err := e.Jobs.Lists.List(ctx, jobs.Filter{}, jobs.ListOptions{Limit: inSummary, Order: order})
@@ -43,16 +38,15 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("reading since when replication jobs wait: %w", err)
 	}
 	return web.Respond(w, r, http.StatusOK, struct {
-		Jobs      map[string]int64 `json:"jobs"`      // by state, and parked and paused ones
-		Scheduled int64            `json:"scheduled"` // of the pending ones
-		Turn      int64            `json:"turn,omitempty"`
-		Gone      int64            `json:"gone,omitempty"`
-		OldestDue *string          `json:"oldest_due,omitempty"`
-		Databases int64            `json:"databases"`
-		Users     int64            `json:"users"`
-		Crashing  []listedJob      `json:"crashing"`
-		Stuck     []listedJob      `json:"stuck"`
-		Refused   []listedJob      `json:"refused"`
-		Mirrors   []listedJob      `json:"mirrors"`
-	}{byState, counts.Scheduled, counts.Turn, counts.Gone, timeText(oldest), counts.Databases, counts.Users, attention[jobs.ByCrash], attention[jobs.ByStuck], attention[jobs.ByRefusal], listedAll(mirrors, t)})
+		Jobs      map[replicator.ShownState]int64 `json:"jobs"`
+		Turn      int64                           `json:"turn,omitempty"`
+		Gone      int64                           `json:"gone,omitempty"`
+		OldestDue *string                         `json:"oldest_due,omitempty"`
+		Databases int64                           `json:"databases"`
+		Users     int64                           `json:"users"`
+		Crashing  []listedJob                     `json:"crashing"`
+		Stuck     []listedJob                     `json:"stuck"`
+		Refused   []listedJob                     `json:"refused"`
+		Mirrors   []listedJob                     `json:"mirrors"`
+	}{counts.Jobs, counts.Turn, counts.Gone, timeText(oldest), counts.Databases, counts.Users, attention[jobs.ByCrash], attention[jobs.ByStuck], attention[jobs.ByRefusal], listedAll(mirrors, t)})
 }

@@ -132,8 +132,7 @@ type Failure struct {
 
 // Summary counts the jobs of all nodes by state.
 type Summary struct {
-	Jobs      map[string]int64 `json:"jobs"`       // by state, and parked, which are not among the pending ones
-	Scheduled int64            `json:"scheduled"`  // of the pending ones, periodic ones that wait for their next time
+	Jobs      map[string]int64 `json:"jobs"`       // by one of [States]
 	OldestDue time.Time        `json:"oldest_due"` // when the job became due that waits longest, zero if none is due
 }
 

@@ -30,20 +30,17 @@ func TestWords(t *testing.T) {
 func TestFilters(t *testing.T) {
 	t.Parallel()
 	for want, f := range map[string]Filter{
-		"":                                      {},
-		"parked=true&states=pending":            {States: []string{"parked"}},
-		"parked=false&states=pending%2Crunning": {States: []string{"pending", "running"}},
-		"states=pending":                        {States: []string{"pending", "parked"}},
-		"database=a%2F_replicator&q=b.example":  {Database: "a/_replicator", Search: "b.example"},
-		"database=":                             {Transient: true},
-		"sort=stuck&user=ann":                   {User: "ann", Sort: "stuck"},
+		"":                                     {},
+		"condition=paused%2Crunning":           {States: []string{"paused", "running"}},
+		"database=a%2F_replicator&q=b.example": {Database: "a/_replicator", Search: "b.example"},
+		"database=":                            {Transient: true},
+		"sort=stuck&user=ann":                  {User: "ann", Sort: "stuck"},
 	} {
 		require.NoError(t, f.Check())
 		assert.Equal(t, want, f.query().Encode())
 	}
 	for says, f := range map[string]Filter{
 		"--state has \"odd\"": {States: []string{"odd"}},
-		"--state parked":      {States: []string{"parked", "running"}},
 		"--sort":              {Sort: "name"},
 		"--database excludes": {Database: "_replicator", User: "ann"},
 	} {
@@ -144,7 +141,7 @@ func TestVerdict(t *testing.T) {
 	for want, o := range map[string]*overview{
 		"There are no jobs that have not ended.": {summary: &Summary{Jobs: map[string]int64{"completed": 3}}},
 		"All 17 jobs are well. All 8 slots are used, and 4 jobs wait, the oldest for 27 min 0 s.": {
-			summary: &Summary{Jobs: map[string]int64{"running": 8, "pending": 9}, Scheduled: 5, OldestDue: noon.Add(-27 * time.Minute)}, nodes: members},
+			summary: &Summary{Jobs: map[string]int64{"running": 8, "pending": 4, "scheduled": 5}, OldestDue: noon.Add(-27 * time.Minute)}, nodes: members},
 		"3 of 10 jobs need attention. 8 of 8 slots are used.": {
 			summary: &Summary{Jobs: map[string]int64{"running": 8, "crashing": 1, "failed": 1}}, problems: Problems{Attention: 3}, nodes: members},
 	} {

@@ -36,15 +36,15 @@ type Filter struct {
 	User      string
 	// Search is a text in the source, the target or an id.
 	Search string
-	// Sort is an order: since, stuck, behind or refused, see docs/http.md.
+	// Sort is an order: failing, stuck, behind or documents_refused, see docs/http.md.
 	Sort string
 }
 
-// States are the states that jobs are shown in. A parked job is pending for CouchDB.
-var States = []string{"running", "pending", "parked", "crashing", "completed", "failed"}
+// States are the states that jobs are shown in, as in [Condition].
+var States = []string{"running", "pending", "scheduled", "parked", "paused", "crashing", "completed", "failed"}
 
-// sorts are the orders of lists.
-var sorts = []string{"since", "stuck", "behind", "refused"}
+// sorts are the orders of lists: marks of [Condition].
+var sorts = []string{"failing", "stuck", "behind", "documents_refused"}
 
 // Check returns an error that names the flag if no list is like that.
 func (f Filter) Check() error {
@@ -56,8 +56,6 @@ func (f Filter) Check() error {
 	switch {
 	case f.Sort != "" && !slices.Contains(sorts, f.Sort):
 		return fmt.Errorf("--sort must be one of %s", strings.Join(sorts, ", "))
-	case f.has("parked") && !f.has("pending") && len(f.States) > 1:
-		return errors.New("--state parked can be combined with pending and no other state alone: add pending, or list twice")
 	case f.Database != "" && (f.Transient || f.User != ""):
 		return errors.New("--database excludes --transient and --user, which are for jobs without a database")
 	}
@@ -69,23 +67,11 @@ func (f Filter) Empty() bool {
 	return len(f.States) == 0 && f.Database == "" && !f.Transient && f.User == "" && f.Search == ""
 }
 
-func (f Filter) has(state string) bool { return slices.Contains(f.States, state) }
-
 // query returns the parameters of a list.
 func (f Filter) query() url.Values {
 	q := url.Values{}
 	if len(f.States) > 0 {
-		states := slices.Clone(f.States)
-		switch parked, pending := f.has("parked"), f.has("pending"); {
-		case parked && !pending: // alone, see Check
-			q.Set("parked", "true")
-			states[0] = "pending"
-		case pending && !parked:
-			q.Set("parked", "false")
-		default:
-			states = slices.DeleteFunc(states, func(s string) bool { return s == "parked" })
-		}
-		q.Set("states", strings.Join(states, ","))
+		q.Set("condition", strings.Join(f.States, ","))
 	}
 	if f.Database != "" || f.Transient {
 		q.Set("database", f.Database)
@@ -204,14 +190,14 @@ func (n *Node) Failing(ctx context.Context, f Filter) iter.Seq2[[]Job, error] {
 		for _, part := range []struct {
 			sort   string
 			states []string
-		}{{"since", nil}, {"stuck", nil}, {"refused", nil}, {"", []string{"failed"}}} {
+		}{{"failing", nil}, {"stuck", nil}, {"documents_refused", nil}, {"", []string{"failed"}}} {
 			f.Sort, f.States = part.sort, part.states
 			for jobs, err := range n.Pages(ctx, f, 0) {
 				jobs = slices.DeleteFunc(jobs, func(j Job) bool {
 					switch part.sort {
 					case "stuck":
 						return j.Condition.has("failing")
-					case "refused":
+					case "documents_refused":
 						return j.Condition.has("failing") || j.Condition.has("stuck")
 					}
 					return false

@@ -123,7 +123,7 @@ func (o *overview) slots(now time.Time) part {
 			used, slots = used+n.Running, slots+n.MaxJobs
 		}
 	}
-	waiting := o.summary.Jobs["pending"] - o.summary.Scheduled
+	waiting := o.summary.Jobs["pending"]
 	switch {
 	case slots == 0 && len(o.nodes) == 0:
 		return part{}
@@ -143,12 +143,18 @@ func waits(n int64) string {
 	return count(n) + " jobs wait"
 }
 
+// rare are the states that are left out of the line of states if no job is in them.
+var rare = []string{"scheduled", "parked", "paused"}
+
 // states is the line with the number of jobs in each state.
 func (o *overview) states() (line []part) {
 	tones := map[string]tone{"running": good, "crashing": bad, "failed": bad}
-	for i, state := range States {
+	for _, state := range States {
+		if o.summary.Jobs[state] == 0 && slices.Contains(rare, state) {
+			continue
+		}
 		text := fmt.Sprintf("%s %s", count(o.summary.Jobs[state]), state)
-		if i > 0 {
+		if len(line) > 0 {
 			line = append(line, part{gap, plain})
 		}
 		how := tones[state]

@@ -34,7 +34,7 @@ func fakeNode(t *testing.T, refused <-chan struct{}) *Node {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := nodeAnswers[r.URL.Path]
 		if r.URL.Path == "/_scheduler/jobs" {
-			answer = nodeAnswers[r.FormValue("sort")+r.FormValue("states")]
+			answer = nodeAnswers[r.FormValue("sort")+r.FormValue("condition")]
 		}
 		select {
 		case <-refused:

@@ -1,8 +1,9 @@
 // What the node answers. docs/http.md describes it.
 
-export type State = "initializing" | "error" | "running" | "pending" | "crashing" | "completed" | "failed";
+import type { ShownState } from "./state";
 
-export const states: State[] = ["running", "pending", "crashing", "completed", "failed", "initializing", "error"];
+/** CouchDB's states. */
+export type State = "running" | "pending" | "crashing" | "completed" | "failed";
 
 export interface Info {
   error?: string;
@@ -190,10 +191,12 @@ export interface Share {
   user: string | null;
   shares: number;
   usage: number;
+  /** How many of its jobs are in each state. */
   running: number;
-  /** Without those that are parked. */
   pending: number;
+  scheduled: number;
   parked: number;
+  paused: number;
   crashing: number;
   ran: number;
   entitled: number;
@@ -203,10 +206,7 @@ export interface Share {
 }
 
 export interface Summary {
-  /** Those that are parked or paused by their documents are not among the pending ones. */
-  jobs: Partial<Record<State | "parked" | "paused", number>>;
-  /** Of the pending ones, those that are periodic and wait for their next time. */
-  scheduled?: number;
+  jobs: Partial<Record<ShownState, number>>;
   /** When the job became due that has waited longest for a slot. */
   oldest_due?: string;
   databases: number;

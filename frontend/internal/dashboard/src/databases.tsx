@@ -74,7 +74,7 @@ function withEmpty(shares: Share[], names: string[]): Share[] {
   const listed = shares.filter((share) => share.database !== null);
   const known = new Set(listed.map((share) => share.database));
   const empty = names.filter((name) => !known.has(name));
-  const nothing = { user: null, usage: 0, running: 0, pending: 0, parked: 0, crashing: 0, ran: 0, entitled: 0 };
+  const nothing = { user: null, usage: 0, running: 0, pending: 0, scheduled: 0, parked: 0, paused: 0, crashing: 0, ran: 0, entitled: 0 };
   return [...listed, ...empty.map((database) => ({ ...nothing, database, shares: usualShares }))];
 }
 
@@ -104,7 +104,7 @@ function ShareTable({ shares }: { shares: Share[] }) {
 
 /** How many jobs there are in each state that has some. */
 function statesOf(share: Share): string {
-  const states = (["running", "pending", "parked", "crashing"] as const).filter((state) => share[state] > 0);
+  const states = (["running", "pending", "scheduled", "parked", "paused", "crashing"] as const).filter((state) => share[state] > 0);
   return states.map((state) => `${count(share[state])} ${state}`).join(", ") || "none";
 }
 

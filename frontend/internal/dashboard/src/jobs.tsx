@@ -6,7 +6,7 @@ import { Bulk } from "./bulk";
 import { type Failure, request, useView, type View, visible, withQuery } from "./http";
 import { endpointsOf, Field, For, jobHref, jobName, Loaded, Page, Progress, type Row, StateBadge, Table } from "./parts";
 import { go, hrefOf, type Route } from "./route";
-import { filterOf, listedStates } from "./state";
+import { shownStates } from "./state";
 import { count, some } from "./text";
 import { Why } from "./why";
 
@@ -15,7 +15,7 @@ const pageSize = 50;
 /** The jobs, for users who are no administrators those that they have posted. */
 export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
   // An empty user is the anonymous one, and an empty database that of transient jobs.
-  const query = Object.fromEntries(["states", "parked", "database", "user", "mirror", "q", "sort", "start"].map((name) => [name, route.query.get(name) ?? undefined]));
+  const query = Object.fromEntries(["condition", "database", "user", "mirror", "q", "sort", "start"].map((name) => [name, route.query.get(name) ?? undefined]));
   const href = (change: Record<string, string | undefined>) => hrefOf(["jobs"], { ...query, start: undefined, ...change });
   const { start, ...filters } = query;
   const { searching, ...view } = useJobs(filters, start);
@@ -27,12 +27,12 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
           {(id) => (
             <select
               id={id}
-              value={query.parked === "true" ? "parked" : (query.states ?? "")}
-              onChange={(event) => go(href({ ...filterOf(event.currentTarget.value), sort: undefined }))}
+              value={query.condition ?? ""}
+              onChange={(event) => go(href({ condition: event.currentTarget.value || undefined, sort: undefined }))}
             >
               <option value="">not ended</option>
               <option value="completed,failed">ended</option>
-              {listedStates.map((state) => (
+              {shownStates.map((state) => (
                 <option key={state}>{state}</option>
               ))}
             </select>
@@ -43,11 +43,12 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
         {admin && (
           <Field label="Order">
             {(id) => (
-              <select id={id} value={query.sort ?? ""} onChange={(event) => go(href({ sort: event.currentTarget.value || undefined, ...filterOf("") }))}>
+              <select id={id} value={query.sort ?? ""} onChange={(event) => go(href({ sort: event.currentTarget.value || undefined, condition: undefined }))}>
                 <option value="">database and id</option>
-                <option value="since">crashing longest</option>
+                <option value="failing">crashing longest</option>
                 {query.mirror === undefined && <option value="stuck">stuck longest</option>}
-                {query.mirror === undefined && <option value="refused">documents refused last</option>}
+                {query.mirror === undefined && <option value="behind">behind longest</option>}
+                {query.mirror === undefined && <option value="documents_refused">documents refused last</option>}
               </select>
             )}
           </Field>
@@ -86,7 +87,7 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
                     </>
                   ) : (
                     <>
-                      No job is running or waiting. <a href={hrefOf(["jobs"], { states: "completed,failed" })}>Show the jobs that have ended</a>, or{" "}
+                      No job is running or waiting. <a href={hrefOf(["jobs"], { condition: "completed,failed" })}>Show the jobs that have ended</a>, or{" "}
                       <a href={hrefOf(["new"])}>start a replication</a>.
                     </>
                   )}

@@ -6,7 +6,7 @@ import { Copy, Endpoints, For, jobHref, jobName, Loaded, Page, Panel, StateBadge
 import { Plot } from "./plot";
 import { ProblemsPanel } from "./problems";
 import { hrefOf } from "./route";
-import { filterOf, listedStates } from "./state";
+import { shownStates } from "./state";
 import { bytes, count, duration, rate, some } from "./text";
 
 export function Overview() {
@@ -94,7 +94,7 @@ function Slots({ summary, nodes }: { summary: Summary; nodes: Node[] }) {
   const replicating = nodes.filter((node) => node.live && node.roles.includes("replication"));
   const used = replicating.reduce((sum, node) => sum + node.running, 0);
   const slots = replicating.reduce((sum, node) => sum + node.max_jobs, 0);
-  const waiting = (summary.jobs.pending ?? 0) - (summary.scheduled ?? 0);
+  const waiting = summary.jobs.pending ?? 0;
   if (slots === 0) return <strong class="bad">No node that replicates is live.</strong>;
   if (used < slots) {
     return (
@@ -119,22 +119,13 @@ function Slots({ summary, nodes }: { summary: Summary; nodes: Node[] }) {
 function Counts({ summary }: { summary: Summary }) {
   return (
     <ul class="counts" aria-label="Jobs by state">
-      {listedStates
-        .filter((state) => summary.jobs[state] || !["initializing", "error"].includes(state))
-        .map((state) => (
-          <li key={state}>
-            <a href={hrefOf(["jobs"], filterOf(state))} class={summary.jobs[state] ? state : ""}>
-              <strong>{count(summary.jobs[state] ?? 0)}</strong> {state}
-            </a>
-          </li>
-        ))}
-      {!!summary.jobs.paused && (
-        <li>
-          <a href={hrefOf(["jobs"], filterOf("pending"))}>
-            <strong>{count(summary.jobs.paused)}</strong> paused
+      {shownStates.map((state) => (
+        <li key={state}>
+          <a href={hrefOf(["jobs"], { condition: state })} class={summary.jobs[state] ? state : ""}>
+            <strong>{count(summary.jobs[state] ?? 0)}</strong> {state}
           </a>
         </li>
-      )}
+      ))}
     </ul>
   );
 }

@@ -7,7 +7,6 @@ import { Failure, pathOf, request } from "./http";
 import { Action, Dialog, Field, For, jobHref, jobName, Panel } from "./parts";
 import { hrefOf } from "./route";
 import { setLogin } from "./secrets";
-import { filterOf } from "./state";
 import { count, some } from "./text";
 
 const heads: Record<Problem["kind"], [one: string, several: string]> = {
@@ -94,13 +93,13 @@ function listOf({ kind, endpoint }: Problem): string {
   const q = endpoint ?? undefined;
   switch (kind) {
     case "failed":
-      return hrefOf(["jobs"], { states: "failed", q });
+      return hrefOf(["jobs"], { condition: "failed", q });
     case "crashing":
-      return hrefOf(["jobs"], { sort: "since", q });
+      return hrefOf(["jobs"], { sort: "failing", q });
     case "late":
-      return hrefOf(["jobs"], { ...filterOf("parked"), q });
+      return hrefOf(["jobs"], { condition: "parked", q });
   }
-  return hrefOf(["jobs"], { sort: kind, q });
+  return hrefOf(["jobs"], { sort: kind === "refused" ? "documents_refused" : kind, q });
 }
 
 /** The jobs of a problem that have a document, or whose mirror has one. */

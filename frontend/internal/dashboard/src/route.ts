@@ -1,4 +1,4 @@
-// The address of a page is the fragment of the URL: #/jobs?states=crashing. It has all that decides what the page
+// The address of a page is the fragment of the URL: #/jobs?condition=crashing. It has all that decides what the page
 // shows, so it can be kept and sent to others. The server sees no fragment.
 
 import { useEffect, useState } from "preact/hooks";
