@@ -46,11 +46,10 @@ func TestListShares(t *testing.T) {
 			if rows, ok := rows.([]any); ok {
 				require.Len(t, rows, 2)
 				row := rows[0].(map[string]any)
-				require.Equal(t, []any{true, since}, []any{row["paused"], row["paused_since"]}, path)
+				require.Equal(t, []any{"paused", "database", since}, []any{conditionOf(row)["state"], conditionOf(row)["reason"], conditionOf(row)["since"]}, path)
 				if id, known := row["job_id"].(string); known { // run now, it waits, and the answer says so
 					run := n.do(http.MethodPost, "/_scheduler/jobs/"+url.PathEscape(id)+"/_run", "").is(t, http.StatusAccepted).json(t)
-					require.Equal(t, []any{true, since}, []any{run["paused"], run["paused_since"]})
-					require.Contains(t, run["reason"], "is paused")
+					require.Equal(t, []any{"paused", since}, []any{conditionOf(run)["state"], conditionOf(run)["since"]})
 				}
 			}
 		}

@@ -35,8 +35,8 @@ const (
 	DoingFinishing Doing = "finishing"
 )
 
-// Activity says what a run is doing at the moment, and so why a replication makes no progress.
-// Its JSON form is the `activity` member of the `info` object in listings.
+// Activity says what a run is doing at the moment, and so why a replication makes no progress. Its JSON form is stored; see
+// [ShownActivity] for listings.
 type Activity struct {
 	Doing Doing     `json:"doing"`
 	Since time.Time `json:"since"`

@@ -176,10 +176,11 @@ func TestFaultOfACondition(t *testing.T) {
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"code":"unauthorized","side":"target","request":"open_database","method":"GET","path":"/db","host":"b:6984","http_status":401,
 		"couchdb_error":"unauthorized","couchdb_reason":"Name or password is incorrect.","user":"ann","detail":"GET http://ann:*****@b:6984/db: 401",
-		"at":"2026-01-02T00:55:00Z","text":"target b:6984: the user or the password is wrong, or missing: Name or password is incorrect."}`, string(text))
-	assert.Equal(t, "has failed, and waits for its next try: "+c.Fault.Text, c.Message)
+		"at":"2026-01-02T00:55:00Z","message":"target b:6984: the user or the password is wrong, or missing: Name or password is incorrect.",
+		"text":"unauthorized: unauthorized to access or create database http://b:6984/db as \"ann\": Name or password is incorrect."}`, string(text))
+	assert.Equal(t, "has failed, and waits for its next try: "+c.Fault.Message, c.Message)
 	assert.Equal(t, "source a: answers with a server error, 503: full",
 		replicator.Explain(facts(crashed, func(f *replicator.Facts) {
 			f.State.SetFault(&replicator.Fault{Code: "server_error", Side: "source", Host: "a", Status: 503, Said: "full"})
-		})).Fault.Text)
+		})).Fault.Message)
 }

@@ -197,7 +197,7 @@ func TestExplain(t *testing.T) {
 		assert.Equal(t, told(c.until), got.Until, "until: %s", name)
 		fault := ""
 		if got.Fault != nil {
-			fault = string(got.Fault.Code) + ": " + got.Fault.Text
+			fault = string(got.Fault.Code) + ": " + got.Fault.Message
 		}
 		assert.Equal(t, c.fault, fault, name)
 		assert.NotEmpty(t, got.Message, name)
@@ -286,7 +286,8 @@ func TestMessages(t *testing.T) {
 		f.State.SetFault(replicator.TextFault("", "the latest"))
 		f.State.SetError("", "")
 	})
-	assert.Equal(t, "the latest", replicator.Explain(stopped).Fault.Text)
+	told := replicator.Explain(stopped).Fault
+	assert.Equal(t, []string{"the latest", "the latest"}, []string{told.Message, told.Text})
 }
 
 // Its JSON has whole seconds, and only what there is.
@@ -299,7 +300,7 @@ func TestConditionJSON(t *testing.T) {
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"state":"crashing","reason":"backoff","message":"has failed, and waits for its next try: db_not_found: could not open it",
 		"since":"2026-01-02T00:55:00Z","until":"2026-01-02T01:10:00Z","marks":[{"type":"failing","since":"2026-01-02T00:30:00Z","count":2}],
-		"fault":{"code":"unknown","text":"db_not_found: could not open it"},"attention":true}`, string(text))
+		"fault":{"code":"unknown","message":"db_not_found: could not open it","text":"db_not_found: could not open it"},"attention":true}`, string(text))
 	text, err = json.Marshal(replicator.Explain(facts(periodic, later)))
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"state":"scheduled","reason":"schedule","message":"waits for its next time","until":"2026-01-02T01:10:00Z"}`, string(text))

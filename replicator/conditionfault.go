@@ -9,20 +9,21 @@ import (
 // ConditionFault is what people are told of a [Fault].
 type ConditionFault struct {
 	Fault
-	// Text says for people what is wrong at which end: "source a:5984: connection refused". Of a fault that only words describe,
-	// it is CouchDB's text.
-	Text string
+	// Message says for people what is wrong at which end: "source a:5984: connection refused". Text is CouchDB's error and reason,
+	// and also the message of a fault that only words describe. Neither has secrets.
+	Message, Text string
 }
 
-// MarshalJSON writes the members of the fault and "text". It leaves out what the job has elsewhere, and masks credentials.
+// MarshalJSON writes the members of the fault, "message" and "text". It leaves out what the job has elsewhere, and masks credentials.
 func (f ConditionFault) MarshalJSON() ([]byte, error) {
 	type plain Fault
 	fault := f.clean()
 	fault.Database, fault.Text = "", ""
 	return json.Marshal(struct {
 		plain
-		Text string `json:"text"`
-	}{plain(fault), cleanReason(f.Text)})
+		Message string `json:"message"`
+		Text    string `json:"text"`
+	}{plain(fault), cleanReason(f.Message), cleanReason(f.Text)})
 }
 
 func (f *ConditionFault) is(code FaultCode) bool { return f != nil && f.Code == code }
@@ -35,11 +36,21 @@ func (f *Fault) told(words string) *ConditionFault {
 	case f == nil:
 		f = &Fault{Code: FaultUnknown}
 	}
-	out := &ConditionFault{Fault: f.clean()}
-	if out.Text = cleanReason(words); out.Text == "" || !f.inWords() {
-		out.Text = cleanReason(f.forPeople())
+	if words == "" {
+		words = f.inCouchDB()
+	}
+	out := &ConditionFault{Fault: f.clean(), Message: cleanReason(words), Text: cleanReason(words)}
+	if !f.inWords() || words == "" {
+		out.Message = cleanReason(f.forPeople())
 	}
 	return out
+}
+
+// inCouchDB returns CouchDB's error and reason for the fault, as the state of a job has them.
+func (f *Fault) inCouchDB() string {
+	var failed JobState
+	failed.SetFault(f)
+	return failed.Error
 }
 
 // inWords reports whether only the words of a server or of this node say what is wrong.
@@ -53,11 +64,6 @@ func (f *Fault) inWords() bool {
 
 // forPeople says what is wrong at which end.
 func (f *Fault) forPeople() string {
-	if f.inWords() {
-		var failed JobState
-		failed.SetFault(f)
-		return failed.Error
-	}
 	text := f.Code.At(f.Side, f.Host)
 	if f.Code == FaultServerError || f.Code == FaultUnexpectedStatus {
 		text = fmt.Sprintf("%s, %d", text, f.Status)
@@ -82,9 +88,7 @@ func (s *JobState) LastError() string {
 	if s.Error != "" || s.Fault == nil {
 		return s.Error
 	}
-	var failed JobState
-	failed.SetFault(s.Fault)
-	return failed.Error
+	return s.Fault.inCouchDB()
 }
 
 // lastFault returns the fault of the latest run that failed, or nil.
@@ -102,7 +106,7 @@ func refusalFault(r *Refusing, target Endpoint) *ConditionFault {
 		Code: FaultDocumentRefused, Side: SideTarget, Host: target.Host(), Status: r.Latest.Status, Word: r.Latest.Code, Said: r.Latest.Reason,
 		Document: &DocRef{r.Latest.ID, r.Latest.Rev}, At: r.Latest.Time,
 	}
-	return fault.told("")
+	return fault.told(strings.Trim(r.Latest.Code+": "+r.Latest.Reason, ": "))
 }
 
 // fault returns what is wrong with a mirror as a whole, nil if nothing is.

@@ -3,13 +3,12 @@ package replicator
 import "encoding/json"
 
 // Info is the `info` object of a job in listings. It has the progress of a job, or the error of
-// one that is crashing or failed. A running job also has its activity, and the job of a
-// periodic replication the counters of its last run alone. CouchDB has neither.
+// one that is crashing or failed. The job of a periodic replication also has the counters of its last run alone. CouchDB does
+// not have those.
 type Info struct {
 	Error string `json:"error,omitempty"`
 	*Progress
-	Activity *Activity `json:"activity,omitempty"`
-	LastRun  *Stats    `json:"last_run,omitempty"`
+	LastRun *Stats `json:"last_run,omitempty"`
 	// Mirror sums up the databases of a mirror.
 	Mirror *MirrorInfo `json:"mirror,omitempty"`
 }
@@ -62,11 +61,7 @@ func (s *JobState) Info() *Info {
 	if s.State.Terminal() {
 		progress.SourceSeq, progress.ThroughSeq = nil, nil
 	}
-	info := &Info{Progress: &progress, LastRun: s.LastRun}
-	if s.State == StateRunning {
-		info.Activity = s.Activity
-	}
-	return info
+	return &Info{Progress: &progress, LastRun: s.LastRun}
 }
 
 // Progress returns the progress. As in CouchDB, a run that does not yet know where it starts has the source's

@@ -136,13 +136,12 @@ func (p *MirrorProgress) Fault() (text string, since time.Time) {
 }
 
 // KnownBehind moves Behind back while the target cannot be compared: what it has is known from the last comparison.
-func (m *MirrorSummary) KnownBehind(p *MirrorProgress, now time.Time) {
+func (m *MirrorSummary) KnownBehind(p *MirrorProgress) {
 	if p == nil || p.Target.Error == "" || p.Target.Refused || p.Target.Last.IsZero() {
 		return
 	}
 	if last := wholeSeconds(p.Target.Last); m.Behind.IsZero() || last.Before(m.Behind) {
 		m.Behind, m.BehindDatabase = last, ""
-		m.Lag = max(int64(now.Sub(last)/time.Second), 0)
 	}
 }
 
@@ -163,10 +162,9 @@ type MirrorSummary struct {
 	// The sums over the replications of the databases, with what earlier replications with the same ids have copied.
 	DocCounts
 	// Behind is since when the target may lack changes, and BehindDatabase a database whose changes it may lack since then.
-	// Behind is zero if it lacks none. Lag is the age of Behind in seconds.
+	// Behind is zero if it lacks none.
 	Behind         time.Time `json:"behind_since,omitzero"`
 	BehindDatabase string    `json:"behind_database,omitempty"`
-	Lag            int64     `json:"lag_sec"`
 }
 
 // MirroredFailure is a database of a mirror whose runs fail.

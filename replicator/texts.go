@@ -149,7 +149,7 @@ func messageOf(c *Condition, cluster *Cluster) string {
 	case c.Reason == ReasonSlot && cluster != nil && cluster.Used < cluster.Slots:
 		return aboutToStart
 	case its.withFault && c.Fault != nil:
-		return its.text + ": " + c.Fault.Text
+		return its.text + ": " + c.Fault.Message
 	}
 	return its.text
 }

@@ -584,7 +584,7 @@ func TestDashboardRunsAndPauses(t *testing.T) {
 	d.Wait("![...document.querySelectorAll('button')].some(b => b.innerText === 'Set')")
 	d.Wait("document.querySelector('[aria-label=\"Shares of _replicator\"]').value === '250'")
 	d.press("Pause")
-	d.WaitText("table", "1 pending")
+	d.WaitText("table", "1 paused")
 	d.show("jobs")
 	d.WaitText("table.jobs", "its database has no shares for")
 	d.press("_replicator / one")

@@ -121,18 +121,18 @@ func TestJobsOfANode(t *testing.T) {
 	// Lists and single jobs.
 	out := do(0)
 	assert.Regexp(t, `(?m)^STATE +JOB +SOURCE +TARGET +WRITTEN +LEFT +WHY$`, out)
-	assert.Regexp(t, `(?m)^crashing +_replicator/lost .*db_not_found`, out)
+	assert.Regexp(t, `(?m)^crashing +_replicator/lost .*source \S+: the database does not exist`, out)
 	assert.NotContains(t, out, "_replicator/films", "it has ended")
 	assert.Regexp(t, `(?m)^completed +_replicator/films `, do(0, "--state", "completed"))
 	until(admin, func(out string) bool { return len(jobLines(t, out)) == 2 }, "list", "--state", "crashing", "--json")
 	assert.Len(t, jobLines(t, do(0, "--state", "crashing", "--limit", "1", "--json")), 1)
-	crashing := jobLines(t, do(0, "list", "--database", "_replicator", "--sort", "since", "--json"))
+	crashing := jobLines(t, do(0, "list", "--database", "_replicator", "--sort", "failing", "--json"))
 	require.Len(t, crashing, 1)
 	assert.Equal(t, "lost", crashing[0]["doc_id"])
 	assert.NotContains(t, do(0, "--search", "no such text", "--json"), "{")
 	out = do(0, "show", crashing[0]["job_id"].(string))
 	assert.Regexp(t, `(?m)^Job +_replicator/lost$`, out)
-	assert.Regexp(t, `(?m)^Errors +1 in a row$`, out)
+	assert.Regexp(t, `(?m)^Failing runs +1; `, out)
 	assert.Regexp(t, `(?m)^Next run +\d`, out)
 	assert.Regexp(t, `(?m)crashed +db_not_found`, out)
 
@@ -169,7 +169,7 @@ func TestJobsOfANode(t *testing.T) {
 
 	// Running again.
 	assert.Contains(t, do(0, "run", "lost"), "lost: it runs as soon as there is a slot\n")
-	until(admin, func(out string) bool { return jobLines(t, out)[0]["error_count"].(float64) >= 2 }, "show", "lost", "--json")
+	until(admin, has("Failing runs  2; "), "show", "lost")
 	assert.Equal(t, "films: it has ended, and is replicated again\n", do(0, "run", "films"))
 	do(0, "watch", "films")
 	out, errs = node.jobsBy(t, admin, exitFailed, "run", "none", "lost")

@@ -465,7 +465,7 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 		if progress := mirror.State.Mirror; progress != nil {
 			failing += progress.LeftOut
 		}
-		out <- prometheus.MustNewConstMetric(n.mirrorLag, prometheus.GaugeValue, float64(mirror.Summary.Lag), name)
+		out <- prometheus.MustNewConstMetric(n.mirrorLag, prometheus.GaugeValue, secondsSince(mirror.Summary.Behind), name)
 		out <- prometheus.MustNewConstMetric(n.mirrorFailing, prometheus.GaugeValue, float64(failing), name)
 	}
 }

@@ -251,7 +251,7 @@ func TestMirrorFindsWhatTheTargetHasLost(t *testing.T) {
 	require.Eventually(t, looked, limit, 10*time.Millisecond)
 	require.Eventually(t, func() bool { // then nothing else looks at the target
 		list := node.ask(http.StatusOK, http.MethodGet, "_scheduler/jobs?mirror="+url.QueryEscape(node.mirror("m").JobID), "")
-		return strings.Count(list, `"parked":`) == 3
+		return strings.Count(list, `"state":"parked"`) == 3
 	}, limit, 10*time.Millisecond)
 
 	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // instance_start_time has whole seconds

@@ -50,7 +50,7 @@ func TestPeriodic(t *testing.T) {
 	type listed struct {
 		State     string
 		StartTime *time.Time `json:"start_time"`
-		NextRun   *time.Time `json:"next_run"`
+		Condition struct{ Until *time.Time }
 		Info      *struct {
 			DocsWritten int             `json:"docs_written"`
 			LastRun     json.RawMessage `json:"last_run"`
@@ -65,8 +65,8 @@ func TestPeriodic(t *testing.T) {
 		often = read("_scheduler/docs/_replicator/often")
 		return often.State == "pending" && often.Info.DocsWritten == 3
 	}, limit, 10*time.Millisecond)
-	require.NotNil(t, often.NextRun)
-	assert.GreaterOrEqual(t, often.NextRun.Sub(*often.StartTime), time.Second)
+	require.NotNil(t, often.Condition.Until)
+	assert.GreaterOrEqual(t, often.Condition.Until.Sub(*often.StartTime), time.Second)
 	assert.NotEmpty(t, often.Info.LastRun)
 	answer := node.ask(http.StatusOK, http.MethodGet, "_replicator/often", "")
 	assert.NotContains(t, answer, "_replication_state")
@@ -74,8 +74,8 @@ func TestPeriodic(t *testing.T) {
 	nightly := read("_scheduler/docs/_replicator/nightly")
 	assert.Equal(t, "pending", nightly.State)
 	assert.Nil(t, nightly.Info)
-	require.NotNil(t, nightly.NextRun)
-	assert.Equal(t, "02-29 02:00", nightly.NextRun.Format("01-02 15:04"), "in UTC")
+	require.NotNil(t, nightly.Condition.Until)
+	assert.Equal(t, "02-29 02:00", nightly.Condition.Until.Format("01-02 15:04"), "in UTC")
 	var jobs struct{ Jobs []listed }
 	require.NoError(t, json.Unmarshal([]byte(node.ask(http.StatusOK, http.MethodGet, "_scheduler/jobs", "")), &jobs))
 	assert.Len(t, jobs.Jobs, 2)

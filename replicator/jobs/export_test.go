@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
@@ -42,6 +41,6 @@ func Matches(job *Job, query string) bool { return matches(job, strings.ToLower(
 // MirrorSummary is [Run.MirrorSummary] without a run.
 func (s *Store) MirrorSummary(ctx context.Context, mirror string) (replicator.MirrorSummary, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (replicator.MirrorSummary, error) {
-		return s.Lists.mirrors.mirrorSummary(tx.Snapshot(), mirror, time.Now())
+		return s.Lists.mirrors.mirrorSummary(tx.Snapshot(), mirror)
 	})
 }

@@ -235,7 +235,7 @@ func (s *mirrorRows) database(tx kv.ReadTransaction, mirror, database string) kv
 const firstFailures = 5
 
 // mirrorSummary sums up the databases of a mirror, in a few reads, whatever their number.
-func (s *mirrorRows) mirrorSummary(tx kv.ReadTransaction, mirror string, now time.Time) (m replicator.MirrorSummary, err error) {
+func (s *mirrorRows) mirrorSummary(tx kv.ReadTransaction, mirror string) (m replicator.MirrorSummary, err error) {
 	tallies := s.jobs.Tallies(tx, indexMirrored, tuple.Tuple{mirror})
 	behind := s.mirrorTimes(tx, mirror, timeBehind, fdbjobs.EntryRange{Limit: 1})
 	failing := s.mirrorTimes(tx, mirror, timeFailing, fdbjobs.EntryRange{Limit: firstFailures})
@@ -260,7 +260,6 @@ func (s *mirrorRows) mirrorSummary(tx kv.ReadTransaction, mirror string, now tim
 	}
 	for _, e := range oldest {
 		m.Behind, m.BehindDatabase = time.Unix(e.at, 0).UTC(), e.database
-		m.Lag = max(now.Unix()-e.at, 0)
 	}
 	failed, err := failing.Await()
 	if err != nil {

@@ -156,7 +156,7 @@ func (r *Run) childDefinition() string { return cmp.Or(r.job.Args.Children, r.jo
 // MirrorSummary sums up the mirror's databases.
 func (r *Run) MirrorSummary(ctx context.Context) (replicator.MirrorSummary, error) {
 	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) (replicator.MirrorSummary, error) {
-		return r.store.mirrors.mirrorSummary(tx.Snapshot(), r.job.ID, time.Now())
+		return r.store.mirrors.mirrorSummary(tx.Snapshot(), r.job.ID)
 	})
 }
 

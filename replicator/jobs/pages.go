@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"settee/fdbjobs"
 	"settee/pkg/docstore"
@@ -165,10 +164,9 @@ func (s *pages) summed(tx kv.ReadTransaction) func(*Job, error) (*Job, error) {
 			job.Summary = job.State.Mirror.Summary // its databases go
 			return job, nil
 		}
-		now := time.Now()
-		summary, err := s.mirrors.mirrorSummary(tx, job.ID, now)
+		summary, err := s.mirrors.mirrorSummary(tx, job.ID)
 		if job.Status != fdbjobs.Finished {
-			summary.KnownBehind(job.State.Mirror, now)
+			summary.KnownBehind(job.State.Mirror)
 		}
 		job.Summary = &summary
 		return job, err

@@ -12,14 +12,6 @@ import (
 // pausedFor is how long a job waits that is paused.
 const pausedFor = 100 * 365 * 24 * time.Hour
 
-// DocumentPaused returns since when the document of the job is paused, or zero.
-func (j *Job) DocumentPaused() time.Time {
-	if j.Args.Paused == nil || j.Status == fdbjobs.Finished {
-		return time.Time{}
-	}
-	return j.Args.Paused.Since
-}
-
 // pausedAt returns the pause of a job that is paused now.
 func (j *Job) pausedAt(now time.Time) *replicator.Pause {
 	p := &replicator.Pause{Since: now, Crashing: j.Status == fdbjobs.Pending && j.tag == tagCrashing}

@@ -15,6 +15,11 @@ import (
 
 const pausedMember = `, "paused": true`
 
+// reasonOf returns why a job is in its state, as people are told.
+func reasonOf(job *jobs.Job) replicator.Reason {
+	return replicator.Explain(job.Facts(time.Now(), nil)).Reason
+}
+
 // A paused job keeps its errors and the time of its next run, and has them again when it is resumed.
 func TestPausedJobsKeepTheirWait(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
@@ -33,7 +38,7 @@ func TestPausedJobsKeepTheirWait(t *testing.T) {
 		paused := b.get(id)
 		assert.Equal(t, replicator.StatePending, paused.Condition())
 		assert.Equal(t, before.ReplicationID(), paused.ReplicationID())
-		assert.Equal(t, &jobs.WaitsFor{What: jobs.WaitDocument, Since: paused.DocumentPaused()}, paused.WaitsFor(time.Now()))
+		assert.Equal(t, replicator.ReasonDocument, reasonOf(paused))
 		assert.Zero(t, paused.NextRun())
 		counts, err := b.store.Lists.Counts(t.Context())
 		require.NoError(t, err)
@@ -47,7 +52,7 @@ func TestPausedJobsKeepTheirWait(t *testing.T) {
 		_, err = b.store.Requests.RunNow(t.Context(), id)
 		require.NoError(t, err)
 		rev = b.put(repdb, "d", rev, `"continuous": true, "mine": 1`+pausedMember)
-		assert.Equal(t, paused.DocumentPaused(), b.get(id).DocumentPaused())
+		assert.Equal(t, paused.Args.Paused.Since, b.get(id).Args.Paused.Since)
 		assert.Zero(t, paused.NextRun())
 
 		b.put(repdb, "d", rev, `"continuous": true, "paused": false`)
@@ -58,7 +63,7 @@ func TestPausedJobsKeepTheirWait(t *testing.T) {
 		assert.Equal(t, before.State.History, resumed.State.History)
 		assert.Equal(t, 3, resumed.State.ErrorCount)
 		assert.Equal(t, before.NextRun(), resumed.NextRun())
-		assert.Zero(t, resumed.DocumentPaused())
+		assert.Nil(t, resumed.Args.Paused)
 		b.accept()
 	})
 }
@@ -95,7 +100,7 @@ func TestPausedRun(t *testing.T) {
 				assert.Equal(t, []string{"stopped", "started", "added"}, eventTypes(job))
 				assert.Contains(t, job.State.History[0].Reason, "paused")
 				assert.EqualValues(t, 7, job.State.Stats.DocsWritten)
-				assert.Equal(t, !again, !job.DocumentPaused().IsZero())
+				assert.Equal(t, !again, !(job.Args.Paused == nil))
 				runs, err := b.store.Lists.Runs(t.Context(), job)
 				require.NoError(t, err)
 				require.Len(t, runs, 1)
@@ -122,9 +127,9 @@ func TestPausesOfJobsThatDoNotRun(t *testing.T) {
 		b.create(repdb)
 		rev := b.put(repdb, "new", "", `"schedule": "0 3 * * *"`+pausedMember)
 		id := b.jobID(repdb, "new")
-		assert.Equal(t, jobs.WaitDocument, b.get(id).WaitsFor(time.Now()).What)
+		assert.Equal(t, replicator.ReasonDocument, reasonOf(b.get(id)))
 		b.put(repdb, "new", rev, `"schedule": "0 3 * * *"`)
-		assert.Equal(t, jobs.WaitTime, b.get(id).WaitsFor(time.Now()).What, "it waits for its first time")
+		assert.Equal(t, replicator.ReasonSchedule, reasonOf(b.get(id)), "it waits for its first time")
 		assert.False(t, b.get(id).NextRun().IsZero())
 
 		rev = b.put(repdb, "parked", "", `"continuous": true, "doc_ids": ["x"]`)
@@ -134,15 +139,15 @@ func TestPausesOfJobsThatDoNotRun(t *testing.T) {
 		woken, err := run.Park(t.Context(), nil)
 		require.NoError(t, err)
 		require.False(t, woken)
-		assert.Equal(t, jobs.WaitSource, b.get(id).WaitsFor(time.Now()).What)
+		assert.Equal(t, replicator.ReasonNoChanges, reasonOf(b.get(id)))
 		rev = b.put(repdb, "parked", rev, `"continuous": true, "doc_ids": ["x"]`+pausedMember)
 		b.check()
-		assert.Equal(t, jobs.WaitDocument, b.get(id).WaitsFor(time.Now()).What)
+		assert.Equal(t, replicator.ReasonDocument, reasonOf(b.get(id)))
 		_, err = b.store.Watches.Wake(t.Context(), "http://a.example/", []string{"db"})
 		require.NoError(t, err)
-		assert.Equal(t, jobs.WaitDocument, b.get(id).WaitsFor(time.Now()).What, "a change does not wake it")
+		assert.Equal(t, replicator.ReasonDocument, reasonOf(b.get(id)), "a change does not wake it")
 		rev = b.put(repdb, "parked", rev, `"continuous": true, "doc_ids": ["x"]`)
-		assert.Equal(t, jobs.WaitSlot, b.get(id).WaitsFor(time.Now()).What)
+		assert.Equal(t, replicator.ReasonSlot, reasonOf(b.get(id)))
 		n, more, err := b.store.Lists.Before(t.Context(), b.get(id))
 		require.NoError(t, err)
 		assert.Zero(t, n)
@@ -154,7 +159,7 @@ func TestPausesOfJobsThatDoNotRun(t *testing.T) {
 		require.Error(t, run.Update(t.Context(), nothing))
 		require.NoError(t, run.Release(t.Context()))
 		b.check()
-		assert.Equal(t, jobs.WaitDocument, b.get(id).WaitsFor(time.Now()).What)
+		assert.Equal(t, replicator.ReasonDocument, reasonOf(b.get(id)))
 		assert.Equal(t, []string{"added"}, eventTypes(b.get(id)))
 		counts, err := b.store.Lists.Counts(t.Context())
 		require.NoError(t, err)

@@ -49,8 +49,10 @@ func (t *telling) condition(job *jobs.Job) replicator.Condition {
 // single explains the job of an answer for one job. It reads what lists do not have.
 func (e *Endpoints) single(ctx context.Context, job *jobs.Job, t *telling) (c replicator.Condition, err error) {
 	f := job.Facts(t.now, t.cluster)
-	if f.Queue, err = e.queueOf(ctx, job, t.now); err != nil {
-		return c, err
+	if reason := replicator.Explain(f).Reason; reason == replicator.ReasonSlot || reason == replicator.ReasonNoNode {
+		if f.Queue, err = e.queueOf(ctx, job); err != nil {
+			return c, err
+		}
 	}
 	if f.Watch, err = e.watchOf(ctx, job); err != nil {
 		return c, err
@@ -58,11 +60,8 @@ func (e *Endpoints) single(ctx context.Context, job *jobs.Job, t *telling) (c re
 	return t.explain(f), nil
 }
 
-// queueOf counts the jobs before one that waits for a slot. It returns nil for other jobs.
-func (e *Endpoints) queueOf(ctx context.Context, job *jobs.Job, now time.Time) (*replicator.Queue, error) {
-	if w := job.WaitsFor(now); w == nil || w.What != jobs.WaitSlot {
-		return nil, nil
-	}
+// queueOf counts the jobs before one that waits for a slot.
+func (e *Endpoints) queueOf(ctx context.Context, job *jobs.Job) (*replicator.Queue, error) {
 	n, more, err := e.Jobs.Lists.Before(ctx, job)
 	if err != nil {
 		return nil, fmt.Errorf("counting the jobs before a replication job: %w", err)

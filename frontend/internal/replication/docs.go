@@ -22,7 +22,7 @@ import (
 )
 
 // listedDocument is the job of a document in CouchDB's _scheduler/docs. If it has ended, it has no id, node and
-// proxies. CouchDB has no warnings, no parked jobs and no condition.
+// proxies. CouchDB has no warnings, no activity and no condition.
 type listedDocument struct {
 	Database    *string          `json:"database"`
 	DocID       *string          `json:"doc_id"`
@@ -36,14 +36,12 @@ type listedDocument struct {
 	ErrorCount  int              `json:"error_count"`
 	LastUpdated *string          `json:"last_updated"`
 	StartTime   *string          `json:"start_time"`
-	NextRun     *string          `json:"next_run,omitempty"` // of a job that waits for a time
 	SourceProxy any              `json:"source_proxy,omitempty"`
 	TargetProxy any              `json:"target_proxy,omitempty"`
 	Warnings    []string         `json:"warnings,omitempty"`
-	Parked      *string          `json:"parked,omitempty"` // since when, see jobs.Job.Parked
-	WaitsFor    *waitsFor        `json:"waits_for,omitempty"`
-	pauseOf
-	Condition replicator.Condition `json:"condition"`
+
+	Activity  *replicator.ShownActivity `json:"activity,omitempty"`
+	Condition replicator.Condition      `json:"condition"`
 }
 
 func listedDoc(job *jobs.Job, t *telling) listedDocument {
@@ -54,9 +52,8 @@ func listedDoc(job *jobs.Job, t *telling) listedDocument {
 		Database: job.Args.Database, DocID: job.Args.DocID, JobID: job.ID,
 		Source: r.Source.String(), Target: r.Target.String(),
 		State: state.State, Info: state.Info(), ErrorCount: state.ErrorCount,
-		LastUpdated: timeText(state.LastUpdated), StartTime: timeText(state.StartTime), NextRun: timeText(job.NextRun()),
-		Warnings: r.Warnings(), Parked: timeText(job.Parked()),
-		WaitsFor: waiting(job, t.now), pauseOf: pauseOfJob(job), Condition: told,
+		LastUpdated: timeText(state.LastUpdated), StartTime: timeText(state.StartTime),
+		Warnings: r.Warnings(), Activity: state.ShownActivity(), Condition: told,
 	}
 	if job.IsMirror() {
 		out.Info = out.Info.SumUp(state.Mirror, job.Summary)
@@ -138,7 +135,6 @@ func (e *Endpoints) getDocOf(w http.ResponseWriter, r *http.Request, database, i
 	if out.Condition, err = e.single(ctx, job, t); err != nil {
 		return err
 	}
-	out.WaitsFor.count(out.Condition.Queue)
 	return web.Respond(w, r, http.StatusOK, out)
 }
 

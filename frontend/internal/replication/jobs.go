@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"settee/fdbjobs"
 	"settee/frontend/internal/access"
@@ -21,7 +20,7 @@ import (
 // defaultLimit is the default number of jobs in a list, which is CouchDB's.
 const defaultLimit = 100
 
-// listedJob is a job in CouchDB's _scheduler/jobs, its state, and what people are told about it.
+// listedJob is a job in CouchDB's _scheduler/jobs, its state, what its run does, and what people are told about it.
 type listedJob struct {
 	Database  *string            `json:"database"`
 	ID        string             `json:"id"`
@@ -34,29 +33,20 @@ type listedJob struct {
 	History   replicator.History `json:"history"`
 	Node      *string            `json:"node"`
 	StartTime *string            `json:"start_time"`
-	NextRun   *string            `json:"next_run,omitempty"` // of a job that waits for a time
 	State     replicator.State   `json:"state"`
 	JobID     string             `json:"job_id"`
-	// Of a job that has crashed and has not recovered since, and of a running one that makes no progress. CouchDB has
-	// none of these.
-	ErrorCount    int     `json:"error_count,omitempty"`
-	CrashingSince *string `json:"crashing_since,omitempty"`
-	StuckSince    *string `json:"stuck_since,omitempty"`
-	BehindSince   *string `json:"behind_since,omitempty"`
-	Parked        *string `json:"parked,omitempty"` // since when, see jobs.Job.Parked
 	// Of a job that a mirror has made: the job id of the mirror, and the database of its source.
-	Mirror           string    `json:"mirror,omitempty"`
-	MirroredDatabase string    `json:"mirrored_database,omitempty"`
-	WaitsFor         *waitsFor `json:"waits_for,omitempty"`
-	pauseOf
-	Condition replicator.Condition `json:"condition"`
+	Mirror           string                    `json:"mirror,omitempty"`
+	MirroredDatabase string                    `json:"mirrored_database,omitempty"`
+	Activity         *replicator.ShownActivity `json:"activity,omitempty"`
+	Condition        replicator.Condition      `json:"condition"`
 }
 
 func listed(job *jobs.Job, t *telling) listedJob {
 	told, state := t.condition(job), *job.State
 	state.State = told.State.CouchState() // Info depends on it
 	if state.State != replicator.StateRunning {
-		state.PID, state.StuckSince = "", time.Time{} // of a run whose node has died
+		state.PID = "" // of a run whose node has died
 	}
 	out := listedJob{
 		Database: job.Args.Database,
@@ -71,11 +61,7 @@ func listed(job *jobs.Job, t *telling) listedJob {
 		History:  state.History,
 		Node:     orNull(state.Node),
 		State:    state.State,
-
-		ErrorCount: state.ErrorCount, CrashingSince: timeText(state.CrashingSince), StuckSince: timeText(state.StuckSince),
-		BehindSince: timeText(state.BehindSince),
-		Parked:      timeText(job.Parked()), Mirror: job.Mirror(), MirroredDatabase: job.Args.MirroredDatabase,
-		WaitsFor: waiting(job, t.now), pauseOf: pauseOfJob(job), Condition: told,
+		Mirror:   job.Mirror(), MirroredDatabase: job.Args.MirroredDatabase, Activity: state.ShownActivity(), Condition: told,
 	}
 	if job.IsMirror() {
 		out.Info = out.Info.SumUp(state.Mirror, job.Summary)
@@ -83,7 +69,7 @@ func listed(job *jobs.Job, t *telling) listedJob {
 	if out.History == nil {
 		out.History = replicator.History{}
 	}
-	out.StartTime, out.NextRun = timeText(state.StartTime), timeText(job.NextRun())
+	out.StartTime = timeText(state.StartTime)
 	return out
 }
 
@@ -294,7 +280,7 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	pause, seen := pauseOfJob(job), job
+	seen := job
 	job, err = e.Jobs.Requests.RunNow(ctx, job.ID)
 	switch {
 	case errors.Is(err, jobs.ErrEnded):
@@ -308,13 +294,11 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 		status = http.StatusOK
 	}
 	return web.Respond(w, r, status, struct {
-		OK     bool             `json:"ok"`
-		ID     string           `json:"id"`
-		State  replicator.State `json:"state"`
-		Reason string           `json:"reason,omitempty"` // why it does not run at once
-		pauseOf
+		OK        bool                 `json:"ok"`
+		ID        string               `json:"id"`
+		State     replicator.State     `json:"state"`
 		Condition replicator.Condition `json:"condition"` // until now, as the state
-	}{true, shownID(job), told.State.CouchState(), pause.reason(), pause, told})
+	}{true, shownID(job), told.State.CouchState(), told})
 }
 
 // jobOf returns the job with that job id or replication id, if the user of the request may use it so. If its definition cannot
@@ -369,10 +353,8 @@ func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {
 	if out.Condition, err = e.single(ctx, job, t); err != nil {
 		return err
 	}
-	out.WaitsFor.count(out.Condition.Queue)
 	return web.Respond(w, r, http.StatusOK, struct {
 		listedJob
-		Watch *replicator.Watch `json:"watch,omitempty"`
-		Runs  []json.RawMessage `json:"runs"`
-	}{out, out.Condition.Watch, runs})
+		Runs []json.RawMessage `json:"runs"`
+	}{out, runs})
 }

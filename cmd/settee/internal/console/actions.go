@@ -22,17 +22,14 @@ func (n *Node) RunNow(ctx context.Context, job Job) (string, error) {
 	if job.Ended() {
 		return n.runAgain(ctx, job)
 	}
-	var answer struct {
-		State  string
-		Reason string
-	}
+	var answer struct{ Condition Condition }
 	if err := n.Ask(ctx, http.MethodPost, jobPath(job.JobID)+"/_run", nil, &answer); err != nil {
 		return "", err
 	}
-	switch {
-	case answer.Reason != "":
-		return answer.Reason, nil
-	case answer.State == "running":
+	switch answer.Condition.State {
+	case "paused":
+		return "it " + answer.Condition.Message + ": it runs as soon as it is resumed", nil
+	case "running":
 		return "it is running already", nil
 	}
 	return "it runs as soon as there is a slot", nil

@@ -19,6 +19,7 @@ type Job struct {
 	Info      *Info     `json:"info"`
 	History   []Event   `json:"history"` // the newest first
 	StartTime time.Time `json:"start_time"`
+	Activity  *Activity `json:"activity"` // nil unless it runs
 	Condition Condition `json:"condition"`
 	Runs      []Run     `json:"runs"`
 
@@ -44,11 +45,23 @@ type Condition struct {
 	Since   time.Time `json:"since"`
 	Until   time.Time `json:"until"`
 	Marks   []Mark    `json:"marks"`
-	Fault   *struct {
-		Text string `json:"text"`
-	} `json:"fault"`
-	Queue *Queue `json:"queue"`
-	Watch *Watch `json:"watch"`
+	Fault   *Fault    `json:"fault"`
+	Advice  *Advice   `json:"advice"`
+	Queue   *Queue    `json:"queue"`
+	Watch   *Watch    `json:"watch"`
+}
+
+// Fault is why a request or a run has failed.
+type Fault struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Text    string `json:"text"` // CouchDB's
+}
+
+// Advice is what helps.
+type Advice struct {
+	Code string `json:"code"`
+	Text string `json:"text"`
 }
 
 // Mark is what is true of a job beside the reason of its state.
@@ -66,12 +79,11 @@ type Queue struct {
 
 // Info is the progress of a job, or its error.
 type Info struct {
-	Error            string    `json:"error"`
-	DocsRead         *int64    `json:"docs_read"` // nil if the job has an error, or has not run
-	DocsWritten      int64     `json:"docs_written"`
-	DocWriteFailures int64     `json:"doc_write_failures"`
-	ChangesPending   *int64    `json:"changes_pending"` // nil if it is not known
-	Activity         *Activity `json:"activity"`
+	Error            string `json:"error"`
+	DocsRead         *int64 `json:"docs_read"` // nil if the job has an error, or has not run
+	DocsWritten      int64  `json:"docs_written"`
+	DocWriteFailures int64  `json:"doc_write_failures"`
+	ChangesPending   *int64 `json:"changes_pending"` // nil if it is not known
 }
 
 // Activity says what a run does.
@@ -88,9 +100,7 @@ type Activity struct {
 // Wait is a request that is repeated or held back.
 type Wait struct {
 	Endpoint string    `json:"endpoint"` // source or target
-	Method   string    `json:"method"`
-	Path     string    `json:"path"`
-	Error    string    `json:"error"`
+	Fault    Fault     `json:"fault"`
 	Attempt  int       `json:"attempt"`
 	Attempts int       `json:"attempts"` // 0 for no limit
 	Until    time.Time `json:"until"`

@@ -70,9 +70,9 @@ func TestWhy(t *testing.T) {
 	for want, condition := range map[string]string{
 		"copies changes, for 1 min 0 s": `{"state": "running", "message": "copies changes", "since": "2026-01-02T11:59:00Z"}`,
 		"has failed, and waits for its next try: db_not_found: no; goes on in 2 min 0 s": `{"state": "crashing",
-			"message": "has failed, and waits for its next try: db_not_found: no", "until": "2026-01-02T12:02:00Z", "fault": {"text": "db_not_found: no"}}`,
+			"message": "has failed, and waits for its next try: db_not_found: no", "until": "2026-01-02T12:02:00Z", "fault": {"message": "db_not_found: no", "text": "x"}}`,
 		"is paused by its document, for 1 h 0 min; no": `{"state": "paused", "message": "is paused by its document",
-			"since": "2026-01-02T11:00:00Z", "marks": [{"type": "failing", "count": 3}], "fault": {"text": "no"}}`,
+			"since": "2026-01-02T11:00:00Z", "marks": [{"type": "failing", "count": 3}], "fault": {"message": "no", "text": "x"}}`,
 		"3 documents refused; no progress for 5 min 0 s; copies changes": `{"state": "running", "message": "copies changes",
 			"marks": [{"type": "stuck", "since": "2026-01-02T11:55:00Z"}, {"type": "documents_refused", "count": 3}]}`,
 		"waits for a slot, for 10 s, behind 7 others of its database or user": `{"state": "pending", "message": "waits for a slot",

@@ -29,14 +29,10 @@ func (l *List) Write(jobs []Job) error {
 	}
 	now := time.Now()
 	rows := make([][]string, len(jobs))
-	why := (*Job).Why
-	if l.Width > 0 {
-		why = (*Job).brief
-	}
 	for i, job := range jobs {
 		rows[i] = []string{
 			job.shown(), Clean(job.Name()), Clean(endpoint(job.Source)), Clean(endpoint(job.Target)), job.written(), job.left(),
-			Clean(why(&job, now)),
+			Clean(job.Why(now)),
 		}
 	}
 	return l.table.write(l.Out, rows)

@@ -31,6 +31,12 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 	fact("Job", job.Name())
 	fact("State", job.shown())
 	fact("Why", job.Why(now))
+	if c := &job.Condition; c.Fault != nil {
+		fact("Error", c.Fault.Text)
+	}
+	if advice := job.Condition.Advice; advice != nil {
+		fact("Advice", advice.Text)
+	}
 	fact("Source", job.Source)
 	fact("Target", job.Target)
 	fact("Written", job.written())
@@ -41,14 +47,16 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 	}
 	fact("Started", ago(job.StartTime))
 	c := &job.Condition
-	if failing := c.mark("failing"); failing.Count > 0 {
-		fact("Failing", ago(failing.Since))
-		fact("Errors", fmt.Sprintf("%d in a row", failing.Count))
+	for _, mark := range c.Marks {
+		value := ago(mark.Since)
+		if mark.Count > 0 {
+			value = strings.TrimSuffix(count(mark.Count)+"; "+value, "; ")
+		}
+		fact(nameOfMark(mark.Type), value)
 	}
-	fact("Behind", ago(c.mark("behind").Since))
-	if job.Info != nil && job.Info.Activity != nil {
-		fact("Progress", ago(job.Info.Activity.LastProgress))
-		if refusing := job.Info.Activity.Refusing; refusing != nil {
+	if job.Activity != nil {
+		fact("Progress", ago(job.Activity.LastProgress))
+		if refusing := job.Activity.Refusing; refusing != nil {
 			fact("Refusing", fmt.Sprintf("%s in a row, the latest: %s", some(refusing.Count, "document"), refusing.Latest.Reason))
 		}
 	}
@@ -74,6 +82,13 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 	}
 	return writeHistory(out, width, now, job.History)
 }
+
+// marks are the names of marks. Their count is how often runs have failed in a row, or how many documents or databases there are.
+var marks = map[string]string{
+	"failing": "Failing runs", "stuck": "No progress", "behind": "Behind", "documents_refused": "Refused", "databases_failing": "Databases",
+}
+
+func nameOfMark(kind string) string { return cmp.Or(marks[kind], strings.ReplaceAll(kind, "_", " ")) }
 
 func writeRuns(out io.Writer, width int, now time.Time, runs []Run) error {
 	if len(runs) == 0 {

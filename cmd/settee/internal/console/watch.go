@@ -81,7 +81,7 @@ func changesOf(known map[string]Job, jobs []Job) (changes []Change) {
 func (j *Job) mark() string {
 	c, fault := &j.Condition, ""
 	if failing := c.mark("failing"); c.Fault != nil && (failing.Count > 0 || j.Ended()) {
-		fault = c.Fault.Text
+		fault = c.Fault.Message
 	}
 	return fmt.Sprint(c.State, "\n", fault, "\n", c.mark("documents_refused").Count, c.mark("failing").Count, c.mark("stuck").Since.IsZero())
 }
@@ -137,9 +137,6 @@ func WriteChanges(out io.Writer, width int, now time.Time, changes []Change) err
 	rows := make([][]string, len(changes))
 	for i, c := range changes {
 		state, why := c.Job.shown(), c.Job.Why(now)
-		if width > 0 {
-			why = c.Job.brief(now)
-		}
 		if c.Gone {
 			state, why = "gone", "it has ended, was deleted, or is no longer like that"
 		}

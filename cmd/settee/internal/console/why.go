@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"settee/replicator/causes"
 )
 
 // What people are told of a job is decided by the node (its condition). Here it gets the times, which the node leaves out.
@@ -17,43 +15,22 @@ func (j *Job) shown() string { return Clean(cmp.Or(j.Condition.State, j.State, "
 // Why says in one line why a job is in its state, and what it waits for.
 func (j *Job) Why(now time.Time) string {
 	c := &j.Condition
-	if c.Fault == nil || strings.HasSuffix(c.Message, c.Fault.Text) {
-		return j.why(now, c.Message, "")
-	}
-	return j.why(now, c.Message, c.Fault.Text)
-}
-
-// brief is Why with a short form of the fault, for narrow lines.
-func (j *Job) brief(now time.Time) string {
-	c := &j.Condition
-	if c.Fault == nil {
-		return j.why(now, c.Message, "")
-	}
-	cause := causes.Short(c.Fault.Text)
-	if cause.Endpoint != "" {
-		cause.Text = cause.Endpoint + ": " + cause.Text
-	}
-	if c.State == "crashing" || j.Ended() {
-		return j.why(now, cause.Text, "")
-	}
-	return j.why(now, strings.TrimSuffix(c.Message, ": "+c.Fault.Text), cause.Text)
-}
-
-// why is Why with a text for the state, and one for a fault beside it, or "".
-func (j *Job) why(now time.Time, text, fault string) string {
 	var parts []string
-	if n := j.Condition.mark("documents_refused").Count; n > 0 {
+	if n := c.mark("documents_refused").Count; n > 0 {
 		parts = append(parts, some(n, "document")+" refused")
 	}
-	if stuck := j.Condition.mark("stuck").Since; !stuck.IsZero() {
+	if stuck := c.mark("stuck").Since; !stuck.IsZero() {
 		parts = append(parts, "no progress for "+span(now.Sub(stuck)))
 	}
-	parts = append(parts, text+j.Condition.times(now, j.Ended())+j.Condition.Queue.String())
-	if fault != "" {
-		parts = append(parts, fault)
+	parts = append(parts, c.Message+c.times(now, j.Ended())+c.Queue.String())
+	if c.Fault != nil && !strings.HasSuffix(c.Message, c.Fault.Message) {
+		parts = append(parts, c.Fault.Message)
 	}
-	if j.Condition.State == "running" && j.Info != nil && j.Info.Activity != nil {
-		for _, wait := range j.Info.Activity.Waiting {
+	if j.Activity != nil {
+		for _, wait := range j.Activity.Waiting {
+			if c.Fault == nil || wait.Fault.Message != c.Fault.Message {
+				parts = append(parts, wait.Fault.Message)
+			}
 			parts = append(parts, wait.String(now))
 		}
 	}
@@ -98,11 +75,11 @@ func (q *Queue) String() string {
 	return ""
 }
 
-// String says which request is repeated, and when.
+// String says when a request is repeated.
 func (w *Wait) String(now time.Time) string {
 	of := ""
 	if w.Attempts > 0 {
 		of = fmt.Sprintf(" of %d", w.Attempts)
 	}
-	return fmt.Sprintf("%s: %s %s: %s; attempt %d%s in %s", w.Endpoint, w.Method, w.Path, w.Error, w.Attempt, of, span(w.Until.Sub(now)))
+	return fmt.Sprintf("attempt %d%s in %s", w.Attempt, of, span(w.Until.Sub(now)))
 }

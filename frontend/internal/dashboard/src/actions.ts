@@ -1,6 +1,6 @@
 // What can be done with jobs, one or several.
 
-import type { Job, JobName, ReplicationDocument } from "./api";
+import type { Condition, Job, JobName, ReplicationDocument } from "./api";
 import { deleteDocument, Failure, pathOf, request } from "./http";
 import { notify } from "./notices";
 import { jobName } from "./parts";
@@ -28,8 +28,9 @@ export async function rewrite(path: string, change: (doc: Record<string, unknown
 export async function run(job: JobName & { ended: boolean }): Promise<string> {
   const path = documentPathOf(job);
   if (!job.ended) {
-    const { reason, state } = await request<{ reason?: string; state: string }>("POST", `_scheduler/jobs/${encodeURIComponent(job.job_id)}/_run`);
-    return reason ?? (state === "running" ? "already running" : "will run as soon as there is a slot");
+    const { condition } = await request<{ condition: Condition }>("POST", `_scheduler/jobs/${encodeURIComponent(job.job_id)}/_run`);
+    if (condition.state === "paused") return `${condition.message}, and runs as soon as it is resumed`;
+    return condition.state === "running" ? "already running" : "will run as soon as there is a slot";
   }
   if (!path) throw new Failure(0, "ended", "it has ended and has no document: post it to _replicate again");
   await rewrite(path);

@@ -19,7 +19,6 @@ export interface Info {
   bulk_get_docs?: number;
   bulk_get_attempts?: number;
   last_run?: Info;
-  activity?: Activity;
   mirror?: MirrorInfo;
 }
 
@@ -39,7 +38,6 @@ export interface MirrorInfo {
   doc_write_failures: number;
   behind_since?: string;
   behind_database?: string;
-  lag_sec: number;
 }
 
 export interface Event {
@@ -53,10 +51,8 @@ export interface Event {
 /** A document of a replicator database. */
 export type ReplicationDocument = Record<string, unknown> & { _id: string; _rev: string };
 
-/** What a run is doing. */
+/** What a run is doing, beside what its condition says. */
 export interface Activity {
-  doing: string;
-  since: string;
   batches_in_flight: number;
   last_progress?: string;
   waiting?: Wait[];
@@ -66,10 +62,7 @@ export interface Activity {
 /** A request that failed and is repeated, or that is held back. */
 export interface Wait {
   endpoint: string;
-  method: string;
-  path: string;
-  error: string;
-  rate_limited: boolean;
+  fault: Fault;
   attempt: number;
   attempts?: number;
   since: string;
@@ -109,6 +102,17 @@ export interface Watch {
   reason?: string;
 }
 
+/** Why a request or a run has failed. */
+export interface Fault {
+  code: string;
+  side?: string;
+  host?: string;
+  /** For people, in one clause. */
+  message: string;
+  /** CouchDB's. */
+  text: string;
+}
+
 /** What is true of a job beside the reason of its state. */
 export interface Mark {
   type: string;
@@ -124,7 +128,8 @@ export interface Condition {
   since?: string;
   until?: string;
   marks?: Mark[];
-  fault?: { code: string; side?: string; text: string };
+  fault?: Fault;
+  advice?: { code: string; text: string };
   /** How many due jobs of its database or user are before it, or more than that. Lists do not have it. */
   queue?: { before: number; more?: boolean };
   watch?: Watch;
@@ -144,6 +149,8 @@ export interface Job {
   node: string | null;
   start_time: string | null;
   state: State;
+  /** Of a running job. */
+  activity?: Activity;
   condition: Condition;
   /** Of a job that a mirror has made: the job id of the mirror, and the database of its source. */
   mirror?: string;
@@ -211,9 +218,6 @@ export interface Summary {
   oldest_due?: string;
   databases: number;
   users: number;
-  crashing: Job[];
-  stuck: Job[];
-  refused: Job[];
   mirrors: Job[];
 }
 

@@ -10,7 +10,7 @@ export function Bulk({ jobs, all, select }: { jobs: Job[]; all: number; select: 
   if (jobs.length === 0) return null;
   const paused = jobs.filter((job) => isPaused(job));
   const pausable = jobs.filter((job) => canPause(job) && !isPaused(job));
-  const waiting = jobs.filter((job) => job.state !== "running");
+  const waiting = jobs.filter((job) => job.condition.state !== "running");
   return (
     <div class="bulk" role="group" aria-label="The selected jobs">
       <strong>

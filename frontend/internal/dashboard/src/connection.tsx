@@ -5,6 +5,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Job } from "./api";
 import { type Failure, follow, pause, request, urlOf } from "./http";
+import { markOf } from "./why";
 
 type Document = Record<string, unknown>;
 
@@ -33,16 +34,17 @@ interface Outcome {
   text: string;
 }
 
+/** The reasons of jobs that have opened both. */
+const working = ["no_changes", "idle", "copying", "reading_changes", "filtering", "finishing"];
+
 /** What a job says of its endpoints, or nothing yet. */
-function outcomeOf(job: Job, doc: Document): Outcome | undefined {
-  const error = job.info?.error ?? job.history.find((event) => event.type === "crashed")?.reason;
-  if (error) {
-    const missing = doc.create_target === true && error.includes(`could not open ${job.target}`);
-    return missing ? { good: true, text: createdLater } : { good: false, text: error };
+function outcomeOf({ condition }: Job, doc: Document): Outcome | undefined {
+  const { fault, reason } = condition;
+  if (fault && (markOf(condition, "failing") || condition.state === "failed")) {
+    const missing = doc.create_target === true && fault.code === "database_missing" && fault.side === "target";
+    return missing ? { good: true, text: createdLater } : { good: false, text: fault.text };
   }
-  const doing = job.state === "running" ? job.info?.activity?.doing : undefined;
-  const has = job.condition.state === "parked" || (doing && !["starting", "retrying", "rate_limited"].includes(doing));
-  return has ? { good: true, text: opened } : undefined;
+  return working.includes(reason) ? { good: true, text: opened } : undefined;
 }
 
 /** Tests the endpoints with a job. */

@@ -12,7 +12,7 @@ import { go, hrefOf } from "./route";
 import { everyInWords, scheduleInWords } from "./schedule";
 import { mask } from "./secrets";
 import { clock, count, duration, endpoint, some } from "./text";
-import { hasEnded, markOf, Why } from "./why";
+import { hasEnded, Why } from "./why";
 
 export function JobPage({ id, admin }: { id: string; admin: boolean }) {
   const path = `_scheduler/jobs/${encodeURIComponent(id)}`;
@@ -79,7 +79,7 @@ function Buttons({
   };
   return (
     <>
-      {!ended && job.state !== "running" && !pausedAlone && (
+      {!ended && job.condition.state !== "running" && !pausedAlone && (
         <Action
           run={runNow}
           confirm={paused ? "The database of this job is paused. The job runs as soon as the database has shares again." : undefined}
@@ -139,10 +139,7 @@ function without(doc: Record<string, unknown>, field: string): Record<string, un
 }
 
 function Now({ job, when }: { job: Job; when?: string }) {
-  const activity = job.state === "running" ? job.info?.activity : undefined;
-  const condition = job.condition;
-  const failing = markOf(condition, "failing");
-  const stuck = markOf(condition, "stuck");
+  const { activity, condition } = job;
   return (
     <Panel title="Now">
       <p class="now">
@@ -153,6 +150,7 @@ function Now({ job, when }: { job: Job; when?: string }) {
       </p>
       {!job.info?.mirror && <Progress job={job} />}
       {condition.fault && !activity?.waiting && !activity?.refusing && <p class="trouble">{condition.fault.text}</p>}
+      {condition.advice && <p class="muted">{condition.advice.text}</p>}
       {activity && <Waiting activity={activity} />}
       {activity?.refusing && (
         <p class="trouble">
@@ -166,12 +164,15 @@ function Now({ job, when }: { job: Job; when?: string }) {
         <Fact name="Started">{job.start_time && <Since time={job.start_time} />}</Fact>
         <Fact name="Runs again">{condition.watch && <Waking watch={condition.watch} />}</Fact>
         <Fact name="Runs">{when}</Fact>
-        <Fact name="Next run">{job.state !== "running" && condition.until && <Due time={condition.until} past="due" />}</Fact>
+        <Fact name="Next run">{condition.state !== "running" && condition.until && <Due time={condition.until} past="due" />}</Fact>
         <Fact name="Batches at work">{activity?.batches_in_flight || undefined}</Fact>
         <Fact name="Last progress">{activity?.last_progress && <Since time={activity.last_progress} />}</Fact>
-        <Fact name="No progress">{stuck?.since && <For since={stuck.since} />}</Fact>
-        <Fact name="Failing">{failing?.since && <For since={failing.since} />}</Fact>
-        <Fact name="Errors in a row">{failing?.count}</Fact>
+        {condition.marks?.map((mark) => (
+          <Fact key={mark.type} name={nameOfMark(mark.type)}>
+            {mark.count !== undefined && `${count(mark.count)} `}
+            {mark.since && <For since={mark.since} />}
+          </Fact>
+        ))}
         <Fact name="Replication id">
           <code>{job.id}</code>
         </Fact>
@@ -179,6 +180,17 @@ function Now({ job, when }: { job: Job; when?: string }) {
     </Panel>
   );
 }
+
+/** What marks are called. Their count is how often runs have failed in a row, or how many documents or databases there are. */
+const marks: Record<string, string> = {
+  failing: "Failing runs",
+  stuck: "No progress",
+  behind: "Behind",
+  documents_refused: "Refused documents",
+  databases_failing: "Failing databases",
+};
+
+const nameOfMark = (type: string) => marks[type] ?? type.replaceAll("_", " ");
 
 /** What makes a parked job run again. */
 function Waking({ watch }: { watch: Watch }) {

@@ -67,7 +67,7 @@ function Bar({ mirror }: { mirror: MirrorInfo }) {
 function Failing({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
   if (mirror.failures.length === 0) return null;
   return (
-    <Panel title="Failing longest" aside={<a href={hrefOf(["jobs"], { mirror: job.job_id, sort: "since" })}>All</a>}>
+    <Panel title="Failing longest" aside={<a href={hrefOf(["jobs"], { mirror: job.job_id, sort: "failing" })}>All</a>}>
       <ul class="rows">
         {mirror.failures.map((failure) => (
           <li key={failure.database}>
@@ -100,7 +100,8 @@ function Lag({ mirror }: { mirror: MirrorInfo }) {
     const timer = setInterval(look, step * 1000);
     return () => clearInterval(timer);
   }, [since]);
-  const lag = mirror.lag_sec ? `${duration(mirror.lag_sec)} behind` : "not behind";
+  const latest = seen.lags.at(-1);
+  const lag = latest ? `${duration(latest)} behind` : "not behind";
   return (
     <Panel title="Lag">
       <p>

@@ -132,12 +132,12 @@ function Counts({ summary }: { summary: Summary }) {
 
 /** Mirrors, those that are furthest behind first. */
 function Mirrors({ mirrors }: { mirrors: Job[] }) {
-  const behind = (job: Job) => job.info?.mirror?.lag_sec ?? 0;
+  const behind = (job: Job) => job.info?.mirror?.behind_since ?? "none"; // after all times
   return (
     <Panel title="Mirrors">
       <ul class="rows">
         {[...mirrors]
-          .sort((a, b) => behind(b) - behind(a))
+          .sort((a, b) => behind(a).localeCompare(behind(b)))
           .map((job) => {
             const mirror = job.info?.mirror;
             const failing = (mirror?.states.failing ?? 0) + (mirror?.states.failed ?? 0);

@@ -218,12 +218,8 @@ export function Waiting({ activity }: { activity: Activity }) {
   return (
     <>
       {activity.waiting?.map((wait) => (
-        <p class="trouble" key={`${wait.endpoint} ${wait.path}`}>
-          The {wait.endpoint} {wait.rate_limited ? "asked to wait with" : "did not answer"}{" "}
-          <code>
-            {wait.method} {wait.path}
-          </code>
-          : {wait.error}.{" "}
+        <p class="trouble" key={wait.endpoint}>
+          <span title={wait.fault.text}>{wait.fault.message}.</span>{" "}
           <small>
             This has gone on <For since={wait.since} />. Attempt {wait.attempt}
             {wait.attempts ? ` of ${wait.attempts}` : ""} is <Due time={wait.until} past="under way" />.

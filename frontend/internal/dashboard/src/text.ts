@@ -55,17 +55,3 @@ export function endpointURL(value: unknown): string {
   if (value && typeof value === "object" && "url" in value) return String(value.url);
   return "";
 }
-
-// As in replicator/causes: the code, which endpoint it was, the request and the URL.
-const inError = /^([a-z_]+: )?((?:source|target): )?(.*?)(?:[A-Z]+ )?`?(https?:\/\/[^\s`]+)`?(.*)$/s;
-
-/** The error of a run for a line: the endpoint, and what went wrong there. */
-export function shortError(text: string): string {
-  const parts = inError.exec(text);
-  if (!parts) return text;
-  const [, code = "", side = "", before = "", url = "", rest = ""] = parts;
-  const after = rest.replace(/^[: ]+/, "");
-  const at = endpoint(url.replace(/:$/, ""));
-  if (!after) return `${code}${before}${at}`;
-  return `${side.replace(": ", " ")}${at.replace(/\/.*/, "")}: ${before}${after}`;
-}

@@ -2,9 +2,9 @@
 
 import type { Condition, Job } from "./api";
 import { Due, For, Since } from "./parts";
-import { shortError, some } from "./text";
+import { some } from "./text";
 
-export const hasEnded = (job: Job) => job.state === "completed" || job.state === "failed";
+export const hasEnded = (job: Job) => job.condition.state === "completed" || job.condition.state === "failed";
 
 export function markOf(condition: Condition, type: string) {
   return condition.marks?.find((mark) => mark.type === type);
@@ -14,8 +14,8 @@ export function markOf(condition: Condition, type: string) {
 export function Why({ job, errors = true }: { job: Job; errors?: boolean }) {
   const condition = job.condition;
   const stuck = markOf(condition, "stuck");
-  const fault = condition.fault?.text;
-  const told = fault && condition.message.endsWith(`: ${fault}`);
+  const fault = condition.fault;
+  const told = fault && condition.message.endsWith(`: ${fault.message}`);
   return (
     <span class="why">
       {stuck?.since && (
@@ -23,13 +23,13 @@ export function Why({ job, errors = true }: { job: Job; errors?: boolean }) {
           no progress <For since={stuck.since} />:{" "}
         </span>
       )}
-      {told ? condition.message.slice(0, -fault.length - 2) : condition.message} <Times job={job} />
+      {told ? condition.message.slice(0, -fault.message.length - 2) : condition.message} <Times job={job} />
       <Before job={job} />
       {errors && fault && (
         <>
           :{" "}
-          <span class="bad" title={fault}>
-            {shortError(fault)}
+          <span class="bad" title={fault.text}>
+            {fault.message}
           </span>
         </>
       )}
