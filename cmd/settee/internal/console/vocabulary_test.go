@@ -3,32 +3,19 @@ package console
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"settee/internal/testkit"
 )
 
-// words returns the words of the table of docs/http.md whose first column is called so.
-func words(t *testing.T, column string) (words []string) {
+// words returns the words of a table of docs/http.md.
+func words(t *testing.T, column string) []string {
 	t.Helper()
-	page, err := os.ReadFile("../../../../docs/http.md")
-	require.NoError(t, err)
-	for table := range strings.SplitSeq(string(page), "\n\n") {
-		if head, _, _ := strings.Cut(strings.ReplaceAll(table, "`", ""), "\n"); !strings.HasPrefix(head, "| "+column+" |") {
-			continue
-		}
-		for _, row := range regexp.MustCompile("(?m)^\\| ([^|]*) \\|").FindAllStringSubmatch(table, -1) {
-			for _, word := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(row[1], -1) {
-				words = append(words, word[1])
-			}
-		}
-	}
-	require.NotEmpty(t, words, column)
-	return words
+	return testkit.Words(t, "../../../../docs/http.md", column)
 }
 
 // screens returns what each screen shows of a job.
