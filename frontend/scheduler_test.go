@@ -250,19 +250,20 @@ func TestListJobsFilters(t *testing.T) {
 	refused(t, n.get("/_scheduler/jobs?database=none"), http.StatusNotFound, "not_found", "Database does not exist.")
 }
 
-// The summary counts the jobs, and names those in trouble.
+// The summary counts the jobs, and problems group those that need attention by what is wrong at which end.
 func TestSummary(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	require.JSONEq(t, `{"jobs":{"pending":0,"scheduled":0,"parked":0,"paused":0,"running":0,"crashing":0,"completed":0,"failed":0},"databases":0,"users":0,"mirrors":[]}`, n.get("/_scheduler/summary").is(t, http.StatusOK).body)
 	n.do(http.MethodPut, "/a%2F_replicator", "").is(t, http.StatusCreated)
+	missing := replicator.FaultAt(replicator.FaultDatabaseMissing, replicator.SideTarget, replicator.Endpoint{URL: "http://b.example/db/"}, replicator.RequestOpen, "404")
 	for i := range 25 {
 		n.do(http.MethodPut, fmt.Sprintf("/a%%2F_replicator/%02d", i), definition(fmt.Sprintf(`"doc_ids": ["%d"]`, i))).
 			is(t, http.StatusCreated)
 		run := n.accept()
 		require.NoError(t, run.ListRefused(t.Context(), []replicator.Failure{{ID: "x"}}, 1))
 		require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocWriteFailures = 1 }))
-		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "db_not_found", "could not open it"))
+		require.NoError(t, run.CrashFor(t.Context(), time.Now().Add(time.Hour), 1, missing))
 	}
 	n.post(definition(`"continuous": true`)).is(t, http.StatusAccepted)
 	got := n.get("/_scheduler/summary").is(t, http.StatusOK).json(t)
@@ -271,7 +272,7 @@ func TestSummary(t *testing.T) {
 	require.EqualValues(t, 1, got["users"])
 	row := n.page("/_scheduler/jobs?sort=failing&limit=1").Jobs[0]
 	require.Equal(t, "crashing", row["state"])
-	require.Equal(t, map[string]any{"error": "db_not_found: could not open it"}, row["info"])
+	require.Equal(t, map[string]any{"error": "db_not_found: could not open http://b.example/db/"}, row["info"])
 	marks := row["condition"].(map[string]any)["marks"].([]any)
 	require.EqualValues(t, 1, marks[0].(map[string]any)["count"])
 	require.NotEmpty(t, marks[0].(map[string]any)["since"])
@@ -279,14 +280,23 @@ func TestSummary(t *testing.T) {
 	problems := n.get("/_scheduler/problems").is(t, http.StatusOK).json(t)
 	require.EqualValues(t, 25, problems["attention"])
 	problem := problems["problems"].([]any)[0].(map[string]any)
-	require.Len(t, problem["first"], 25)
+	first := problem["first"].([]any)
+	require.Len(t, first, 25)
+	require.Equal(t, n.page("/_scheduler/jobs?states=crashing&limit=1").Jobs[0]["condition"], first[0].(map[string]any)["condition"])
 	delete(problem, "first")
 	require.NotEmpty(t, problem["since"])
 	delete(problem, "since")
 	require.Equal(t, map[string]any{
-		"endpoint": nil, "cause": "db_not_found: could not open it", "kind": "crashing", "jobs": 25., "remedy": "database",
-		"advice": "Create the database, or correct its name. With create_target, targets are created.",
+		"kind": "failing", "code": "database_missing", "side": "target", "host": "b.example", "jobs": 25.,
+		"message": "target b.example: the database does not exist",
+		"advice":  map[string]any{"code": "create_target", "text": "Set create_target, or create the database, or correct its name."},
 	}, problem)
+
+	// Nobody is needed for jobs of a paused database.
+	n.weigh("a/_replicator", 0)
+	require.JSONEq(t, `{"attention": 0, "total_rows": 0, "problems": []}`, n.get("/_scheduler/problems").is(t, http.StatusOK).body)
+	require.EqualValues(t, 25, n.get("/_scheduler/summary").json(t)["jobs"].(map[string]any)["paused"])
+	n.weigh("a/_replicator", 1)
 
 	var found []string
 	for _, sort := range []string{"failing", "documents_refused"} {
@@ -317,6 +327,10 @@ func TestSummary(t *testing.T) {
 	require.Contains(t, stuck.Jobs[0]["condition"].(map[string]any)["marks"], map[string]any{"type": "stuck", "since": "2026-09-21T14:13:20Z"})
 	require.Equal(t, map[string]any{"batches_in_flight": 0.}, stuck.Jobs[0]["activity"])
 	require.Nil(t, n.get("/_scheduler/jobs?sort=failing").json(t)["total_rows"], "it is not known")
+	needs := n.get("/_scheduler/problems").json(t)["problems"].([]any)[1].(map[string]any)
+	require.Equal(t, []any{"stuck", "unknown", "no request has failed", "2026-09-21T14:13:20Z", 1.},
+		[]any{needs["kind"], needs["code"], needs["message"], needs["since"], needs["jobs"]})
+	require.Equal(t, run.Job().ID, needs["first"].([]any)[0].(map[string]any)["job_id"])
 	byOwner := n.page("/_scheduler/jobs?limit=1").Next
 	for query, reason := range map[string]string{
 		"sort=x":              "`sort` must be one of [failing,stuck,behind,documents_refused]",
@@ -380,9 +394,9 @@ func TestParkedJobs(t *testing.T) {
 	require.JSONEq(t, `{"attention": 0, "total_rows": 0, "problems": []}`, n.get("/_scheduler/problems").is(t, http.StatusOK).body)
 	require.NoError(t, held[0].Update(t.Context(),
 		[]byte(`{"by":"questions","late":{"since":"2026-01-02T12:00:00Z","jobs":4000,"no_feed":"refused"}}`), nil))
-	require.JSONEq(t, `{"attention": 4000, "total_rows": 1, "problems": [{"endpoint": "a.example", "side": "source", "kind": "late", "jobs": 4000,
-		"since": "2026-01-02T12:00:00Z", "first": [], "cause": "changes are found late: no login of its jobs may read its feed of updates",
-		"remedy": "watch_login", "advice": "Give its watch the login of a server administrator: in [replicator.watches], or in the source of a job."}]}`,
+	require.JSONEq(t, `{"attention": 4000, "total_rows": 1, "problems": [{"kind": "late", "code": "feed_refused", "side": "source", "host": "a.example", "jobs": 4000,
+		"since": "2026-01-02T12:00:00Z", "first": [], "message": "source a.example: changes are found late: no login of its jobs may read its feed of updates",
+		"advice": {"code": "watch_login", "text": "Give its watch the login of a server administrator: in [replicator.watches], or in the source of a job."}}]}`,
 		n.get("/_scheduler/problems").is(t, http.StatusOK).body)
 	require.NoError(t, held[0].Update(t.Context(), []byte(`{"by":"feed","seq":"9"}`), nil))
 	require.Equal(t, watch, conditionOf(n.get("/_scheduler/jobs/" + id).json(t))["watch"])

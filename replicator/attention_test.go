@@ -3,6 +3,8 @@ package replicator_test
 import (
 	"encoding/json"
 	"os"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,6 +101,24 @@ func TestAdviceIsDocumented(t *testing.T) {
 	for code := range replicator.FaultTexts {
 		assert.Contains(t, string(text), "`"+string(code)+"`")
 	}
+}
+
+// The dashboard knows each kind of advice, and no other.
+func TestDashboardKnowsAdvice(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../frontend/internal/dashboard/src/problems.tsx")
+	require.NoError(t, err)
+	_, helps, found := strings.Cut(string(text), "const helps: Record<string, Helper> = {\n")
+	require.True(t, found)
+	helps, _, _ = strings.Cut(helps, "\n};")
+	var known, all []string
+	for _, m := range regexp.MustCompile(`(?m)^  ([a-z_]+): `).FindAllStringSubmatch(helps, -1) {
+		known = append(known, m[1])
+	}
+	for code := range replicator.AdviceTexts {
+		all = append(all, string(code))
+	}
+	assert.ElementsMatch(t, all, known)
 }
 
 // What helps against each fault. Each has a text, nothing is left open in one, and what is not known to help is not advised.

@@ -40,7 +40,7 @@ func (f *Fault) told(words string) *ConditionFault {
 		words = f.inCouchDB()
 	}
 	out := &ConditionFault{Fault: f.clean(), Message: cleanReason(words), Text: cleanReason(words)}
-	if !f.inWords() || words == "" {
+	if !f.Code.inWords() || words == "" {
 		out.Message = cleanReason(f.forPeople())
 	}
 	return out
@@ -53,13 +53,18 @@ func (f *Fault) inCouchDB() string {
 	return failed.Error
 }
 
-// inWords reports whether only the words of a server or of this node say what is wrong.
-func (f *Fault) inWords() bool {
-	switch f.Code {
-	case FaultUnknown, FaultCollision, FaultSealed, FaultInvalid, FaultUnlistable, FaultMirrorRefused, FaultTargetChanged:
+// inWords reports whether only the words of a server or of this node say what is wrong with one job.
+func (c FaultCode) inWords() bool {
+	return c.Open() || c == FaultCollision || c == FaultSealed || c == FaultInvalid || faultTexts[c] == ""
+}
+
+// Open reports whether jobs with this fault have no more in common than that. Each has its own words.
+func (c FaultCode) Open() bool {
+	switch c {
+	case FaultUnknown, FaultUnlistable, FaultMirrorRefused, FaultTargetChanged:
 		return true
 	}
-	return faultTexts[f.Code] == ""
+	return false
 }
 
 // forPeople says what is wrong at which end.

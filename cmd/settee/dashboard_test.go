@@ -527,11 +527,11 @@ func TestDashboardPages(t *testing.T) {
 		d.Wait("/written\\s+[1-9]/.test(document.querySelector('figcaption').innerText)")
 	}
 	pages := []struct{ name, path, selector, text string }{
-		{"overview", "", ".problems", "disk is full"},
+		{"overview", "", ".problems", "answers with a server error"},
 		{"jobs", "jobs", "table.jobs", " written"},
 		{"job", "documents/_replicator/films-to-copies", ".progress", " written"},
 		{"refused", "documents/_replicator/to-strict", "details.group", "the field author is missing in …"},
-		{"crashing", "documents/_replicator/crashes", ".trouble", "could not open"},
+		{"crashing", "documents/_replicator/crashes", ".trouble", "the database does not exist"},
 		{"new", "new?database=_replicator&document=every-night", ".good", "The document is valid."},
 		{"databases", "databases", "table", "_replicator"},
 		{"nodes", "nodes", "table", "api_frontend"},
@@ -566,7 +566,7 @@ func TestDashboardRunsAndPauses(t *testing.T) {
 	}))
 	d := openDashboard(t, node, adminName, adminPassword)
 	d.show("")
-	d.WaitText(".rows", "could not open")
+	d.WaitText(".rows", "the database does not exist")
 	d.show("documents/_replicator/one")
 	d.WaitText(".state", "crashing")
 	d.WaitText("dl", "Next run")
@@ -618,8 +618,8 @@ func TestDashboardSelection(t *testing.T) {
 	}
 	d := openDashboard(t, node, adminName, adminPassword)
 	d.show("")
-	d.WaitText(".problems", "3 jobs crash")
-	d.WaitText(".problems", "could not open the database")
+	d.WaitText(".problems", "3 jobs fail")
+	d.WaitText(".problems", "the database does not exist")
 	d.show("jobs?condition=crashing")
 	d.WaitText(".total", "3 jobs")
 	node.hosted("target")
@@ -747,7 +747,7 @@ func TestDashboardParked(t *testing.T) {
 	text := node.ask(http.StatusOK, http.MethodGet, "_node/_local/_prometheus", "")
 	assert.Contains(t, text, "couchdb_couch_replicator_jobs_pending 0\n", "a parked job does not wait for a slot")
 	assert.Contains(t, text, "couchdb_couch_replicator_jobs_total 1\n")
-	assert.Contains(t, text, "settee_replicator_parked_jobs 1\n")
+	assert.Contains(t, text, "settee_replicator_jobs{state=\"parked\"} 1\n")
 	d.show("documents/_replicator/idle")
 	d.WaitText(".now", "parked")
 	node.ask(http.StatusCreated, http.MethodPut, "source/two", "{}")

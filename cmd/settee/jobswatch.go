@@ -104,7 +104,7 @@ func newTop() *cobra.Command {
 		Use:   "top",
 		Short: "Show what the nodes do, on a screen that is redrawn",
 		Long: "top shows whether something needs attention, how full the nodes are, how many jobs are in which state,\n" +
-			"what was written in the last ten seconds and in the last hour, the problems by endpoint and cause with\n" +
+			"what was written in the last ten seconds and in the last hour, the problems by what is wrong at which end, with\n" +
 			"what to do, and the running jobs that will take longest. The node tells what has changed, so the\n" +
 			"screen is redrawn at most once a second, and large lists are asked for every five seconds. Problems\n" +
 			"are of the first 1,000 jobs that crash and the first 1,000 that have failed, and the slowest are of the\n" +

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +24,6 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/nodes"
 	"settee/pkg/redact"
-	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/scheduler"
 	"settee/replicator/watch"
@@ -360,133 +358,6 @@ func (c certificateEnd) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(end.Unix()))
-}
-
-// jobNumbers collects the numbers of jobs by state, and how long some wait. It reads them from the store, so they count
-// the jobs of all nodes and are the same on every node. It also collects how the store answered.
-type jobNumbers struct {
-	lists                    *jobs.Lists
-	crashAlert               func() time.Duration
-	running, pending         *prometheus.Desc
-	crashed                  *prometheus.Desc
-	total, parked, paused    *prometheus.Desc
-	due, crashing            *prometheus.Desc
-	stuck, behind            *prometheus.Desc
-	longCrashing, stuckJobs  *prometheus.Desc
-	mirrorLag, mirrorFailing *prometheus.Desc
-	readable, readingSeconds *prometheus.Desc
-}
-
-func newJobNumbers(lists *jobs.Lists, crashAlert func() time.Duration) *jobNumbers {
-	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("couchdb_couch_replicator_jobs_"+name, help+", of all nodes together", nil, nil)
-	}
-	own := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("settee_"+name, help, labels, nil)
-	}
-	return &jobNumbers{lists: lists, crashAlert: crashAlert, total: desc("total", "replication jobs that have not ended"),
-		parked: own("replicator_parked_jobs", "replication jobs that have copied everything and wait without a run until their "+
-			"source changes, of all nodes together"),
-		paused: own("replicator_paused_jobs", "replication jobs that wait because their documents or their databases are paused, of all nodes together"),
-		due: own("replicator_oldest_due_job_seconds", "how long the replication job that is due for the longest time has "+
-			"waited for a node; 0 if none is due. Of the owners it looks at the 100 that are served next"),
-		crashing: own("replicator_longest_crashing_job_seconds", "time since the first crash of the replication job that has "+
-			"crashed for the longest time without recovering; 0 if there is none"),
-		longCrashing: own("replicator_long_crashing_jobs", "replication jobs that have crashed for longer than [replicator] "+
-			"crash_alert_sec without recovering, of all nodes together; at most 1,000"),
-		stuck: own("replicator_longest_stuck_job_seconds", "how long the replication job that has made no progress for the longest "+
-			"time has made none in its runs, although they have something to do; 0 if no job is stuck"),
-		stuckJobs: own("replicator_stuck_jobs", "replication jobs whose runs have something to do and have made no progress for longer "+
-			"than [replicator] stuck_after_sec, of all nodes together; at most 1,000"),
-		behind: own("replicator_lag_seconds", "age of the oldest change that may be missing at the target of a continuous job, as "+
-			"far as runs know; 0 while no job is behind for longer than [replicator] stuck_after_sec"),
-		mirrorLag: own("mirror_lag_seconds", "age of the oldest change that may be missing at the target of a mirror; 0 if none "+
-			"is. Of the first 100 continuous mirrors", "mirror"),
-		mirrorFailing: own("mirror_failing_databases", "databases of a mirror whose replications fail. Of the first 100 "+
-			"continuous mirrors", "mirror"),
-		readable:       own("store_readable", "1 if the store answered this node's reads for these metrics within 5 seconds, else 0"),
-		readingSeconds: own("store_read_seconds", "how long this node's reads for these metrics took"),
-		running:        desc("running", "replication jobs that run"),
-		pending:        desc("pending", "replication jobs that wait for their turn or for their next time"),
-		crashed:        desc("crashed", "replication jobs that have crashed, and wait to be tried again"),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (n *jobNumbers) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{n.running, n.pending, n.crashed, n.total, n.parked, n.paused, n.due, n.crashing, n.longCrashing, n.stuck, n.stuckJobs, n.behind, n.mirrorLag, n.mirrorFailing, n.readable, n.readingSeconds} {
-		out <- desc
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
-	defer cancel()
-	put := func(desc *prometheus.Desc, value float64) {
-		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
-	}
-	began := time.Now()
-	counts, err := n.lists.Counts(ctx)
-	var waits jobs.Waits
-	if err == nil {
-		waits, err = n.lists.Waits(ctx, began.Add(-n.crashAlert()))
-	}
-	var mirrors []*jobs.Job
-	if err == nil {
-		mirrors, err = n.lists.ListMirrors(ctx, shownMirrors)
-	}
-	put(n.readable, oneIf(err == nil))
-	put(n.readingSeconds, time.Since(began).Seconds())
-	if err != nil {
-		out <- prometheus.NewInvalidMetric(n.total, fmt.Errorf("counting the replication jobs: %w", err))
-		return
-	}
-	total := int64(0)
-	for state, count := range counts.Jobs {
-		if !state.Ended() {
-			total += count
-		}
-	}
-	put(n.total, float64(total))
-	put(n.running, float64(counts.Jobs[replicator.ShownRunning]))
-	put(n.pending, float64(counts.Jobs[replicator.ShownPending]+counts.Jobs[replicator.ShownScheduled]))
-	put(n.crashed, float64(counts.Jobs[replicator.ShownCrashing]))
-	put(n.parked, float64(counts.Jobs[replicator.ShownParked]))
-	put(n.paused, float64(counts.Jobs[replicator.ShownPaused]))
-	put(n.due, secondsSince(waits.Due))
-	put(n.crashing, secondsSince(waits.Crashing))
-	put(n.longCrashing, float64(waits.LongCrashing))
-	put(n.stuck, secondsSince(waits.Stuck))
-	put(n.stuckJobs, float64(waits.StuckJobs))
-	put(n.behind, secondsSince(waits.Behind))
-	for _, mirror := range mirrors {
-		name, failing := mirrorName(mirror), mirror.Summary.States[replicator.MirroredFailing]+mirror.Summary.States[replicator.MirroredFailed]
-		if progress := mirror.State.Mirror; progress != nil {
-			failing += progress.LeftOut
-		}
-		out <- prometheus.MustNewConstMetric(n.mirrorLag, prometheus.GaugeValue, secondsSince(mirror.Summary.Behind), name)
-		out <- prometheus.MustNewConstMetric(n.mirrorFailing, prometheus.GaugeValue, float64(failing), name)
-	}
-}
-
-// shownMirrors is the number of mirrors with metrics of their own.
-const shownMirrors = 100
-
-// mirrorName returns the name of a mirror in metrics: its database and document, or its job id.
-func mirrorName(job *jobs.Job) string {
-	if database, docID, ok := job.Document(); ok {
-		return strings.ToValidUTF8(database+"/"+docID, "\uFFFD")
-	}
-	return job.ID
-}
-
-// secondsSince returns the time since at, or 0 if at is zero or later than now.
-func secondsSince(at time.Time) float64 {
-	if at.IsZero() {
-		return 0
-	}
-	return max(0, time.Since(at).Seconds())
 }
 
 // unsniffed tells browsers to use the Content-Type of a response, and not to guess another one.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/assert"
@@ -53,8 +54,9 @@ func TestMetrics(t *testing.T) {
 			"settee_replicator_longest_stuck_job_seconds 0",
 			"settee_replicator_stuck_jobs 0",
 			"settee_replicator_max_jobs 0",
-			"settee_replicator_parked_jobs 0",
-			"settee_replicator_paused_jobs 0",
+			`settee_replicator_jobs{state="parked"} 0`,
+			`settee_replicator_jobs{state="pending"} 3`,
+			`settee_replicator_endpoint_problem_jobs{host="other"} 0`,
 			"settee_replicator_parks_total 0",
 			"settee_replicator_wakes_total 0",
 			"settee_replicator_running_jobs 0",
@@ -118,7 +120,11 @@ func TestMetricsDocument(t *testing.T) {
 	issued.write(t, certFile, keyFile)
 	node := tlsNode(t, certFile, keyFile, "replicator/cert_file="+certFile, "replicator/key_file="+keyFile)
 	node.ask(http.StatusCreated, http.MethodPut, "_replicator/backup", `{"source":"http://localhost:1/","target":"http://localhost:1/","continuous":true,"mirror":{"prefix":"p-"}}`)
-	text := node.ask(http.StatusOK, http.MethodGet, "_node/_local/_prometheus", "")
+	text := ""
+	require.Eventually(t, func() bool { // the mirror fails soon
+		text = node.ask(http.StatusOK, http.MethodGet, "_node/_local/_prometheus", "")
+		return strings.Contains(text, "settee_replicator_problem_jobs{")
+	}, limit, 50*time.Millisecond)
 	for _, use := range []string{"client", "server"} {
 		assert.Contains(t, text, fmt.Sprintf("settee_certificate_expiry_timestamp_seconds{use=%q} %v\n", use, float64(issued.NotAfter.Unix())))
 	}

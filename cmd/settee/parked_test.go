@@ -50,7 +50,7 @@ func TestParkedReplications(t *testing.T) {
 			require.Eventually(t, exists(t, fmt.Sprint(peer.url, "target", i, "/", doc)), limit, 10*time.Millisecond)
 		}
 	}
-	parked := func() bool { return node.metric("settee_replicator_parked_jobs") == count-slots }
+	parked := func() bool { return node.metric(`settee_replicator_jobs{state="parked"}`) == count-slots }
 	require.Eventually(t, parked, limit, 10*time.Millisecond)
 	require.Eventually(t, func() bool { return node.metric(`settee_watch_servers{by="feed"}`) == 1 }, limit, 10*time.Millisecond)
 	arrive("one")

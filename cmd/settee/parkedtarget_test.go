@@ -26,7 +26,7 @@ func TestParkedReplicationsWhoseTargetsLoseThem(t *testing.T) {
 	}
 	parked := func(n int) {
 		t.Helper()
-		require.Eventually(t, func() bool { return node.metric("settee_replicator_parked_jobs") == float64(n) }, limit, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return node.metric(`settee_replicator_jobs{state="parked"}`) == float64(n) }, limit, 10*time.Millisecond)
 	}
 	whole := func(p *process, names ...string) {
 		t.Helper()
@@ -66,7 +66,7 @@ func TestParkedReplicationsWhoseTargetsLoseThemElsewhere(t *testing.T) {
 		for i, target := range targets {
 			node.put(fmt.Sprint(i), fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true,"create_target":true}`, source, target))
 		}
-		require.Eventually(t, func() bool { return node.metric("settee_replicator_parked_jobs") == 2 }, limit, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return node.metric(`settee_replicator_jobs{state="parked"}`) == 2 }, limit, 10*time.Millisecond)
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // instance_start_time has whole seconds
 		_, isPouchDB := peer.(*couchtest.Server)
 		for i, target := range targets {

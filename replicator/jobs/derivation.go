@@ -22,9 +22,12 @@ import (
 //	mirrors      server                  that is a continuous mirror of a server, and not ended     its watch, lists of mirrors
 //	mirrored     mirror, database        that a mirror has made                                     its run and summary, lists
 //	mirror_time  mirror, what, time, database   the same, at most twice: see mirrored.go            its run and summary, lists
+//	needs        problem, since          that needs a person; also if it has ended                  [Lists.Problems], [Lists.FirstOf]
+//	needy        owner                   that needs a person                                        [Lists.Problems], for paused owners
 //
-// The first four follow from the state. A job is in none of them while its document is paused, and while it has a new definition
-// that has not run yet: its state then describes the definition before.
+// The first four and the last two follow from the state. A job is in none of them while its document is paused, and while it has a
+// new definition that has not run yet: its state then describes the definition before. A problem has six elements, see problem.
+// Tallies of needs: "jobs" of each problem; of the whole index, and of each owner in needy, one named by the hash of each problem.
 const (
 	indexCrashing   = "crashing"
 	indexStuck      = "stuck"
@@ -34,7 +37,11 @@ const (
 	indexMirrors    = "mirrors"
 	indexMirrored   = "mirrored"
 	indexMirrorTime = "mirror_time"
+	indexNeeds      = "needs"
+	indexNeedy      = "needy"
 )
+
+const tallyJobs = "jobs"
 
 // Derivations says what follows from the jobs of the queue [QueueName]. It is for [fdbjobs.Options].
 func Derivations() map[string]fdbjobs.Derivation {
@@ -52,7 +59,9 @@ type listedFacts struct {
 	database   string // JobArgs.MirroredDatabase
 	added      int64  // JobArgs.Added
 	lost       int64  // JobArgs.Lost
-	names      []name
+	// source and target are the hosts.
+	source, target string
+	names          []name
 }
 
 // factsOfListed returns the facts of a summary ([Job.summary]), none if it cannot be read.
@@ -72,8 +81,11 @@ func factsOfListed(listed json.RawMessage) *listedFacts {
 		definition: hashOf(args.Definition), database: args.Database, added: storedTime(args.Added), lost: storedTime(args.Lost),
 		names: namesOf(args.Replication),
 	}
-	if args.Replication != nil && args.Replication.Continuous {
-		f.mirrors = args.MirrorServer
+	if args.Replication != nil {
+		f.source, f.target = args.Replication.Source.Host(), args.Replication.Target.Host()
+		if args.Replication.Continuous {
+			f.mirrors = args.MirrorServer
+		}
 	}
 	return &f
 }
@@ -93,12 +105,12 @@ func (f *listedFacts) pack() []byte {
 	for _, n := range f.names {
 		names = append(names, n.kind, n.text)
 	}
-	return tuple.Tuple{f.definition, f.mirrors, f.database, f.added, f.lost, names}.Pack()
+	return tuple.Tuple{f.definition, f.mirrors, f.database, f.added, f.lost, f.source, f.target, names}.Pack()
 }
 
 func parseListedFacts(packed []byte) (f listedFacts) {
 	var names tuple.Tuple
-	if rows.Scan("facts", packed, &f.definition, &f.mirrors, &f.database, &f.added, &f.lost, &names) != nil {
+	if rows.Scan("facts", packed, &f.definition, &f.mirrors, &f.database, &f.added, &f.lost, &f.source, &f.target, &names) != nil {
 		return listedFacts{}
 	}
 	for ; len(names) >= 2; names = names[2:] {
@@ -114,25 +126,40 @@ func parseListedFacts(packed []byte) (f listedFacts) {
 type stateFacts struct {
 	definition                       int64 // a hash of JobState.Definition
 	crashing, stuck, behind, refused int64 // seconds since the Unix epoch; 0: it does not, or is not
-	mirrored                         *mirroredFacts
+	// needs is why the job needs a person; its Since is in whole seconds.
+	needs    replicator.Attention
+	mirrored *mirroredFacts
 }
 
 // factsOfState returns the facts of a state, none if it cannot be read.
 func factsOfState(text json.RawMessage) *stateFacts {
 	var state struct {
-		Definition    string    `json:"definition"`
-		CrashingSince time.Time `json:"crashing_since"`
-		StuckSince    time.Time `json:"stuck_since"`
-		BehindSince   time.Time `json:"behind_since"`
-		RefusedAt     time.Time `json:"refused_at"`
+		Definition    string                     `json:"definition"`
+		State         replicator.State           `json:"state"`
+		StartTime     time.Time                  `json:"start_time"`
+		LastUpdated   time.Time                  `json:"last_updated"`
+		CrashingSince time.Time                  `json:"crashing_since"`
+		StuckSince    time.Time                  `json:"stuck_since"`
+		BehindSince   time.Time                  `json:"behind_since"`
+		RefusedAt     time.Time                  `json:"refused_at"`
+		Fault         *replicator.Fault          `json:"fault"`
+		Activity      json.RawMessage            `json:"activity"`
+		Mirror        *replicator.MirrorProgress `json:"mirror"`
 		mirroredState
 	}
 	if json.Unmarshal(text, &state) != nil {
 		return nil
 	}
+	known := replicator.JobState{
+		State: state.State, StartTime: state.StartTime, LastUpdated: state.LastUpdated, CrashingSince: state.CrashingSince,
+		StuckSince: state.StuckSince, RefusedAt: state.RefusedAt, Fault: state.Fault, Mirror: state.Mirror,
+	}
+	if !state.StuckSince.IsZero() { // only then attention depends on the activity
+		_ = json.Unmarshal(state.Activity, &known.Activity) // what cannot be read has no fault
+	}
 	return &stateFacts{
 		hashOf(state.Definition), storedTime(state.CrashingSince), storedTime(state.StuckSince), storedTime(state.BehindSince),
-		storedTime(state.RefusedAt), state.mirroredState.facts(),
+		storedTime(state.RefusedAt), known.Attention(), state.mirroredState.facts(),
 	}
 }
 
@@ -142,15 +169,25 @@ func (f *stateFacts) pack() ([]byte, []int64) {
 		return nil, nil
 	}
 	mirrored, amounts := f.mirrored.elements()
-	return tuple.Tuple{f.definition, f.crashing, f.stuck, f.behind, f.refused, mirrored}.Pack(), amounts
+	var needs tuple.Tuple
+	if n := f.needs; n.Kind != "" {
+		needs = tuple.Tuple{string(n.Kind), string(n.Code), string(n.Side), n.Host, storedTime(n.Since)}
+	}
+	return tuple.Tuple{f.definition, f.crashing, f.stuck, f.behind, f.refused, needs, mirrored}.Pack(), amounts
 }
 
 func parseStateFacts(packed []byte) (f stateFacts) {
-	var mirrored tuple.Tuple
-	if rows.Scan("facts", packed, &f.definition, &f.crashing, &f.stuck, &f.behind, &f.refused, &mirrored) != nil {
+	var needs, mirrored tuple.Tuple
+	if rows.Scan("facts", packed, &f.definition, &f.crashing, &f.stuck, &f.behind, &f.refused, &needs, &mirrored) != nil {
 		return stateFacts{}
 	}
 	f.mirrored = parseMirroredFacts(mirrored)
+	var kind, code, side string
+	var since int64
+	if len(needs) == 5 && rows.Store(needs, &kind, &code, &side, &f.needs.Host, &since) {
+		f.needs.Kind, f.needs.Code, f.needs.Side = replicator.AttentionKind(kind), replicator.FaultCode(code), replicator.Side(side)
+		f.needs.Since = readTime(since)
+	}
 	return f
 }
 
@@ -168,6 +205,7 @@ func entriesOf(f fdbjobs.Facts) (all []fdbjobs.Entry) {
 		at(indexStuck, state.stuck, true)
 		at(indexBehind, state.behind, true)
 		at(indexRefused, state.refused, f.Status != fdbjobs.Finished)
+		all = append(all, needsOf(f, state.needs.At(listed.source, listed.target))...)
 	}
 	if listed.mirrors != "" && f.Status != fdbjobs.Finished {
 		all = append(all, fdbjobs.Entry{Index: indexMirrors, Key: tuple.Tuple{listed.mirrors}})

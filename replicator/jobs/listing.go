@@ -191,10 +191,13 @@ type Counts struct {
 	Databases, Users int64
 }
 
-// Counts counts the jobs, from counters. Jobs of deleted databases count until upkeep has removed
-// them.
+// Counts counts the jobs, from counters. Jobs of deleted databases are left out.
 func (s *Lists) Counts(ctx context.Context) (Counts, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (Counts, error) {
+		q, err := s.readQuiet(tx.Snapshot())
+		if err != nil {
+			return Counts{}, err
+		}
 		parts := partsOf(replicator.ShownStates, false, labels)
 		counted, owners, err := s.jobs.Index().Counts(tx.Snapshot(), parts...)
 		if err != nil {
@@ -206,30 +209,26 @@ func (s *Lists) Counts(ctx context.Context) (Counts, error) {
 		for _, state := range replicator.ShownStates {
 			counts.Jobs[state] = 0
 		}
-		for part, n := range counted {
-			switch part.Tag {
-			case tagTurn:
-				counts.Turn += n
-			case tagGone:
-				counts.Gone += n
-			default:
-				counts.Jobs[shownIn(part, false)] += n
+		count := func(of map[fdbjobs.Part]int64, times int64, paused bool) {
+			for part, n := range of {
+				switch part.Tag {
+				case tagTurn:
+					counts.Turn += times * n
+				case tagGone:
+					counts.Gone += times * n
+				default:
+					counts.Jobs[shownIn(part, paused)] += times * n
+				}
 			}
 		}
-		paused, err := s.usage.pausedOwners(tx.Snapshot())
-		if err != nil {
-			return Counts{}, err
-		}
-		for _, owner := range paused {
-			counted, _, err := s.jobs.Index(owner).Counts(tx.Snapshot(), parts...)
+		count(counted, 1, false)
+		for _, owner := range q {
+			of, _, err := s.jobs.Index(owner.name).Counts(tx.Snapshot(), parts...)
 			if err != nil {
 				return Counts{}, err
 			}
-			for part, n := range counted {
-				if !ofMirror(part) {
-					counts.Jobs[shownIn(part, false)] -= n
-					counts.Jobs[shownIn(part, true)] += n
-				}
+			if count(of, -1, false); !owner.deleted {
+				count(of, 1, true)
 			}
 		}
 		return counts, nil

@@ -13,7 +13,12 @@ import (
 
 // quiet are the owners of the databases whose jobs need nobody, by instance: those that are paused, and those that are deleted, whose
 // jobs upkeep removes. Both are few. The jobs of such databases keep their entries, so what is counted is without theirs.
-type quiet map[string]string
+type quiet map[string]quietOwner
+
+type quietOwner struct {
+	name    string
+	deleted bool
+}
 
 // has reports whether a job is one of a quiet database.
 func (q quiet) has(jobID string) bool {
@@ -34,11 +39,11 @@ func (s *core) readQuiet(tx kv.ReadTransaction) (quiet, error) {
 	q := quiet{}
 	for owner, weight := range weights {
 		if _, instance, ok := ownerDatabase(owner); ok && weight == 0 {
-			q[instance] = owner
+			q[instance] = quietOwner{owner, false}
 		}
 	}
 	for _, d := range deleted {
-		q[d.instance] = d.owner
+		q[d.instance] = quietOwner{d.owner, true}
 	}
 	return q, nil
 }

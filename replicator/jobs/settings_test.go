@@ -1,6 +1,7 @@
 package jobs_test
 
 import (
+	"maps"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -101,8 +102,15 @@ func TestCounts(t *testing.T) {
 	counts, err := b.store.Lists.Counts(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, map[replicator.ShownState]int64{
-		"pending": 1, "scheduled": 0, "parked": 0, "paused": 0, "running": 1, "crashing": 1, "completed": 1, "failed": 1,
-	}, counts.Jobs)
+		replicator.ShownPending: 1, replicator.ShownRunning: 1, replicator.ShownCrashing: 1,
+		replicator.ShownCompleted: 1, replicator.ShownFailed: 1,
+	}, jobsIn(counts))
 	require.EqualValues(t, 1, counts.Databases)
 	require.EqualValues(t, 1, counts.Users)
+}
+
+// jobsIn returns the states that have jobs, and how many.
+func jobsIn(counts jobs.Counts) map[replicator.ShownState]int64 {
+	maps.DeleteFunc(counts.Jobs, func(_ replicator.ShownState, n int64) bool { return n == 0 })
+	return counts.Jobs
 }

@@ -211,6 +211,10 @@ var cases = map[string][]series{
 			couchdb_couch_replicator_jobs_pending{` + node1 + `} 10x60 10+10x120
 			settee_replicator_oldest_due_job_seconds{` + node1 + `} 0x180`, []outcome{after(110 * time.Minute)}},
 	},
+	"SetteeMirrorFails": {{"one database fails, and others for a while", `
+		settee_mirror_failing_databases{mirror="_replicator/a", ` + node1 + `} 0x5 1x40
+		settee_mirror_failing_databases{mirror="_replicator/b", ` + node1 + `} 0x5 7x10 0x30`,
+		[]outcome{after(18 * time.Minute), after(25*time.Minute, "_replicator/a")}}},
 	"SetteeMirrorLate": {{"one mirror is late", `
 		settee_mirror_lag_seconds{mirror="_replicator/a", ` + node1 + `} 0x5 60+60x60
 		settee_mirror_lag_seconds{mirror="_replicator/b", ` + node1 + `} 30x60`,

@@ -4,8 +4,8 @@
 //	jobs.go           /_scheduler/jobs, and what targets refused
 //	docs.go           /_scheduler/docs: the replications of documents
 //	condition.go      what people are told about the jobs of an answer
-//	summary.go        /_scheduler/summary: how many jobs there are, and which need attention
-//	problems.go       /_scheduler/problems: what needs attention, grouped by endpoint and cause
+//	summary.go        /_scheduler/summary: how many jobs there are in each state
+//	problems.go       /_scheduler/problems: what needs attention, grouped by what is wrong at which end
 //	rates.go          /_scheduler/rates: what all nodes did in the last hours
 //	shares.go         /_scheduler/shares: who had how much of the running time
 //	activetasks.go    /_active_tasks

@@ -4,14 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"settee/frontend/internal/web"
 	"settee/replicator"
-	"settee/replicator/causes"
 	"settee/replicator/jobs"
 )
 
@@ -21,116 +18,141 @@ const (
 	inProblem   = 100
 )
 
-// The kinds of problems.
-const (
-	kindCrashing = "crashing" // the jobs are tried again
-	kindFailed   = "failed"   // the jobs have ended
-	kindStuck    = "stuck"    // the jobs run, and make no progress
-	kindRefused  = "refused"  // the targets of the jobs have refused documents
-	kindLate     = "late"     // the jobs are parked, and their sources are asked for changes too seldom
-)
+// kindLate is the kind of problem of parked jobs whose sources are asked for changes too seldom. The others are those of
+// [replicator.Attention].
+const kindLate replicator.AttentionKind = "late"
 
-// lateCauses are the causes of late questions.
-var lateCauses = map[jobs.NoFeed]string{
-	jobs.FeedRefused: causes.FeedRefused, jobs.FeedMissing: causes.FeedMissing, jobs.FeedFails: causes.FeedFails,
+// lateCodes are the codes of late questions.
+var lateCodes = map[jobs.NoFeed]replicator.FaultCode{
+	jobs.FeedRefused: replicator.FaultFeedRefused, jobs.FeedMissing: replicator.FaultFeedMissing, jobs.FeedFails: replicator.FaultFeedFails,
 }
 
-// diagnosis is why a job needs attention. The zero value means that it needs none.
-type diagnosis struct {
-	kind, endpoint, cause string
-	side                  string // source or target, "" if it is not known which one it is
-	remedy                causes.Remedy
-	since                 time.Time // when it began, zero if that is not known
-}
-
-// problem is a diagnosis that several jobs have in common, in _scheduler/problems.
+// problem is what several jobs need a person for, in _scheduler/problems.
 type problem struct {
-	Endpoint *string       `json:"endpoint"` // the host and the port, null if the error names none
-	Side     string        `json:"side,omitempty"`
-	Cause    string        `json:"cause"`
-	Kind     string        `json:"kind"`
-	Jobs     int           `json:"jobs"`
-	Since    *string       `json:"since"` // when the first of them began to fail, null if that is not known
-	Remedy   causes.Remedy `json:"remedy,omitempty"`
-	Advice   string        `json:"advice,omitempty"`
-	First    []problemJob  `json:"first"` // the first of the jobs, none of those that are late
+	Kind    replicator.AttentionKind `json:"kind"`
+	Code    replicator.FaultCode     `json:"code"`
+	Side    replicator.Side          `json:"side,omitempty"`
+	Host    string                   `json:"host,omitempty"`   // and the port
+	Mirror  string                   `json:"mirror,omitempty"` // the job id of the mirror whose databases these are
+	Message string                   `json:"message"`
+	Advice  *replicator.Advice       `json:"advice,omitempty"`
+	Jobs    int64                    `json:"jobs"`
+	Since   *string                  `json:"since"` // when the first of them began to need it, null if that is not known
+	First   []problemJob             `json:"first"` // the first of the jobs, none of those that are late
 
 	since time.Time
+	of    *jobs.Problem
 }
 
 // problemJob names a job of a problem.
 type problemJob struct {
-	JobID            string  `json:"job_id"`
-	ID               string  `json:"id"`
-	Database         *string `json:"database"`
-	DocID            *string `json:"doc_id"`
-	User             *string `json:"user"`
-	Mirror           string  `json:"mirror,omitempty"`
-	MirroredDatabase string  `json:"mirrored_database,omitempty"`
-	Source           string  `json:"source"`
-	Target           string  `json:"target"`
+	JobID            string               `json:"job_id"`
+	ID               string               `json:"id"`
+	Database         *string              `json:"database"`
+	DocID            *string              `json:"doc_id"`
+	User             *string              `json:"user"`
+	Mirror           string               `json:"mirror,omitempty"`
+	MirroredDatabase string               `json:"mirrored_database,omitempty"`
+	Source           string               `json:"source"`
+	Target           string               `json:"target"`
+	Condition        replicator.Condition `json:"condition"`
 }
 
-// Problems answers _scheduler/problems, which CouchDB does not have: the jobs that need attention, grouped by endpoint and
-// cause. It looks at the first 1,000 jobs of each kind, and at the first 1,000 watches that nodes run.
+// Problems answers _scheduler/problems, which CouchDB does not have: the jobs that need attention, grouped by the kind, the code, the
+// side and the host of what is wrong, and by mirror. The numbers come from tallies. It looks at the first 1,000 watches that nodes run.
 func (e *Endpoints) Problems(w http.ResponseWriter, r *http.Request) error {
-	var needy []*jobs.Job
-	var counts jobs.Counts
-	var late []jobs.LateWatch
-	var more, moreLate bool
+	var all []problem
+	var attention int64
+	var total int
+	var more bool
+	t := e.telling(r)
 	err := e.Scans.Run(r, func() error {
 		ctx, cancel := web.StoreContext(r)
 		defer cancel()
-		var err error
-		if counts, err = e.Jobs.Lists.Counts(ctx); err != nil {
+		found, err := e.Jobs.Lists.Problems(ctx)
+		if err != nil {
 			return err
 		}
-		for _, of := range []struct {
-			order  jobs.Order
-			states []replicator.ShownState
-		}{{jobs.ByCrash, nil}, {jobs.ByOwner, []replicator.ShownState{replicator.ShownFailed}}, {jobs.ByStuck, nil}, {jobs.ByRefusal, nil}} {
-			list, err := e.Jobs.Lists.List(ctx, jobs.Filter{States: of.states}, jobs.ListOptions{Limit: jobs.MaxLimit, Order: of.order})
+		all = []problem{}
+		for i := range found {
+			all = append(all, problemOf(&found[i]))
+		}
+		late, moreLate, err := e.Jobs.Lists.LateWatches(ctx)
+		if err != nil {
+			return err
+		}
+		all, more, attention = append(all, lateProblems(late)...), moreLate, 0
+		for _, p := range all {
+			attention += p.Jobs
+		}
+		slices.SortStableFunc(all, func(a, b problem) int { return cmp.Compare(b.Jobs, a.Jobs) })
+		total = len(all)
+		all = all[:min(len(all), maxProblems)]
+		for i := range all {
+			p := &all[i]
+			if p.of == nil {
+				continue
+			}
+			first, since, err := e.Jobs.Lists.FirstOf(ctx, p.of, inProblem)
 			if err != nil {
 				return err
 			}
-			needy, more = append(needy, list.Jobs...), more || list.Next != nil
+			p.Since = timeText(since)
+			for _, job := range first {
+				p.First = append(p.First, nameOf(job, t))
+			}
+			p.openUp()
 		}
-		late, moreLate, err = e.Jobs.Lists.LateWatches(ctx)
-		return err
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("listing the replication jobs that need attention: %w", err)
 	}
-	problems, attention := grouped(needy)
-	if more { // the counters know of all that crash, and of all that have failed
-		attention = max(attention, int(counts.Jobs[replicator.ShownCrashing]+counts.Jobs[replicator.ShownFailed]))
-	}
-	for _, p := range lateProblems(late) {
-		problems, attention = append(problems, p), attention+p.Jobs
-	}
-	slices.SortFunc(problems, compareProblems)
 	return web.Respond(w, r, http.StatusOK, struct {
-		Attention int       `json:"attention"`      // how many jobs need attention
+		Attention int64     `json:"attention"`      // how many jobs need attention
 		More      bool      `json:"more,omitempty"` // whether there may be others
 		Total     int       `json:"total_rows"`
 		Problems  []problem `json:"problems"`
-	}{attention, more || moreLate, len(problems), problems[:min(len(problems), maxProblems)]})
+	}{attention, more, total, all})
 }
 
-// lateProblems groups watches by the host and the cause.
+// problemOf returns a problem without its first jobs.
+func problemOf(of *jobs.Problem) problem {
+	a := of.Attention
+	return problem{
+		Kind: a.Kind, Code: a.Code, Side: a.Side, Host: a.Host, Mirror: of.Mirror, Message: a.Code.At(a.Side, a.Host),
+		Advice: a.Code.Advice(replicator.Advised{Side: a.Side, Host: a.Host, Mirror: of.Mirror != ""}),
+		Jobs:   of.Jobs, First: []problemJob{}, of: of,
+	}
+}
+
+// openUp says of a problem of one job all that is known, and of one that only words describe what those of the first job are.
+func (p *problem) openUp() {
+	switch {
+	case len(p.First) == 0 || !p.Code.Open() && p.Jobs > 1:
+	case p.First[0].Condition.Fault != nil:
+		p.Message = p.First[0].Condition.Fault.Text
+		if p.Jobs > 1 {
+			p.Message += "; others have other words"
+		}
+	case p.Kind == replicator.NeedsStuck:
+		p.Message = "no request has failed"
+	}
+}
+
+// lateProblems groups watches by the host and the reason.
 func lateProblems(watches []jobs.LateWatch) (problems []problem) {
 	for _, watch := range watches {
-		host, cause := causes.HostOf(watch.Server), lateCauses[watch.NoFeed]
-		at := slices.IndexFunc(problems, func(p problem) bool { return *p.Endpoint == host && p.Cause == cause })
+		host, code := replicator.Endpoint{URL: watch.Server}.Host(), lateCodes[watch.NoFeed]
+		at := slices.IndexFunc(problems, func(p problem) bool { return p.Host == host && p.Code == code })
 		if at < 0 {
-			remedy := causes.RemedyOf(cause)
 			at, problems = len(problems), append(problems, problem{
-				Endpoint: &host, Side: "source", Cause: cause, Kind: kindLate, Remedy: remedy, Advice: remedy.Advice(),
-				First: []problemJob{}, since: watch.Since,
+				Kind: kindLate, Code: code, Side: replicator.SideSource, Host: host, Message: code.At(replicator.SideSource, host),
+				Advice: code.Advice(replicator.Advised{Side: replicator.SideSource, Host: host}), First: []problemJob{}, since: watch.Since,
 			})
 		}
 		p := &problems[at]
-		p.Jobs += watch.Jobs
+		p.Jobs += int64(watch.Jobs)
 		if watch.Since.Before(p.since) {
 			p.since = watch.Since
 		}
@@ -139,134 +161,10 @@ func lateProblems(watches []jobs.LateWatch) (problems []problem) {
 	return problems
 }
 
-// grouped groups jobs by their diagnoses, the most jobs in front, and returns how many there are. A job may be in found
-// more than once.
-func grouped(found []*jobs.Job) (problems []problem, attention int) {
-	type key struct{ kind, endpoint, side, cause string }
-	groups, seen := map[key]*problem{}, map[string]bool{}
-	for _, job := range found {
-		its := diagnose(job)
-		if its.kind == "" || seen[job.ID] {
-			continue
-		}
-		seen[job.ID] = true
-		at := key{its.kind, its.endpoint, its.side, its.cause}
-		p := groups[at]
-		if p == nil {
-			p = &problem{
-				Endpoint: orNull(its.endpoint), Side: its.side, Cause: its.cause, Kind: its.kind, Remedy: its.remedy, Advice: its.remedy.Advice(),
-				since: its.since,
-			}
-			groups[at] = p
-		}
-		p.Jobs++
-		if p.since.IsZero() || !its.since.IsZero() && its.since.Before(p.since) {
-			p.since = its.since
-		}
-		if len(p.First) < inProblem {
-			p.First = append(p.First, nameOf(job))
-		}
-	}
-	problems = make([]problem, 0, len(groups))
-	for _, p := range groups {
-		p.Since = timeText(p.since)
-		problems = append(problems, *p)
-	}
-	slices.SortFunc(problems, compareProblems)
-	return problems, len(seen)
-}
-
-// compareProblems compares problems, of which those with the most jobs are the first.
-func compareProblems(a, b problem) int {
-	return cmp.Or(
-		cmp.Compare(b.Jobs, a.Jobs), compareSince(a.since, b.since), cmp.Compare(a.Kind, b.Kind),
-		slices.CompareFunc(a.First, b.First, func(a, b problemJob) int { return cmp.Compare(a.JobID, b.JobID) }))
-}
-
-// compareSince compares times, of which those that are not known are the last.
-func compareSince(a, b time.Time) int {
-	if a.IsZero() || b.IsZero() {
-		return b.Compare(a)
-	}
-	return a.Compare(b)
-}
-
-func nameOf(job *jobs.Job) problemJob {
+func nameOf(job *jobs.Job, t *telling) problemJob {
 	return problemJob{
 		JobID: job.ID, ID: shownID(job), Database: job.Args.Database, DocID: job.Args.DocID, User: job.Args.User,
 		Mirror: job.Mirror(), MirroredDatabase: job.Args.MirroredDatabase,
-		Source: job.Args.Replication.Source.String(), Target: job.Args.Replication.Target.String(),
+		Source: job.Args.Replication.Source.String(), Target: job.Args.Replication.Target.String(), Condition: t.condition(job),
 	}
-}
-
-// diagnose returns why a job needs attention. An error comes before a lack of progress, and that before documents that
-// were refused.
-func diagnose(job *jobs.Job) diagnosis {
-	state, source, target := *job.State, job.Args.Replication.Source.String(), job.Args.Replication.Target.String()
-	state.State = job.Condition()
-	switch {
-	case state.State == replicator.StateFailed || !state.CrashingSince.IsZero():
-		its := diagnosis{kind: kindCrashing, since: state.CrashingSince}
-		if state.State == replicator.StateFailed {
-			its.kind = kindFailed
-			if len(state.History) > 0 {
-				its.since = state.History[0].Timestamp
-			}
-		}
-		cause := causes.Of(lastError(&state))
-		its.endpoint, its.side, its.cause, its.remedy = cause.Endpoint, cause.Side, cause.Text, causes.RemedyOf(cause.Text)
-		if its.side == "" {
-			its.side = sideOf(cause.URL, source, target)
-		}
-		return its
-	case state.State == replicator.StateRunning && !state.StuckSince.IsZero():
-		its := diagnosis{kind: kindStuck, endpoint: causes.HostOf(source), side: "source", since: state.StuckSince}
-		if state.Activity != nil {
-			its.cause = string(state.Activity.Doing)
-			for _, wait := range state.Activity.Waiting {
-				its.side, its.endpoint = wait.Endpoint, causes.HostOf(map[string]string{"source": source, "target": target}[wait.Endpoint])
-				its.cause = causes.Of(wait.Error).Text
-				its.remedy = causes.RemedyOf(its.cause)
-				break
-			}
-		}
-		return its
-	case !state.State.Terminal() && state.Stats.DocWriteFailures > 0:
-		return diagnosis{kind: kindRefused, endpoint: causes.HostOf(target), side: "target", cause: causes.Refuses, remedy: causes.Documents}
-	}
-	return diagnosis{}
-}
-
-// sideOf returns which endpoint of a job a URL is, or "".
-func sideOf(named, source, target string) string {
-	switch plain := withoutLogin(named); plain {
-	case "":
-	case withoutLogin(source):
-		return "source"
-	case withoutLogin(target):
-		return "target"
-	}
-	return ""
-}
-
-// withoutLogin returns a URL without a user and a slash at the end.
-func withoutLogin(text string) string {
-	if u, err := url.Parse(text); err == nil {
-		u.User = nil
-		text = u.String()
-	}
-	return strings.TrimSuffix(text, "/")
-}
-
-// lastError returns the error of a job, also while it runs again.
-func lastError(state *replicator.JobState) string {
-	if info := state.Info(); info != nil && info.Error != "" {
-		return info.Error
-	}
-	for _, event := range state.History {
-		if event.Type == replicator.EventCrashed {
-			return event.Reason
-		}
-	}
-	return ""
 }

@@ -9,8 +9,6 @@ import (
 	"github.com/clipperhouse/displaywidth"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"settee/replicator/causes"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -112,17 +110,17 @@ func TestProblems(t *testing.T) {
 	db, doc := "_replicator", "a"
 	one := []Job{{Database: &db, DocID: &doc}}
 	for want, p := range map[[2]string]Problem{
-		{"h: 500 full", "_replicator/a"}: {Endpoint: "h", Cause: "500 full", Kind: "crashing", First: one},
-		{"no progress: filtering", "_replicator/a: Wait."}: {
-			Cause: "filtering", Kind: "stuck", Advice: "Wait.", First: one},
-		{"h: " + causes.Refuses, "_replicator/a: settee jobs failures JOB lists them, with the reasons"}: {
-			Endpoint: "h", Cause: causes.Refuses, Kind: "refused", Remedy: causes.Documents, Advice: "Look.", First: one},
-		{"h: " + causes.FeedMissing, "Create it."}: {Endpoint: "h", Cause: causes.FeedMissing, Kind: "late", Advice: "Create it."},
+		{"target h: answers with a server error", "_replicator/a"}: {Kind: "failing", Message: "target h: answers with a server error", First: one},
+		{"no progress: target h: accepts requests, and does not answer", "_replicator/a: Look."}: {
+			Kind: "stuck", Message: "target h: accepts requests, and does not answer", Advice: Advice{"server_hangs", "Look."}, First: one},
+		{"target h: refuses documents", "_replicator/a: settee jobs failures JOB lists them, with the reasons"}: {
+			Kind: "documents_refused", Message: "target h: refuses documents", Advice: Advice{"refused_documents", "Look."}, First: one},
+		{"source h: late", "Create it."}: {Kind: "late", Message: "source h: late", Advice: Advice{"feed", "Create it."}},
 	} {
 		assert.Equal(t, want, [2]string{p.what(), p.hint()})
 	}
 	o := &overview{summary: &Summary{}, problems: Problems{Total: 7, Problems: []Problem{
-		{Endpoint: "h", Cause: "500 full", Jobs: 3, Since: noon.Add(-time.Minute), First: one}, {Cause: "x", Jobs: 1, First: one},
+		{Message: "h: 500 full", Jobs: 3, Since: noon.Add(-time.Minute), First: one}, {Message: "x", Jobs: 1, First: one},
 	}}}
 	text := ""
 	for _, line := range o.attention(noon, 80, 5) {

@@ -9,7 +9,7 @@
 //	why.go        why a job is in its state, in one line
 //	table.go      tables that fit into a terminal
 //	show.go       the page of one job
-//	problems.go   what needs attention, grouped by endpoint and cause, in words
+//	problems.go   what needs attention, grouped by what is wrong at which end
 //	overview.go   the screen of settee top, as lines
 //	screen.go     a terminal that these lines are drawn on
 //

@@ -22,7 +22,7 @@ var nodeAnswers = map[string]string{
 	"/_scheduler/nodes":   `{"nodes": [{"name": "n", "roles": ["replication"], "live": true, "running": 2, "max_jobs": 2}]}`,
 	"/_scheduler/rates": `{"since": 0, "step": 10, "docs_written": [0, 500, 1], "doc_write_failures": [0, 0, 0],
 		"bytes_received": [0, 20000, 0], "bytes_sent": [0, 10000, 0]}`,
-	"/_scheduler/problems": `{"attention": 1, "total_rows": 1, "problems": [{"kind": "crashing", "endpoint": "b.example", "cause": "500 \u001b[2Jfull",
+	"/_scheduler/problems": `{"attention": 1, "total_rows": 1, "problems": [{"kind": "failing", "message": "b.example: 500 \u001b[2Jfull",
 		"jobs": 1, "first": [{"job_id": "a", "database": "_replicator", "doc_id": "本棚"}]}]}`,
 	"running": `{"jobs": [{"job_id": "b", "database": "_replicator", "doc_id": "films", "state": "running", "condition": {"state": "running", "reason": "copying", "message": "copies changes"},
 		"info": {"docs_read": 5, "docs_written": 1234, "changes_pending": 77}}]}`,

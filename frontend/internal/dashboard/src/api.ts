@@ -129,7 +129,9 @@ export interface Condition {
   until?: string;
   marks?: Mark[];
   fault?: Fault;
-  advice?: { code: string; text: string };
+  advice?: Advice;
+  /** It needs a person. */
+  attention?: boolean;
   /** How many due jobs of its database or user are before it, or more than that. Lists do not have it. */
   queue?: { before: number; more?: boolean };
   watch?: Watch;
@@ -162,20 +164,28 @@ export interface Job {
 /** What names a job, and says what can be done with it. */
 export type JobName = Pick<Job, "job_id" | "id" | "database" | "doc_id" | "user" | "mirror" | "mirrored_database">;
 
+/** What helps. The buttons of a problem follow from the code alone. */
+export interface Advice {
+  code: string;
+  text: string;
+}
+
 /** Trouble that several jobs have in common. */
 export interface Problem {
-  /** The host and the port, null if the error names none. */
-  endpoint: string | null;
-  /** Which endpoint of the jobs it is, missing if that is not known. */
+  kind: "failed" | "failing" | "stuck" | "documents_refused" | "source_unlistable" | "target_unlistable" | "target_changed" | "late";
+  code: string;
+  /** Missing if the fault is of no end. */
   side?: "source" | "target";
-  cause: string;
-  kind: "crashing" | "failed" | "stuck" | "refused" | "late";
+  /** With the port. */
+  host?: string;
+  /** The job id of the mirror whose databases these are. */
+  mirror?: string;
+  message: string;
+  advice?: Advice;
   jobs: number;
   since: string | null;
-  remedy?: "certificate" | "credentials" | "database" | "filter" | "host" | "server" | "documents" | "watch_login" | "feed";
-  advice?: string;
   /** None of the jobs that are late. */
-  first: (JobName & { source: string; target: string })[];
+  first: (JobName & { source: string; target: string; condition: Condition })[];
 }
 
 export interface Problems {

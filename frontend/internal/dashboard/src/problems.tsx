@@ -1,5 +1,6 @@
-// What needs attention, grouped by endpoint and cause, and what can be done about it.
+// What needs attention, grouped by what is wrong at which end, and what can be done about it.
 
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { documentPathOf, forEach, rewrite, run } from "./actions";
 import type { Job, JobName, Problem, Problems } from "./api";
@@ -10,10 +11,13 @@ import { setLogin } from "./secrets";
 import { count, some } from "./text";
 
 const heads: Record<Problem["kind"], [one: string, several: string]> = {
-  crashing: ["crashes", "crash"],
+  failing: ["fails", "fail"],
   failed: ["has failed", "have failed"],
   stuck: ["makes no progress", "make no progress"],
-  refused: ["has refused documents", "have refused documents"],
+  documents_refused: ["has refused documents", "have refused documents"],
+  source_unlistable: ["cannot follow its source", "cannot follow their sources"],
+  target_unlistable: ["cannot look at its target", "cannot look at their targets"],
+  target_changed: ["has lost databases", "have lost databases"],
   late: ["hears of changes late", "hear of changes late"],
 };
 
@@ -27,7 +31,7 @@ export function ProblemsPanel({ problems }: { problems: Problems }) {
     <Panel title="Needs attention">
       <ul class="rows problems">
         {problems.problems.map((problem) => (
-          <Row key={`${problem.kind} ${problem.endpoint} ${problem.side} ${problem.cause}`} problem={problem} />
+          <Row key={`${problem.kind} ${problem.code} ${problem.side} ${problem.host} ${problem.mirror}`} problem={problem} />
         ))}
       </ul>
       {left > 0 && <p class="muted">{some(left, "other problem")}, of fewer jobs</p>}
@@ -36,7 +40,7 @@ export function ProblemsPanel({ problems }: { problems: Problems }) {
 }
 
 function Row({ problem }: { problem: Problem }) {
-  const [one, several] = heads[problem.kind];
+  const [one, several] = heads[problem.kind] ?? [problem.kind, problem.kind];
   const list = listOf(problem);
   return (
     <li>
@@ -65,19 +69,13 @@ function Row({ problem }: { problem: Problem }) {
           </>
         )}
         <p>
-          {problem.endpoint && (
-            <>
-              {problem.side && `${problem.side} `}
-              <strong>{problem.endpoint}</strong>:{" "}
-            </>
-          )}
-          {problem.kind === "stuck" ? problem.cause.replaceAll("_", " ") : problem.cause}
-          {problem.advice && <span class="muted"> {"→"} {problem.advice}</span>}
+          {problem.message}
+          {problem.advice && <span class="muted"> {"→"} {problem.advice.text}</span>}
         </p>
       </div>
       <div class="buttons">
-        <Remedy problem={problem} />
-        {problem.kind === "crashing" && (
+        <Help problem={problem} />
+        {problem.kind === "failing" && (
           <Action run={() => forEach(problem.first.map((job) => ({ ...job, ended: false })), run)}>Run now</Action>
         )}
         {problem.kind === "failed" && documented(problem).length > 0 && (
@@ -89,17 +87,19 @@ function Row({ problem }: { problem: Problem }) {
 }
 
 /** The list of jobs in which those of a problem are. */
-function listOf({ kind, endpoint }: Problem): string {
-  const q = endpoint ?? undefined;
+function listOf({ kind, host: q, mirror }: Problem): string {
+  if (mirror && kind === "failing") return hrefOf(["jobs"], { mirror, sort: "failing" });
   switch (kind) {
     case "failed":
       return hrefOf(["jobs"], { condition: "failed", q });
-    case "crashing":
-      return hrefOf(["jobs"], { sort: "failing", q });
     case "late":
       return hrefOf(["jobs"], { condition: "parked", q });
+    case "failing":
+    case "stuck":
+    case "documents_refused":
+      return hrefOf(["jobs"], { sort: kind, q });
   }
-  return hrefOf(["jobs"], { sort: kind === "refused" ? "documents_refused" : kind, q });
+  return hrefOf(["jobs"], { q });
 }
 
 /** The jobs of a problem that have a document, or whose mirror has one. */
@@ -107,38 +107,73 @@ function documented(problem: Problem) {
   return problem.first.filter((job) => documentPathOf(job) || job.mirror);
 }
 
-function Remedy({ problem }: { problem: Problem }) {
-  const jobs = documented(problem);
-  const [job] = problem.first;
-  switch (problem.remedy) {
-    case "certificate":
-      return (
-        <a class="button" href={hrefOf(["configuration"], { q: "ssl_trusted_certificates_file" })}>
-          Trust a certificate
-        </a>
-      );
-    case "documents":
-      return problem.jobs === 1 && job ? (
-        <a class="button" href={jobHref(job)}>
-          Show the documents
-        </a>
-      ) : (
-        <a class="button" href={listOf(problem)}>
-          Show the jobs
-        </a>
-      );
-  }
+/** A button of a problem. jobs are those of its first jobs that have a document, or whose mirror has one. */
+type Helper = (problem: Problem, jobs: ReturnType<typeof documented>) => ComponentChildren;
+
+const none: Helper = () => null;
+const edit: Helper = (_, [job]) => job && <Edit job={job} />;
+const password: Helper = (problem, jobs) => {
   if (jobs.length === 0) return null;
-  switch (problem.remedy) {
-    case "credentials":
-      return problem.side ? <Password problem={problem} side={problem.side} jobs={jobs} /> : <Edit job={jobs[0]!} />;
-    case "database":
-      return problem.side === "target" ? <CreateTarget jobs={jobs} /> : <Edit job={jobs[0]!} />;
-    case "filter":
-    case "host":
-      return <Edit job={jobs[0]!} />;
-  }
-  return null;
+  return problem.side ? <Password problem={problem} side={problem.side} jobs={jobs} /> : <Edit job={jobs[0]!} />;
+};
+const setting = (name: string, text: string): Helper => () => (
+  <a class="button" href={hrefOf(["configuration"], { q: name })}>
+    {text}
+  </a>
+);
+const documents: Helper = (problem) => {
+  const [job] = problem.first;
+  return problem.jobs === 1 && job ? (
+    <a class="button" href={jobHref(job)}>
+      Show the documents
+    </a>
+  ) : (
+    <a class="button" href={listOf(problem)}>
+      Show the jobs
+    </a>
+  );
+};
+
+/** What the page offers for each advice of the node. A test compares them. */
+const helps: Record<string, Helper> = {
+  add_key: none,
+  add_node: none,
+  check_target: edit,
+  client_certificate: setting("cert_file", "Set a certificate"),
+  correct_host: edit,
+  correct_url: edit,
+  create_database: edit,
+  create_target: (_, jobs) => jobs.length > 0 && <CreateTarget jobs={jobs} />,
+  credentials: password,
+  delete_one: none,
+  denied_networks: setting("denied_networks", "Show the setting"),
+  edit: edit,
+  feed: none,
+  filter: edit,
+  filter_slow: edit,
+  host: edit,
+  list_rights: password,
+  max_document_size: setting("max_document_size", "Raise the limit"),
+  mirror_security: edit,
+  more_slots: setting("max_jobs", "Raise the limit"),
+  name_server: none,
+  no_checkpoints: edit,
+  proxy: edit,
+  proxy_credentials: edit,
+  refused_documents: documents,
+  renew_certificate: none,
+  rights: password,
+  server: none,
+  server_hangs: none,
+  server_log: none,
+  slower: none,
+  trust_authority: setting("ssl_trusted_certificates_file", "Trust a certificate"),
+  watch_login: none,
+};
+
+function Help({ problem }: { problem: Problem }) {
+  const help = helps[problem.advice?.code ?? ""];
+  return <>{help?.(problem, documented(problem))}</>;
 }
 
 function Edit({ job }: { job: JobName }) {
@@ -190,7 +225,7 @@ function Password({ problem, side, jobs }: { problem: Problem; side: "source" | 
       </button>
       {asking && (
         <Dialog
-          title={`Log in at ${problem.endpoint}`}
+          title={`Log in at ${problem.host}`}
           action="Save"
           disabled={!username}
           run={async () => {
