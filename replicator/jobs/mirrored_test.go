@@ -65,7 +65,7 @@ func TestMirroredThatCannotRun(t *testing.T) {
 		return has.store.Jobs().Add(tx, fdbjobs.Spec{ID: id, Owner: raw.Owner, Label: raw.Label, Listed: raw.Listed, Args: []byte(`{}`)})
 	}))
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
+	ended := make(chan error, 1)
 	go func() {
 		_, err := has.store.Runs.Accept(ctx, jobs.AcceptOptions{})
 		ended <- err

@@ -439,6 +439,11 @@ func (w *world) progress(s *replicator.JobState) {
 		s.Activity.Since = s.Activity.Since.Add(-time.Duration(1+w.intN(3)) * time.Second)
 		w.count("stuck")
 	}
+	if s.Mirrored != nil { // what its mirror counts depends on that
+		s.Activity.Doing = pick(w, []replicator.Doing{
+			replicator.DoingStarting, replicator.DoingCopying, replicator.DoingWaiting, replicator.DoingRetrying, replicator.DoingFinishing,
+		})
+	}
 }
 
 // compare checks that exactly the documents that need a job have one.
