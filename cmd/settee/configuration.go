@@ -41,8 +41,9 @@ func newConfig() *cobra.Command {
 			"where it comes from.\n\n" +
 			"With --check it reads the files, or the *.ini of directories, and prints what a node would refuse or\n" +
 			"ignore, with the nearest name for one that may be mistyped. Settings of CouchDB that settee does not\n" +
-			"use are ignored, too. The exit status is then 0 if it finds nothing, 1 if a node would not\n" +
-			"start with the files, and 3 if it would ignore something.",
+			"use are ignored, too. It also reads the certificates and keys that they name. It does not open the\n" +
+			"store. The exit status is then 0 if it finds nothing, 1 if a node would not start with the files\n" +
+			"or could not use what they name, and 3 if it would ignore something.",
 		Example: "  settee config --config /etc/settee\n" +
 			"  settee config --check /opt/couchdb/etc/local.ini /opt/couchdb/etc/local.d",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -76,7 +77,10 @@ func newConfig() *cobra.Command {
 
 // checkFiles prints what a node would refuse or ignore of files.
 func checkFiles(cmd *cobra.Command, files []string) error {
-	refused, ignored := config.CheckFiles(files)
+	cfg, refused, ignored := config.CheckFiles(files)
+	if cfg != nil {
+		refused = unusable(cfg)
+	}
 	var lines strings.Builder
 	for _, err := range refused {
 		fmt.Fprintln(&lines, "error:", err)

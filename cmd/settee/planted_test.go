@@ -66,7 +66,9 @@ type storeError struct{ error }
 // plantedEngine registers what opens a store under a URL, and returns the URL.
 func plantedEngine(open func(kv.Options) (kv.Database, error)) string {
 	scheme := fmt.Sprintf("planted%d", plantedEngines.Add(1))
-	kv.Register(scheme, func(_ context.Context, _ *url.URL, opts kv.Options) (kv.Database, error) { return open(opts) })
+	kv.Register(scheme, kv.Engine{
+		Open: func(_ context.Context, _ *url.URL, opts kv.Options) (kv.Database, error) { return open(opts) },
+	})
 	return scheme + ":"
 }
 

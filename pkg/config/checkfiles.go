@@ -2,13 +2,13 @@ package config
 
 import "slices"
 
-// CheckFiles returns what a node would refuse of ini files, which are read as Load reads them, and what it would ignore.
-// With an error in refused, a node does not start. ignored also has the sections of CouchDB that settee does not use,
-// for which a node has no warning.
-func CheckFiles(paths []string) (refused []error, ignored []Warning) {
+// CheckFiles returns the configuration of ini files, which are read as Load reads them, what a node would refuse of them, and
+// what it would ignore. With an error in refused, a node does not start, and the configuration is nil. ignored also has the
+// sections of CouchDB that settee does not use, for which a node has no warning.
+func CheckFiles(paths []string) (cfg *Config, refused []error, ignored []Warning) {
 	layers, ignored, err := ReadFiles(paths)
 	refused = append(refused, separate(err)...)
-	cfg := new(Config)
+	cfg = new(Config)
 	cfg.layers[OriginFile] = layers
 	wrong := separate(cfg.resolve())
 	refused = append(refused, wrong...)
@@ -16,7 +16,11 @@ func CheckFiles(paths []string) (refused []error, ignored []Warning) {
 	if len(wrong) == 0 {
 		ignored = append(ignored, cfg.remarks()...)
 	}
-	return refused, append(ignored, unusedSections(layers)...)
+	ignored = append(ignored, unusedSections(layers)...)
+	if len(refused) > 0 {
+		return nil, refused, ignored
+	}
+	return cfg, nil, ignored
 }
 
 // unusedSections returns warnings about the sections of CouchDB that settee does not use. Those that have older names of

@@ -54,7 +54,7 @@ func TestCheckFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := file(t, "local.ini", test.data)
-			refused, ignored := config.CheckFiles([]string{path})
+			_, refused, ignored := config.CheckFiles([]string{path})
 			require.Len(t, refused, len(test.refused), "%v", refused)
 			for i, err := range refused {
 				require.Contains(t, strings.ReplaceAll(err.Error(), path, "FILE"), test.refused[i])
@@ -66,7 +66,8 @@ func TestCheckFiles(t *testing.T) {
 			require.Equal(t, test.ignored, got)
 		})
 	}
-	refused, _ := config.CheckFiles([]string{"nowhere.ini", t.TempDir()})
+	cfg, refused, _ := config.CheckFiles([]string{"nowhere.ini", t.TempDir()})
+	require.Nil(t, cfg)
 	require.Len(t, refused, 1)
 	require.ErrorContains(t, refused[0], "nowhere.ini")
 }

@@ -49,7 +49,7 @@ func TestValuesThatCountAsOthers(t *testing.T) {
 		path := file(t, "local.ini", data)
 		_, warnings, err := config.Load(config.Options{Files: []string{path}})
 		require.NoError(t, err, data)
-		refused, ignored := config.CheckFiles([]string{path})
+		_, refused, ignored := config.CheckFiles([]string{path})
 		require.Empty(t, refused)
 		require.Equal(t, warnings, ignored)
 		var got []string

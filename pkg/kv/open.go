@@ -9,16 +9,21 @@ import (
 	"sync"
 )
 
-// Opener opens the store at a URL.
-type Opener func(ctx context.Context, u *url.URL, opts Options) (Database, error)
+// Engine is how stores of a URL scheme are opened.
+type Engine struct {
+	// Check returns why a URL names no store of the engine, or nil. It opens nothing. A nil Check accepts all URLs.
+	Check func(u *url.URL) error
+	// Open opens the store at a URL that Check accepts.
+	Open func(ctx context.Context, u *url.URL, opts Options) (Database, error)
+}
 
-// engines has an Opener for each URL scheme.
+// engines has an Engine for each URL scheme.
 var engines sync.Map
 
 // Register registers an engine under a URL scheme. The init function of the engine's package calls it. It panics if the
 // scheme is taken.
-func Register(scheme string, open Opener) {
-	if _, taken := engines.LoadOrStore(scheme, open); taken {
+func Register(scheme string, e Engine) {
+	if _, taken := engines.LoadOrStore(scheme, e); taken {
 		panic("kv: the scheme " + scheme + " is registered twice")
 	}
 }
@@ -35,22 +40,41 @@ func Engines() (schemes []string) {
 // Open opens the store at rawURL, such as pebble:///var/lib/settee, fdb:///etc/foundationdb/fdb.cluster?prefix=settee
 // or mem:.
 func Open(ctx context.Context, rawURL string, opts Options) (Database, error) {
-	u, err := url.Parse(rawURL)
+	u, e, err := engineOf(rawURL)
 	if err != nil {
-		return nil, fmt.Errorf("store %q is not a URL: %w", rawURL, err)
+		return nil, err
 	}
-	open, ok := engines.Load(u.Scheme)
+	return e.Open(ctx, u, opts)
+}
+
+// Check returns why rawURL names no store that this binary can open, or nil. It opens nothing: the store may not exist.
+func Check(rawURL string) error {
+	_, _, err := engineOf(rawURL)
+	return err
+}
+
+// engineOf returns the engine for the store at rawURL. The engine accepts the URL.
+func engineOf(rawURL string) (u *url.URL, e Engine, err error) {
+	u, err = url.Parse(rawURL)
+	if err != nil {
+		return nil, e, fmt.Errorf("store %q is not a URL: %w", rawURL, err)
+	}
+	found, ok := engines.Load(u.Scheme)
 	switch {
 	case ok:
-		return open.(Opener)(ctx, u, opts)
+		e = found.(Engine)
+		if e.Check != nil {
+			err = e.Check(u)
+		}
+		return u, e, err
 	case u.Scheme == "fdb":
-		return nil, fmt.Errorf("store %q: this binary was built without FoundationDB; "+
+		return nil, e, fmt.Errorf("store %q: this binary was built without FoundationDB; "+
 			"\"make build-fdb\" builds one with it where FoundationDB's client library is installed (see docs/operations.md)",
 			u.Redacted())
 	case u.Scheme == "":
-		return nil, fmt.Errorf("store %q: a store is a URL such as pebble:///var/lib/settee", rawURL)
+		return nil, e, fmt.Errorf("store %q: a store is a URL such as pebble:///var/lib/settee", rawURL)
 	default:
-		return nil, fmt.Errorf("store %q: unknown engine %q, this binary has %s",
+		return nil, e, fmt.Errorf("store %q: unknown engine %q, this binary has %s",
 			rawURL, u.Scheme, strings.Join(Engines(), ", "))
 	}
 }

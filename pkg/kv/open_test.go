@@ -19,6 +19,7 @@ func TestOpen(t *testing.T) {
 	assert.NoError(t, kv.Writable(db).Err())
 	require.NoError(t, db.Close())
 	assert.Contains(t, kv.Engines(), "mem")
+	assert.NoError(t, kv.Check("mem:"))
 
 	// Each of these fails, and the error says what to do.
 	for url, says := range map[string]string{
@@ -26,11 +27,13 @@ func TestOpen(t *testing.T) {
 		"/var/lib/settee":                      "a store is a URL such as pebble:///var/lib/settee",
 		"redis://here":                         `unknown engine "redis", this binary has mem`,
 		"pebble://%zz":                         "is not a URL",
+		"mem:name":                             "a store in memory has no name",
 	} {
 		if url[:3] == "fdb" && slices.Contains(kv.Engines(), "fdb") {
 			continue
 		}
 		_, err := kv.Open(t.Context(), url, kv.Options{})
 		assert.ErrorContains(t, err, says, url)
+		assert.Equal(t, err, kv.Check(url))
 	}
 }

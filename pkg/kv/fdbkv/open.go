@@ -18,17 +18,35 @@ import (
 )
 
 func init() {
-	kv.Register("fdb", func(ctx context.Context, u *url.URL, common kv.Options) (kv.Database, error) {
-		clusterFile, opts, err := parseURL(u)
-		if err == nil {
-			opts.Options = common
-			var db kv.Database
-			if db, err = Open(ctx, clusterFile, opts); err == nil {
-				return db, nil
+	kv.Register("fdb", kv.Engine{
+		Check: func(u *url.URL) error {
+			clusterFile, opts, err := parseURL(u)
+			if err == nil {
+				err = opts.check()
 			}
-		}
-		return nil, fmt.Errorf("store %q: %w", u.Redacted(), err)
+			if err == nil {
+				_, err = findClusterFile(clusterFile)
+			}
+			return ofStore(u, err)
+		},
+		Open: func(ctx context.Context, u *url.URL, common kv.Options) (kv.Database, error) {
+			clusterFile, opts, err := parseURL(u)
+			if err != nil {
+				return nil, ofStore(u, err)
+			}
+			opts.Options = common
+			db, err := Open(ctx, clusterFile, opts)
+			return db, ofStore(u, err)
+		},
 	})
+}
+
+// ofStore returns err with the URL of the store, or nil if err is nil.
+func ofStore(u *url.URL, err error) error {
+	if err != nil {
+		err = fmt.Errorf("store %q: %w", u.Redacted(), err)
+	}
+	return err
 }
 
 // Options of a store.
@@ -92,16 +110,24 @@ func parseURL(u *url.URL) (clusterFile string, opts Options, err error) {
 	return clusterFile, opts, nil
 }
 
+// check returns an error if there is no store with these options.
+func (opts Options) check() error {
+	switch {
+	case len(opts.Prefix) > MaxPrefixSize:
+		return fmt.Errorf("the prefix has %d bytes, more than %d", len(opts.Prefix), MaxPrefixSize)
+	case len(opts.Prefix) > 0 && opts.Prefix[0] == 0xff:
+		return errors.New(`a prefix does not begin with \xff: those keys are FoundationDB's own`)
+	case opts.MaxWatches < 0 || opts.MaxWatches > MostWatches:
+		return fmt.Errorf("at most %d watches are possible, not %d", MostWatches, opts.MaxWatches)
+	}
+	return nil
+}
+
 // Open opens the store of a cluster. An empty clusterFile is the default of FoundationDB's own tools. Open returns when
 // the cluster has answered a read. If that takes too long, the error names the cluster file.
 func Open(ctx context.Context, clusterFile string, opts Options) (kv.Database, error) {
-	switch {
-	case len(opts.Prefix) > MaxPrefixSize:
-		return nil, fmt.Errorf("the prefix has %d bytes, more than %d", len(opts.Prefix), MaxPrefixSize)
-	case len(opts.Prefix) > 0 && opts.Prefix[0] == 0xff:
-		return nil, errors.New(`a prefix does not begin with \xff: those keys are FoundationDB's own`)
-	case opts.MaxWatches < 0 || opts.MaxWatches > MostWatches:
-		return nil, fmt.Errorf("at most %d watches are possible, not %d", MostWatches, opts.MaxWatches)
+	if err := opts.check(); err != nil {
+		return nil, err
 	}
 	if opts.MaxWatches == 0 {
 		opts.MaxWatches = kv.DefaultMaxWatches

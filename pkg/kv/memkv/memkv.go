@@ -16,11 +16,16 @@ import (
 )
 
 func init() {
-	kv.Register("mem", func(_ context.Context, u *url.URL, opts kv.Options) (kv.Database, error) {
-		if u.Opaque != "" || u.Host != "" || u.Path != "" {
-			return nil, fmt.Errorf("store %q: a store in memory has no name; write mem: alone", u)
-		}
-		return Open(Options{Options: opts})
+	kv.Register("mem", kv.Engine{
+		Check: func(u *url.URL) error {
+			if u.Opaque != "" || u.Host != "" || u.Path != "" {
+				return fmt.Errorf("store %q: a store in memory has no name; write mem: alone", u)
+			}
+			return nil
+		},
+		Open: func(_ context.Context, _ *url.URL, opts kv.Options) (kv.Database, error) {
+			return Open(Options{Options: opts})
+		},
 	})
 }
 

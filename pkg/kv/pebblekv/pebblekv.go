@@ -35,12 +35,18 @@ import (
 )
 
 func init() {
-	kv.Register("pebble", func(ctx context.Context, u *url.URL, opts kv.Options) (kv.Database, error) {
-		dir, err := directory(u)
-		if err != nil {
-			return nil, err
-		}
-		return OpenContext(ctx, dir, Options{Options: opts})
+	kv.Register("pebble", kv.Engine{
+		Check: func(u *url.URL) error {
+			_, err := directory(u)
+			return err
+		},
+		Open: func(ctx context.Context, u *url.URL, opts kv.Options) (kv.Database, error) {
+			dir, err := directory(u)
+			if err != nil {
+				return nil, err
+			}
+			return OpenContext(ctx, dir, Options{Options: opts})
+		},
 	})
 }
 
