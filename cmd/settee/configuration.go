@@ -12,6 +12,9 @@ import (
 	"settee/pkg/config"
 )
 
+// unitFlags are the flags of the units of the packages that name their files.
+const unitFlags = "--config /etc/settee --config /etc/settee/local.d"
+
 // configFlags are the flags of all commands that read the configuration.
 type configFlags struct {
 	files, sets []string
@@ -44,7 +47,7 @@ func newConfig() *cobra.Command {
 			"use are ignored, too. It also reads the certificates and keys that they name. It does not open the\n" +
 			"store. The exit status is then 0 if it finds nothing, 1 if a node would not start with the files\n" +
 			"or could not use what they name, and 3 if it would ignore something.",
-		Example: "  settee config --config /etc/settee\n" +
+		Example: "  settee config " + unitFlags + "\n" +
 			"  settee config --check /opt/couchdb/etc/local.ini /opt/couchdb/etc/local.d",
 		Args: func(_ *cobra.Command, args []string) error {
 			if check != (len(args) > 0) {

@@ -34,16 +34,20 @@ func newFirewall() *cobra.Command {
 		Use:   "firewall",
 		Short: "Print nftables rules for a node, from its configuration",
 		Long: "firewall prints nftables rules for the host, or the network namespace, of a node that is started\n" +
-			"with the same flags and environment. They replace the table inet settee and change no other table.\n" +
-			"They drop all traffic, incoming and outgoing, except:\n\n" +
+			"with the same flags and environment. They replace the table inet settee and change no other table.\n\n" +
+			"A unit of the packages reads /etc/settee/*.ini and /etc/settee/local.d/*.ini, settee-frontend.service and\n" +
+			"settee-replication.service set a role, and all read the variables of /etc/settee/local.env. With other\n" +
+			"files or another role the rules cut the node off from its store.\n\n" +
+			"The rules drop all traffic, incoming and outgoing, except:\n\n" +
 			"  api_frontend  incoming: its ports, unless they listen on loopback; outgoing: the coordinators in the\n" +
 			"                store's cluster file\n" +
 			"  replication   incoming: nothing; outgoing: the store, the name servers of " + resolverFile + " and,\n" +
 			"                over TCP, every address outside [replicator] denied_networks\n\n" +
 			"--in and --out allow more, with expressions of nft: for servers of the cluster that are not\n" +
 			"coordinators, for ssh, or for a time server.",
-		Example: "  settee firewall --config /etc/settee/local.ini --in 'tcp dport 22' |\n    nft --file -",
-		Args:    cobra.NoArgs,
+		Example: "  COUCHDB_NODE_TYPE_REPLICATION=false settee firewall " + unitFlags + " --in 'tcp dport 22' |\n    nft --file -\n" +
+			"  COUCHDB_NODE_TYPE_API_FRONTEND=false settee firewall " + unitFlags + " --in 'tcp dport 22' |\n    nft --file -",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := flags.load() // serve prints the warnings
 			if err != nil {

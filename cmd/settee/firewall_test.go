@@ -3,9 +3,11 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -116,4 +118,34 @@ func TestFirewallRefuses(t *testing.T) {
 		assert.Contains(t, errs, test.says, name)
 		assert.Empty(t, out, name)
 	}
+}
+
+// Examples that read the files of a package read all files that its units read, in their order, and the rules of the
+// firewall are for the role of one of the units. Rules made from other files cut the node off from its store.
+func TestExamplesReadTheFilesOfTheUnits(t *testing.T) {
+	t.Parallel()
+	unit, err := os.ReadFile("../../scripts/packages/unit.service")
+	require.NoError(t, err)
+	_, flags, found := strings.Cut(string(unit), "\nExecStart=/usr/bin/settee serve ")
+	require.True(t, found)
+	flags, _, _ = strings.Cut(flags, "\n")
+	count := 0
+	var check func(*cobra.Command)
+	check = func(cmd *cobra.Command) {
+		for line := range strings.Lines(strings.ReplaceAll(cmd.Example, "|\n", "|")) {
+			if strings.Contains(line, "--config /etc/settee") {
+				count++
+				assert.Contains(t, line, flags, cmd.CommandPath())
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			check(sub)
+		}
+	}
+	check(newRoot())
+	require.Positive(t, count)
+	build, err := os.ReadFile("../../scripts/packages/build")
+	require.NoError(t, err)
+	roles := regexp.MustCompile(`COUCHDB_NODE_TYPE_\w+=false`)
+	assert.ElementsMatch(t, roles.FindAllString(string(build), -1), roles.FindAllString(newFirewall().Example, -1))
 }

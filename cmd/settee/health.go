@@ -37,7 +37,7 @@ func newHealth() *cobra.Command {
 			"with 1 if it does not. With the same flags and environment as the node it finds the port. It asks\n" +
 			"/_up of an api_frontend node. A replication node needs [prometheus] additional_port = true, and is\n" +
 			"asked on that port. No credentials are needed.",
-		Example: "  settee health --config /etc/settee",
+		Example: "  settee health " + unitFlags,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if url == "" {
