@@ -319,6 +319,9 @@ func Restore(r io.Reader, dir string) (err error) {
 			err = fmt.Errorf("restoring the store %s: %w", abs, err)
 		}
 	}()
+	if err := checkOwner(abs); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(abs, 0o700); err != nil {
 		return err
 	}

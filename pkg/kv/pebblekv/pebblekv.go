@@ -181,6 +181,9 @@ func openStorage(dir string, opts Options) (*storage, error) {
 	} else {
 		err = opts.FS.MkdirAll(abs, 0o700)
 	}
+	if err == nil && opts.FS == vfs.Default {
+		err = checkOwner(abs)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", abs, err)
 	}

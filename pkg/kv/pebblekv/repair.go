@@ -57,7 +57,7 @@ func RepairLog(storeURL string) (done Repair, err error) {
 			err = fmt.Errorf("repairing the log of the store %s: %w", dir, err)
 		}
 	}()
-	if err := exists(dir, vfs.Default); err != nil {
+	if err := errors.Join(exists(dir, vfs.Default), checkOwner(dir)); err != nil {
 		return Repair{}, err
 	}
 	lock, err := pebble.LockDirectory(dir, vfs.Default)
