@@ -3,6 +3,7 @@
 package main
 
 import (
+	"io/fs"
 	"math"
 	"os"
 	"syscall"
@@ -19,6 +20,15 @@ func openTo(dir string) os.FileMode {
 		return 0
 	}
 	return info.Mode().Perm() & 0o077
+}
+
+// ownerOf returns the user and the group of a file.
+func ownerOf(info fs.FileInfo) (user, group int, known bool) {
+	stat, known := info.Sys().(*syscall.Stat_t)
+	if !known {
+		return 0, 0, false
+	}
+	return int(stat.Uid), int(stat.Gid), true
 }
 
 // openFiles returns how many files and connections this process may have open, or 0 if any number.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -210,23 +209,12 @@ func (f *importFlags) perform(ctx context.Context, m *migrate.Mover, databases [
 	return kept, nil
 }
 
-// writeINI writes a file that only its owner can read, since a setting may be a password.
+// writeINI writes the file of --ini.
 func (f *importFlags) writeINI(text []byte) error {
 	if !f.overwrite {
 		if _, err := os.Lstat(f.ini); err == nil {
 			return fmt.Errorf("%s exists: say --overwrite, or name another file", f.ini)
 		}
 	}
-	file, err := os.CreateTemp(filepath.Dir(f.ini), "."+filepath.Base(f.ini)+".*") // with the mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(text)
-	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
-		err = os.Rename(file.Name(), f.ini)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
-	}
-	return nil
+	return writeForService(f.ini, text)
 }

@@ -20,13 +20,15 @@ var adminKey = regexp.MustCompile(`^[^\s:;=#\[\]"\x00-\x1f\x7f]+$`)
 
 func newPassword() *cobra.Command {
 	var flags configFlags
+	var path string
 	cmd := &cobra.Command{
 		Use:   "password NAME",
 		Short: "Print a configuration file that makes NAME a server administrator",
 		Long: "password asks for a password, twice if standard input is a terminal, and prints an ini file with its hash:\n" +
-			"the section [admins] with the administrator NAME. A node that is started with the file, or reads it again\n" +
-			"on SIGHUP, has this administrator. The password itself is in no file and in no list of processes.",
-		Example: "  sudo sh -c 'settee password admin > /etc/settee/admin.ini'",
+			"the section [admins] with the administrator NAME. With --file it writes the file, and root writes\n" +
+			"a file of /etc/settee for the service of the packages, which can read it. A node that is started with the\n" +
+			"file, or reads it again on SIGHUP, has this administrator. The password itself is in no file and in no list of processes.",
+		Example: "  sudo settee password admin --file /etc/settee/admin.ini",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !adminKey.MatchString(args[0]) {
@@ -36,15 +38,23 @@ func newPassword() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if _, err := os.Lstat(path); path != "" && err == nil {
+				return fmt.Errorf("%s exists: remove it, or name another file", path)
+			}
 			password, err := readPassword(cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "[admins]\n%s = %s\n", args[0], accounts.HashPassword(cfg, password))
+			text := fmt.Sprintf("[admins]\n%s = %s\n", args[0], accounts.HashPassword(cfg, password))
+			if path != "" {
+				return writeForService(path, []byte(text))
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), text)
 			return err
 		},
 	}
 	flags.register(cmd)
+	cmd.Flags().StringVar(&path, "file", "", "write this file, which must not exist, instead of printing its text")
 	return cmd
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -139,8 +141,8 @@ func newSecrets() *cobra.Command {
 		Short: "Make and rotate the keys that encrypt credentials in the store",
 		Long: "With [secrets] key_file set, a node stores the credentials of replications encrypted. The key\n" +
 			"file has a key in each line: the first one encrypts, all of them decrypt.\n\n" +
-			"To rotate the keys: make a new key, append its line to the key files of all nodes and restart the\n" +
-			"nodes. Then make it the first line on all nodes and restart them. Then run settee secrets reseal.\n" +
+			"To rotate the keys: make a new key (settee secrets new-key), append its line to the key files of all\n" +
+			"nodes and restart them. Then make it the first line on all nodes and restart them. Then run settee secrets reseal.\n" +
 			"Keys that it shows as not needed can be removed from the files.\n\n" +
 			"Only one process can open a store in a directory: stop the node before you run keys, reseal or\n" +
 			"forget. With a store on FoundationDB the nodes may run.",
@@ -152,19 +154,44 @@ func newSecrets() *cobra.Command {
 }
 
 func newSecretsNewKey() *cobra.Command {
-	return &cobra.Command{
+	var path string
+	cmd := &cobra.Command{
 		Use:   "new-key ID",
-		Short: "Print a line for the key file, with a new key that has this id",
-		Args:  cobra.ExactArgs(1),
+		Short: "Print a line for the key file, with a new key that has this id, or append it to the file",
+		Long: "new-key prints a line for the key file. With --append it writes the line to the end of the file. Root\n" +
+			"writes a file of /etc/settee for the service of the packages, which can read it.",
+		Example: "  sudo settee secrets new-key 2026-02 --append /etc/settee/keys",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			line, err := sealed.NewLine(args[0])
 			if err != nil {
 				return usage(cmd, err)
 			}
+			if path != "" {
+				return appendKey(path, line)
+			}
 			_, err = fmt.Fprint(cmd.OutOrStdout(), line)
 			return err
 		},
 	}
+	cmd.Flags().StringVar(&path, "append", "", "append the line to this file, which is made if it is missing")
+	return cmd
+}
+
+// appendKey appends a line to a key file.
+func appendKey(path, line string) error {
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if n := len(text); n > 0 && text[n-1] != '\n' {
+		text = append(text, '\n')
+	}
+	text = append(text, line...)
+	if _, err := sealed.Parse(path, text); err != nil {
+		return err
+	}
+	return writeForService(path, text)
 }
 
 func newSecretsKeys() *cobra.Command {

@@ -60,8 +60,8 @@ var (
 // [secrets]: encryption of secrets in the store. CouchDB has no such section.
 var (
 	SecretsKeyFile = atStart(define("secrets", "key_file", "", filePath(),
-		"The keys that encrypt credentials and users in the store (\"settee secrets new-key\").\n"+
-			"Only its owner may have access to the file. When not set, nothing is encrypted."))
+		"The keys that encrypt credentials and users in the store (\"settee secrets new-key\"). When not set, nothing is\n"+
+			"encrypted. Its owner alone may have access to the file, or root and the group of the service (mode 640)."))
 )
 
 // [chttpd]

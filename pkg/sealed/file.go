@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -17,8 +18,9 @@ import (
 // maxFile is the most bytes of a key file.
 const maxFile = 1 << 20
 
-// Read reads a key file. It refuses a file that its group or others may read or write, as ssh
-// does. Errors name the file and the line, but quote none of it.
+// Read reads a key file. It refuses a file that its group or others may read or write, except that the group may read a
+// file of root: so root gives a service a file that the service cannot change. These are PostgreSQL's rules for its key
+// (https://www.postgresql.org/docs/17/ssl-tcp.html). Errors name the file and the line, but quote none of it.
 func Read(path string) (*Keys, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -32,10 +34,14 @@ func Read(path string) (*Keys, error) {
 	if info.IsDir() {
 		return nil, fmt.Errorf("reading the key file: %s is a directory", path)
 	}
+	forbidden := fs.FileMode(0o077)
+	if ofRoot(info) {
+		forbidden = 0o037
+	}
 	// The permissions of Windows are not in these bits.
-	if open := info.Mode().Perm() & 0o077; open != 0 && runtime.GOOS != "windows" {
-		return nil, fmt.Errorf("reading the key file: %s has the permissions %04o: only its owner may have access to it (chmod 600)",
-			path, info.Mode().Perm())
+	if info.Mode().Perm()&forbidden != 0 && runtime.GOOS != "windows" {
+		return nil, fmt.Errorf("reading the key file: %s has the permissions %04o: only its owner may have access to it (chmod 600), "+
+			"or root and the group of the service, which reads it (chown root:settee, chmod 640)", path, info.Mode().Perm())
 	}
 	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err != nil {

@@ -151,7 +151,18 @@ func TestRead(t *testing.T) {
 	require.NoError(t, os.Chmod(path, 0o400))
 	_, err = sealed.Read(path)
 	require.NoError(t, err)
-	for _, mode := range []os.FileMode{0o640, 0o604, 0o620, 0o644, 0o601} {
+	for _, mode := range []os.FileMode{0o640, 0o440} {
+		require.NoError(t, os.Chmod(path, mode))
+		_, err = sealed.Read(path)
+		if os.Getuid() == 0 {
+			require.NoError(t, err, "root's file may be read by its group")
+			require.NoError(t, os.Chown(path, 65534, 65534))
+			_, err = sealed.Read(path)
+			require.NoError(t, os.Chown(path, 0, 0))
+		}
+		require.ErrorContains(t, err, "chmod 600")
+	}
+	for _, mode := range []os.FileMode{0o604, 0o620, 0o644, 0o601, 0o650, 0o660} {
 		require.NoError(t, os.Chmod(path, mode))
 		_, err = sealed.Read(path)
 		require.ErrorContains(t, err, path)
