@@ -61,7 +61,7 @@ func newBackup() *cobra.Command {
 			return err
 		},
 	}
-	flags.register(cmd)
+	flags.registerStoreless(cmd)
 	from.register(cmd)
 	return cmd
 }

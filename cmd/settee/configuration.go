@@ -15,19 +15,25 @@ import (
 // unitFlags are the flags of the units of the packages that name their files.
 const unitFlags = "--config /etc/settee --config /etc/settee/local.d"
 
-// configFlags are the flags of all commands that read the configuration.
+// configFlags are the flags of all commands that read the configuration. Only those that are about a store, or that take the
+// flags of a node, have --store.
 type configFlags struct {
 	files, sets []string
 	store       string
 }
 
 func (f *configFlags) register(cmd *cobra.Command) {
+	f.registerStoreless(cmd)
+	cmd.Flags().StringVar(&f.store, "store", "",
+		"the URL of the store: pebble:DIRECTORY, mem: or fdb:CLUSTER_FILE?prefix=NAME")
+}
+
+// registerStoreless registers the flags without --store.
+func (f *configFlags) registerStoreless(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.files, "config", nil,
 		"an ini file, or a directory of ini files; may be repeated, and later ones win")
 	cmd.Flags().StringArrayVar(&f.sets, "set", nil,
 		"a setting, as section/key=value; may be repeated")
-	cmd.Flags().StringVar(&f.store, "store", "",
-		"the URL of the store: pebble:DIRECTORY, mem: or fdb:CLUSTER_FILE?prefix=NAME")
 }
 
 func (f *configFlags) load() (*config.Config, []config.Warning, error) {

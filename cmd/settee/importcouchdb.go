@@ -66,7 +66,7 @@ func newImportCouchDB() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	flags.configFlags.register(cmd)
+	flags.configFlags.registerStoreless(cmd)
 	flags.credentialFlags.register(cmd)
 	f.StringVar(&flags.to, "to", "", "the URL of a node of settee that runs")
 	f.BoolVar(&flags.move, "move", false, "move the databases to settee")

@@ -48,3 +48,23 @@ func TestManual(t *testing.T) {
 	}
 	check(root)
 }
+
+// Only commands that are about a store, or that take the flags of a node, have --store.
+func TestCommandsWithAStore(t *testing.T) {
+	t.Parallel()
+	var with []string
+	var look func(*cobra.Command)
+	look = func(cmd *cobra.Command) {
+		if cmd.Flags().Lookup("store") != nil {
+			with = append(with, cmd.CommandPath())
+		}
+		for _, sub := range cmd.Commands() {
+			look(sub)
+		}
+	}
+	look(newRoot())
+	assert.ElementsMatch(t, []string{
+		"settee serve", "settee health", "settee firewall", "settee config", "settee check", "settee restore",
+		"settee secrets keys", "settee secrets reseal", "settee secrets forget",
+	}, with)
+}

@@ -30,7 +30,7 @@ type nodeFlags struct {
 
 func (f *nodeFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.url, "url", "", "the URL of a node; by default what the variable "+nodeVariable+" says")
-	f.configFlags.register(cmd)
+	f.configFlags.registerStoreless(cmd)
 	f.credentialFlags.register(cmd)
 }
 

@@ -53,7 +53,7 @@ func newPassword() *cobra.Command {
 			return err
 		},
 	}
-	flags.register(cmd)
+	flags.registerStoreless(cmd)
 	cmd.Flags().StringVar(&path, "file", "", "write this file, which must not exist, instead of printing its text")
 	return cmd
 }

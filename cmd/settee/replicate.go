@@ -107,7 +107,7 @@ func newReplicate() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	flags.configFlags.register(cmd)
+	flags.configFlags.registerStoreless(cmd)
 	flags.credentialFlags.register(cmd)
 	flags.selectionFlags.register(f, "copy")
 	flags.mirrorFlags.register(f, "copy")

@@ -84,7 +84,7 @@ func newVerify() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	flags.configFlags.register(cmd)
+	flags.configFlags.registerStoreless(cmd)
 	flags.credentialFlags.register(cmd)
 	flags.selectionFlags.register(f, "compare")
 	flags.mirrorFlags.register(f, "compare")
