@@ -13,16 +13,6 @@ import (
 // A claim is the transaction in which a claimer takes jobs. It reads, chooses (choose.go), and writes what it has chosen. It
 // reads no more than the choice needs: the first owners in line, and the first ready jobs of those that may be served.
 
-const (
-	// ownersAtOnce is the minimum number of owners that are read at the same time, and maxOwners the maximum in a claim.
-	ownersAtOnce = 8
-	maxOwners    = 500
-	// readAtOnce is the number of jobs that a claim reads at the same time. enoughBytes is the size of args and states
-	// after which it stops, because with large ones its five seconds would end before it had maxClaim.
-	readAtOnce  = 16
-	enoughBytes = 16_000_000
-)
-
 // claim is a claim over all its runs.
 type claim struct {
 	queue *Queue
@@ -68,11 +58,9 @@ type view struct {
 
 // readyJob is a ready job. job is nil if it cannot be taken.
 type readyJob struct {
-	id, owner string
-	key       []byte
-	read      jobRead
-	row       *row
-	job       *Job
+	read jobRead
+	row  *row
+	job  *Job
 }
 
 // run is the function of the transaction.
@@ -205,11 +193,6 @@ func (v *view) readOwners(chosen int) (bool, error) {
 	return len(some) > 0, v.addOwners(slices.DeleteFunc(slices.Clone(some), func(p *contender) bool { return p.read }))
 }
 
-// ownersToRead returns the number of owners to read from the line at the same time.
-func (v *view) ownersToRead(partition partition) int {
-	return min(max(v.n, ownersAtOnce, 4*partition.claimers), maxOwners)
-}
-
 // addOwners adds owners to choose from, and reads their usage.
 func (v *view) addOwners(owners []*contender) (err error) {
 	v.jobCost, err = v.queue.share.readUsage(v.tx.Snapshot(), v.rolled, owners, v.offered != nil)
@@ -238,16 +221,16 @@ func (v *view) readJobs(picks []pick) (fitting []pick, complete bool, err error)
 			}
 		}
 		for _, p := range some {
-			j := v.jobs[string(p.key)]
-			if err := v.awaitJob(j); err != nil {
+			job, err := v.awaitJob(p)
+			if err != nil {
 				return nil, false, err
 			}
-			if j.job == nil {
+			if job == nil {
 				p.of.rows = slices.DeleteFunc(p.of.rows, func(key []byte) bool { return bytes.Equal(key, p.key) })
 				all = false
 				continue
 			}
-			size += len(j.job.Args) + len(j.job.State)
+			size += len(job.Args) + len(job.State)
 			fitting = append(fitting, p)
 		}
 	}
@@ -263,30 +246,32 @@ func (v *view) startJob(p pick) error {
 	if err != nil {
 		return err
 	}
-	v.jobs[string(p.key)] = &readyJob{id: id, owner: p.of.owner, key: p.key, read: v.queue.readJob(v.tx, id)}
+	v.jobs[string(p.key)] = &readyJob{read: v.queue.readJob(v.tx, id)}
 	if v.weights[p.of.owner] == nil {
 		v.weights[p.of.owner] = v.queue.share.readWeight(v.tx, p.of.owner)
 	}
 	return nil
 }
 
-// awaitJob awaits a job. It can be taken if it is pending where it was found, and its owner is not paused.
-func (v *view) awaitJob(j *readyJob) error {
-	if j.row != nil {
-		return nil
+// awaitJob awaits a job. It returns nil if the job cannot be taken: if it is not pending where it was found, or its owner is
+// paused.
+func (v *view) awaitJob(p pick) (*Job, error) {
+	j := v.jobs[string(p.key)]
+	if j.job != nil {
+		return j.job, nil
 	}
 	row, err := j.read.row.Await()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	weight, err := v.weights[j.owner].Await()
-	if err != nil || row == nil || row.status != Pending || row.owner != j.owner || weight == 0 ||
-		!bytes.Equal(j.key, v.queue.derive(j.id, row).key()) {
-		return err
+	weight, err := v.weights[p.of.owner].Await()
+	if err != nil || row == nil || row.status != Pending || row.owner != p.of.owner || weight == 0 ||
+		!bytes.Equal(p.key, v.queue.derive(j.read.id, row).key()) {
+		return nil, err
 	}
 	j.row = row
 	j.job, err = j.read.job(row)
-	return err
+	return j.job, err
 }
 
 // take makes the claimer the holder of the jobs that were chosen, as many as fit into the transaction.
@@ -299,10 +284,10 @@ func (v *view) take(picks []pick) error {
 		j := v.jobs[string(p.key)]
 		next := *j.row
 		next.status, next.tag, next.lock, next.sequence, next.timeout = Running, "", v.locks[i], stamp(uint16(i)), v.timeout
-		if err := batch.put(j.id, j.row, &next); err != nil {
+		if err := batch.put(j.read.id, j.row, &next); err != nil {
 			return err
 		}
-		held := next.job(j.id, j.job.State)
+		held := next.job(j.read.id, j.job.State)
 		held.Args, held.ArgsErr, held.Instead = j.job.Args, j.job.ArgsErr, p.evicts
 		v.taken = append(v.taken, held)
 		v.served, v.earlier = p.of, v

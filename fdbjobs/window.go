@@ -8,12 +8,24 @@ import (
 )
 
 const (
+	// ownersAtOnce is the minimum number of owners that a claim reads at the same time, and maxOwners the maximum of all.
+	ownersAtOnce = 8
+	maxOwners    = 500
+	// readAtOnce is the number of jobs that a claim reads at the same time. enoughBytes is the size of args and states
+	// after which it stops, because with large ones its five seconds would end before it had maxClaim.
+	readAtOnce  = 16
+	enoughBytes = 16_000_000
 	// window is the minimum number of an owner's ready rows that a claim looks at. With other claimers it is more: a
 	// quarter of it, multiplied by the number of claimers that share the owner. maxWindow is the maximum number for an
 	// owner, and for owners whose rows are read at the same time.
 	window    = 16
 	maxWindow = 2_048
 )
+
+// ownersToRead returns the number of owners to read from the line at the same time.
+func (v *view) ownersToRead(partition partition) int {
+	return min(max(v.n, ownersAtOnce, 4*partition.claimers), maxOwners)
+}
 
 // readWindows reads the first ready rows of owners: of as many as have maxWindow rows.
 func (v *view) readWindows(owners []*contender) error {
