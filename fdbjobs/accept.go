@@ -48,17 +48,3 @@ func (q *Queue) Accept(ctx context.Context, opts AcceptOptions) ([]*Held, error)
 	q.claimer.answer(r, nil, ctx.Err()) // without effect if it was answered
 	return r.held, r.err
 }
-
-// request is a pending call of Accept.
-type request struct {
-	count    int
-	yielding []*Held // nil if there is room
-	once     bool
-
-	// Guarded by claimer.mu until done is closed.
-	answered bool
-	held     []*Held
-	err      error
-
-	done chan struct{}
-}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"settee/pkg/kv"
-	"settee/pkg/kv/rows"
 )
 
 const (
@@ -319,8 +318,16 @@ func (c *claim) drawLocks() {
 	}
 }
 
-// parseDelayed returns the time and the job id of a key in delayed.
-func (q *Queue) parseDelayed(key []byte) (scheduled int64, id string, err error) {
-	err = rows.ScanKey("the key of a delayed job", q.keys.delayed, key, &scheduled, &id)
-	return scheduled, id, err
+// request is a pending call of Accept.
+type request struct {
+	count    int
+	yielding []*Held // nil if there is room
+	once     bool
+
+	// Guarded by claimer.mu until done is closed.
+	answered bool
+	held     []*Held
+	err      error
+
+	done chan struct{}
 }

@@ -276,3 +276,35 @@ func (q *Queue) AllTallies(tx kv.ReadTransaction, index string, length int) iter
 func (q *Queue) WatchTally(tx kv.Transaction, index string, prefix tuple.Tuple, name string) kv.Watch {
 	return tx.Watch(q.keys.tallyOf(index, prefix, name))
 }
+
+// needsDerivation returns an error if the layer was opened without the derivation of the queue.
+func (q *Queue) needsDerivation() error {
+	if q.derivation != nil {
+		return nil
+	}
+	return fmt.Errorf("%w: it is not known what follows from the jobs of the queue %q: open the layer with its derivation", ErrInvalid, q.name)
+}
+
+// entryWith returns the entry of a row that has a key, or nil.
+func (q *Queue) entryWith(id string, r *row, key []byte) *Entry {
+	entries, _ := q.entriesOf(id, r)
+	if i := slices.IndexFunc(entries, func(e Entry) bool { return bytes.Equal(q.keys.entryOf(id, e), key) }); i >= 0 {
+		return &entries[i]
+	}
+	return nil
+}
+
+// derivedAgain returns a row with a version, and with the facts of its state and Listed. The error says which facts are left
+// out.
+func (q *Queue) derivedAgain(r *row, version int64, state, listed []byte) (next *row, over error) {
+	derived := *r
+	derived.version, derived.facts = version, facts{}
+	derived.facts.state, derived.facts.amounts, over = q.derivation.factsOfState(version, state)
+	if r.listed {
+		var err error
+		if derived.facts.listed, err = q.derivation.factsOfListed(version, listed); err != nil {
+			over = err
+		}
+	}
+	return &derived, over
+}

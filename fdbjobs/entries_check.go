@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"slices"
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/check"
@@ -84,21 +82,6 @@ func (c *checker) facts(k keyed, id string, r *row, state, listed []byte) (again
 	return true, nil
 }
 
-// derivedAgain returns a row with a version, and with the facts of its state and Listed. The error says which facts are left
-// out.
-func (q *Queue) derivedAgain(r *row, version int64, state, listed []byte) (next *row, over error) {
-	derived := *r
-	derived.version, derived.facts = version, facts{}
-	derived.facts.state, derived.facts.amounts, over = q.derivation.factsOfState(version, state)
-	if r.listed {
-		var err error
-		if derived.facts.listed, err = q.derivation.factsOfListed(version, listed); err != nil {
-			over = err
-		}
-	}
-	return &derived, over
-}
-
 // entry checks an entry: a job has it. Its value is checked with the job.
 func (c *checker) entry(k keyed) (func() error, error) {
 	var index, id string
@@ -112,15 +95,6 @@ func (c *checker) entry(k keyed) (func() error, error) {
 	return k.belongs(id, func(r *row) bool { return k.queue.entryWith(id, r, k.Key) != nil }, func() {
 		k.Stray(k.Key, "the index %q has an entry that does not follow from the job %q", index, id)
 	}), nil
-}
-
-// entryWith returns the entry of a row that has a key, or nil.
-func (q *Queue) entryWith(id string, r *row, key []byte) *Entry {
-	entries, _ := q.entriesOf(id, r)
-	if i := slices.IndexFunc(entries, func(e Entry) bool { return bytes.Equal(q.keys.entryOf(id, e), key) }); i >= 0 {
-		return &entries[i]
-	}
-	return nil
 }
 
 // tallied is the prefix of an index that has tallies.
@@ -284,12 +258,4 @@ func (s *summed) clone() *summed {
 	next := *s
 	next.sums = maps.Clone(s.sums)
 	return &next
-}
-
-// needsDerivation returns an error if the layer was opened without the derivation of the queue.
-func (q *Queue) needsDerivation() error {
-	if q.derivation != nil {
-		return nil
-	}
-	return fmt.Errorf("%w: it is not known what follows from the jobs of the queue %q: open the layer with its derivation", ErrInvalid, q.name)
 }

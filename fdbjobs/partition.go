@@ -1,20 +1,17 @@
 package fdbjobs
 
 import (
-	"context"
 	"hash/fnv"
 	"math/bits"
 	"slices"
 	"time"
 
 	"settee/pkg/kv"
-	"settee/pkg/kv/rows"
-	"settee/pkg/tuple"
 )
 
 // Claimers of several processes that look at the same owners and their ready rows would pick the same jobs, and all
-// except one would have to try again. So each regularly writes a heartbeat, and prefers the jobs in its partition. If
-// claimers disagree about the partitions, they conflict more often, but nothing breaks.
+// except one would have to try again. So each knows the others by their heartbeats (heartbeat.go), and prefers the jobs in its
+// partition. If claimers disagree about the partitions, they conflict more often, but nothing breaks.
 //
 // All claimers share the first owners in line. Of the owners behind them, each is shared by fewer claimers: of n owners
 // up to the same rank, by about ownersShared/n of all. A claimer takes a job of the first owner that has one in its
@@ -27,17 +24,6 @@ import (
 const (
 	// ownersShared is the number of owners that all claimers share, or a little more.
 	ownersShared = 8
-	// heartbeatEvery is the time between two heartbeats of a claimer that takes jobs.
-	heartbeatEvery = 2 * time.Second
-	// thereFor is how long a heartbeat counts. A clock that is far off causes conflicts, or a partition that no claimer
-	// prefers.
-	thereFor = 10 * time.Second
-	// forgottenAfter is the age at which a monitor removes the heartbeat of a claimer that has died.
-	forgottenAfter = time.Minute
-	// claimersAtOnce limits the number of heartbeats that are read.
-	claimersAtOnce = 10_000
-	// partitionFor is how long a claimer uses the partition that it has read.
-	partitionFor = heartbeatEvery
 	// maxPartitions limits the partitions of a claimer that guesses their number.
 	maxPartitions = 64
 )
@@ -97,53 +83,6 @@ func (v *view) prefer(n int) (mine []*contender) {
 	return mine
 }
 
-// readPartition starts reading the heartbeats of the other claimers, if the claimer does not know its partition. again says
-// that an earlier run of the claim has taken jobs, and was perhaps refused with a conflict.
-func (v *view) readPartition(again bool) kv.Future[partition] {
-	if !again && v.began.Sub(v.by.partitionRead) < partitionFor {
-		return kv.Known(v.by.partition)
-	}
-	v.partitionRead = true
-	claimers := v.tx.Snapshot().GetRange(rows.Range(v.queue.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
-	return kv.Func[partition](func() (partition, error) {
-		now := v.queue.layer.now()
-		there := []string{v.by.id}
-		for pair, err := range claimers.All() {
-			if err != nil {
-				return partition{}, err
-			}
-			id, err := rows.LastString(v.queue.keys.claimers, pair.Key)
-			if err != nil {
-				return partition{}, err
-			}
-			at, err := parseHeartbeat(pair.Value)
-			if err != nil {
-				return partition{}, err
-			}
-			if id != v.by.id && now.Sub(at).Abs() < thereFor {
-				there = append(there, id)
-			}
-		}
-		slices.Sort(there)
-		return partitionOf(slices.Index(there, v.by.id), len(there)), nil
-	})
-}
-
-// writeHeartbeat writes a heartbeat, if it is time. Only a claim that takes jobs writes one, so a claimer without jobs
-// hinders no other.
-func (v *view) writeHeartbeat() {
-	if now := v.queue.layer.now(); now.Sub(v.by.heartbeatAt) >= heartbeatEvery {
-		v.tx.Set(v.queue.keys.claimers.Pack(v.by.id), tuple.Tuple{now.Unix()}.Pack())
-		v.heartbeat = true
-	}
-}
-
-func parseHeartbeat(value []byte) (time.Time, error) {
-	var at int64
-	err := rows.Scan("when a claimer was there", value, &at)
-	return unixTime(at), err
-}
-
 // split returns the keys of the rows in the claimer's partition and of the other rows, in their order.
 func (p partition) split(rows []kv.KeyValue) (own, others [][]byte) {
 	for _, row := range rows {
@@ -161,33 +100,4 @@ func (p partition) has(key []byte) bool {
 	h := fnv.New32a()
 	_, _ = h.Write(key) // never fails
 	return int(h.Sum32()%uint32(p.claimers))*p.shared/p.claimers == p.index
-}
-
-// leave removes the claimer's heartbeat when its process stops, so that the others share its partition at once. Otherwise
-// the heartbeat no longer counts after thereFor, and a monitor removes it.
-func (c *claimer) leave(ctx context.Context) error {
-	if c.heartbeatAt.IsZero() {
-		return nil
-	}
-	return c.queue.layer.db.Transact(ctx, func(tx kv.Transaction) error {
-		tx.Clear(c.queue.keys.claimers.Pack(c.id))
-		return nil
-	})
-}
-
-// dropClaimers removes old heartbeats.
-func (q *Queue) dropClaimers(tx kv.Transaction, claimers kv.RangeResult) error {
-	for pair, err := range claimers.All() {
-		if err != nil {
-			return err
-		}
-		at, err := parseHeartbeat(pair.Value)
-		if err != nil {
-			return err
-		}
-		if q.layer.now().Sub(at) > forgottenAfter {
-			tx.Clear(pair.Key)
-		}
-	}
-	return nil
 }
