@@ -14,12 +14,12 @@ import (
 
 // The limits of what follows from a job.
 const (
-	// MaxFactsSize is the limit of the facts of Listed, and of the facts of the state, in bytes.
-	MaxFactsSize = 4_000
-	// MaxAmounts is the maximum number of amounts of a state.
-	MaxAmounts = 8
-	// MaxEntries is the maximum number of entries of a job.
-	MaxEntries = 16
+	// maxFactsSize is the limit of the facts of Listed, and of the facts of the state, in bytes.
+	maxFactsSize = 4_000
+	// maxAmounts is the maximum number of amounts of a state.
+	maxAmounts = 8
+	// maxEntries is the maximum number of entries of a job.
+	maxEntries = 16
 )
 
 // The limits of an entry.
@@ -40,15 +40,15 @@ const (
 // To change what they return, give the new result another version, and keep the old one for as long as rows have it: a
 // row says which version its entries are of.
 type Derivation struct {
-	// OfListed and OfState return what Entries needs of [Spec].Listed and of the state. They are called once for each call
-	// that writes the part, not for each run of its transaction, except that Add is called in each run. A nil Listed has no
-	// facts.
+	// OfListed and OfState return what Entries needs of [Spec].Listed and of the state: at most 4,000 bytes, and 8 amounts. They
+	// are called once for each call that writes the part, not for each run of its transaction, except that Add is called in
+	// each run. A nil Listed has no facts.
 	//
 	// The amounts are numbers that change often. If nothing else of a job changes, they are not stored until the next
 	// renewal of the job's hold, or its end.
 	OfListed func(version int64, listed json.RawMessage) []byte
 	OfState  func(version int64, state json.RawMessage) (facts []byte, amounts []int64)
-	// Entries returns what follows from a job, the most important first. It depends on nothing but its arguments.
+	// Entries returns what follows from a job: at most 16 entries, the most important first. It depends on nothing but its arguments.
 	Entries func(version int64, f Facts) []Entry
 	// Version returns the version of rows that are added, more than 0, or 0 if nothing must follow from them yet. Rows that
 	// are changed keep theirs until [Admin.Rederive]. nil means version 1.
@@ -121,7 +121,7 @@ func (f facts) elements() []any {
 func parseFacts(elements tuple.Tuple) (f facts, ok bool) {
 	var listed, state []byte
 	var all tuple.Tuple
-	if !rows.Store(elements, &listed, &state, &all) || len(all) > MaxAmounts {
+	if !rows.Store(elements, &listed, &state, &all) || len(all) > maxAmounts {
 		return f, false
 	}
 	values := make([]int64, len(all))
@@ -139,7 +139,7 @@ func (d *Derivation) factsOfListed(version int64, listed json.RawMessage) (strin
 		return "", nil
 	}
 	f := d.OfListed(version, listed)
-	if err := checkSize("facts of its listed part", len(f), MaxFactsSize); err != nil {
+	if err := checkSize("facts of its listed part", len(f), maxFactsSize); err != nil {
 		return "", err
 	}
 	return string(f), nil
@@ -151,11 +151,11 @@ func (d *Derivation) factsOfState(version int64, state json.RawMessage) (string,
 		return "", "", nil
 	}
 	f, values := d.OfState(version, state)
-	if err := checkSize("facts of its state", len(f), MaxFactsSize); err != nil {
+	if err := checkSize("facts of its state", len(f), maxFactsSize); err != nil {
 		return "", "", err
 	}
-	if len(values) > MaxAmounts {
-		return "", "", fmt.Errorf("%w: the job's state has %d amounts, at most %d", ErrTooLarge, len(values), MaxAmounts)
+	if len(values) > maxAmounts {
+		return "", "", fmt.Errorf("%w: the job's state has %d amounts, at most %d", ErrTooLarge, len(values), maxAmounts)
 	}
 	return string(f), amountsOf(values), nil
 }

@@ -23,7 +23,7 @@ import (
 // transactions of different jobs do not conflict.
 
 // entriesOf returns what follows from a row, nothing from nil. Entries that are over a limit are left out: those that cannot be
-// stored, those after the first MaxEntries, and those with the key of an earlier one. over says what is wrong with the first.
+// stored, those after the first maxEntries, and those with the key of an earlier one. over says what is wrong with the first.
 func (q *Queue) entriesOf(id string, r *row) (all []Entry, over error) {
 	if r == nil || r.version == 0 || q.derivation == nil || q.derivation.Entries == nil {
 		return nil, nil
@@ -49,8 +49,8 @@ func (e Entry) mayFollow(others []Entry) error {
 	switch err := e.check(); {
 	case err != nil:
 		return err
-	case len(others) == MaxEntries:
-		return fmt.Errorf("%w: more than %d entries", ErrTooLarge, MaxEntries)
+	case len(others) == maxEntries:
+		return fmt.Errorf("%w: more than %d entries", ErrTooLarge, maxEntries)
 	case indexOf(others, e) >= 0:
 		return fmt.Errorf("%w: two entries of the index %q have one key", ErrInvalid, e.Index)
 	}

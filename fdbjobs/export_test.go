@@ -13,6 +13,13 @@ import (
 // MaxClaim is the maximum number of jobs of one claim.
 const MaxClaim = maxClaim
 
+// The limits of what follows from a job.
+const (
+	MaxFactsSize = maxFactsSize
+	MaxAmounts   = maxAmounts
+	MaxEntries   = maxEntries
+)
+
 // The sizes at which args and transactions of Reseal are split.
 const (
 	ArgsChunk    = rows.ChunkSize
