@@ -43,6 +43,7 @@ type view struct {
 	jobCost float64                       // what a running job counts
 	others  []*contender                  // of inLine, those with jobs in other partitions, if these are taken
 	anyPart bool                          // they are
+	tried   int                           // the number of owners that were taken out of others
 	jobs    map[string]*readyJob          // by key in ready
 	weights map[string]kv.Future[float64] // of the owners of jobs, read with conflicts
 	next    int64                         // the earliest scheduled time, or 0; it is read last
@@ -185,8 +186,8 @@ func (v *view) readOwners(chosen int) (bool, error) {
 		v.others = slices.DeleteFunc(slices.Clone(v.inLine), func(p *contender) bool { return p.read && len(p.others) == 0 })
 		v.random.Shuffle(len(v.others), func(i, j int) { v.others[i], v.others[j] = v.others[j], v.others[i] })
 	}
-	some := v.others[:min(len(v.others), maxWindow/window)]
-	v.others = v.others[len(some):]
+	some := v.others[:min(len(v.others), max(2*v.tried, ownersAtOnce), maxWindow/window)]
+	v.others, v.tried = v.others[len(some):], v.tried+len(some)
 	for _, p := range some {
 		p.rows, p.others = v.shuffled(p.others), nil
 	}

@@ -5,13 +5,13 @@ import (
 	"settee/pkg/kv/rows"
 )
 
-// order reads the line of owners: by rank, and within the lowest rank from any owner on.
+// ownerLine reads the line of owners: by rank, and within the lowest rank from any owner on.
 type ownerLine struct {
 	share *Fair
 	parts []pages // that are left
 }
 
-// order starts reading n owners of the line. If the owner last, which was served last with the rank at, has the lowest
+// line starts reading n owners of the line. If the owner last, which was served last with the rank at, has the lowest
 // rank, the owners after it come first.
 func (f *Fair) line(tx kv.ReadTransaction, last string, at float64, n int) *ownerLine {
 	line := f.ranks.Sub(rankWaiting)
@@ -76,7 +76,9 @@ func (o *ownerLine) next(n int) (owners []*contender, err error) {
 // readUsage sets the usage of owners whose names and ranks are known, and returns what a running job counts. If running
 // jobs count, or if exact is set, it reads all that an owner's usage consists of: a rank contains the running jobs at the
 // time when it was written, and lags behind roll-ups. Otherwise it reads only the charges since then.
-func (f *Fair) readUsage(tx kv.ReadTransaction, rolled kv.Future[rollup], owners []*contender, exact bool) (jobCost float64, err error) {
+func (f *Fair) readUsage(
+	tx kv.ReadTransaction, rolled kv.Future[rollup], owners []*contender, exact bool,
+) (jobCost float64, err error) {
 	r, err := rolled.Await()
 	if err != nil {
 		return 0, err
