@@ -1,35 +1,8 @@
 package fdbjobs
 
 import (
-	"math"
-
 	"settee/pkg/kv"
-	"settee/pkg/kv/rows"
 )
-
-// Claimers that wait for jobs watch the key watch_ready. A transaction that makes a job ready changes it. A transaction
-// that delays a job changes it only if delayed has no row for an earlier time, or the same one. So a job that is due in
-// an hour does not wake all claimers.
-//
-// The rule is safe because each waiting claimer will wake by the time of the first row in delayed:
-//
-//   - This is true when a claimer begins to wait. It has read the first row at the version from which it watches.
-//   - It remains true when a row is removed.
-//   - It remains true when a row is added. Either the key changes, or there is a row for an earlier time, by which all
-//     claimers will wake.
-//
-// The earlier row must exist until the commit. Otherwise a claimer could begin to wait after the removal of that row and
-// before the commit, and see neither. So the transaction conflicts with every removal of the row by another. It may
-// remove the row itself: it has then read the job's own row, which each removal changes too. If it has added the row
-// itself, it has followed the rule for that row.
-//
-// Rows for the past and for the next seconds do not count as earlier rows. Claimers pass over rows that are older than a
-// minute by their clocks. A row that is about to be promoted would cause a conflict. If two clocks differ by more than a
-// minute, a claimer may still pass over the earlier row. It sees the new one when it reads again, within 30 seconds
-// ([kv.AwaitChange]).
-
-// soon is the time from now on, in seconds, whose rows in delayed do not count as earlier rows.
-const soon = 2
 
 // writtenAtOnce is the size of entries and tallies that a transaction writes for several jobs, in bytes: a tenth of what it
 // may have. Few jobs have so many.
@@ -97,14 +70,6 @@ func (b *batch) enterLine(owner string) error {
 	return err
 }
 
-// wantFirst starts reading the first row in delayed that counts.
-func (b *batch) wantFirst(now int64) {
-	if b.reading == nil {
-		delayed := b.queue.keys.delayed
-		b.reading = b.tx.Snapshot().GetRange(rows.From(delayed, delayed.Pack(now+soon)), kv.RangeOptions{Limit: 1})
-	}
-}
-
 // putAll puts the rows that next returns for the rows of jobs, unless it returns nil, until the batch is full. It reports for
 // each id whether it did. The ids must differ.
 func (b *batch) putAll(ids []string, next func(i int, old *row) *row) (put []bool, err error) {
@@ -129,27 +94,4 @@ func (b *batch) putAll(ids []string, next func(i int, old *row) *row) (put []boo
 		}
 	}
 	return put, nil
-}
-
-// delay wakes the claimers for a job that is delayed until a time, unless there is an earlier row.
-func (b *batch) delay(scheduled int64) error {
-	if !b.read {
-		b.wantFirst(b.queue.layer.now().Unix())
-		pairs, err := b.reading.Slice()
-		if err != nil {
-			return err
-		}
-		b.read, b.first = true, math.MaxInt64
-		if len(pairs) > 0 {
-			if b.first, _, err = b.queue.parseDelayed(pairs[0].Key); err != nil {
-				return err
-			}
-			b.tx.AddReadConflictKey(pairs[0].Key)
-		}
-	}
-	if scheduled < b.first {
-		b.tx.Add(b.queue.keys.watchReady, 1)
-		b.first = math.MinInt64 // once is enough
-	}
-	return nil
 }

@@ -199,7 +199,7 @@
 // a claim has found to tidy is tidied while the next one runs (tidy.go).
 //
 // The acceptors of a process share one claimer, which takes jobs for all of them in one transaction, and waits for more
-// with one watch and until the first delayed job is due (batch.go). Claimers that take no jobs look rarely (idle.go).
+// with one watch and until the first delayed job is due (delayed.go). Claimers that take no jobs look rarely (idle.go).
 //
 // Rows are removed at the head, and for a while a store passes over removed rows as slowly as over others. Readers of
 // ready and active therefore begin where their last read began: stamps only grow, so nothing can have appeared before

@@ -9,8 +9,6 @@ import (
 )
 
 const (
-	// promoteBatch is the number of due jobs that one transaction moves to ready.
-	promoteBatch = 100
 	// An owner without ready jobs leaves the line after emptyFor, or as soon as there are manyEmpty such owners. An
 	// owner whose jobs are taken as fast as they are added often has none for a moment.
 	emptyFor  = time.Second
@@ -177,47 +175,4 @@ func (c *claimer) leaving(found *view) []string {
 		return mine
 	}
 	return due
-}
-
-// promote moves due jobs to ready that are scheduled from begin on. It prefers jobs in partition. When its transaction
-// runs again, another claimer has probably moved the same jobs without having written a heartbeat. So it chooses others at
-// random.
-func (q *Queue) promote(ctx context.Context, begin int64, partition partition) error {
-	random, runs := q.layer.draw(), 0
-	return q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
-		if runs++; runs > 1 {
-			claimers := min(2*partition.claimers, maxPartitions)
-			partition = partitionOf(random.IntN(claimers), claimers)
-		}
-		now := q.layer.now().Unix()
-		due := kv.KeyRange{Begin: q.keys.delayed.Pack(begin), End: q.keys.delayed.Pack(now + 1)}
-		pairs, err := tx.Snapshot().GetRange(due, kv.RangeOptions{Limit: min(promoteBatch*partition.claimers, maxWindow)}).Slice()
-		if err != nil {
-			return err
-		}
-		owners := make(map[string]string, len(pairs)) // by key
-		for _, pair := range pairs {
-			owners[string(pair.Key)] = string(pair.Value)
-		}
-		keys, others := partition.split(pairs)
-		if len(keys) == 0 {
-			keys = others
-			random.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
-		}
-		keys = keys[:min(len(keys), promoteBatch)]
-		ids, batch := make([]string, len(keys)), q.batch(tx)
-		for i, key := range keys {
-			if _, ids[i], err = q.parseDelayed(key); err != nil {
-				return err
-			}
-			batch.wantOwner(owners[string(key)])
-		}
-		_, err = batch.putAll(ids, func(i int, old *row) *row {
-			if !old.waits() {
-				return nil
-			}
-			return queued(*old, old.scheduled, now, uint16(i))
-		})
-		return err
-	})
 }

@@ -105,9 +105,3 @@ func note[V any](m *map[string]V, owner string, v V) {
 	}
 	(*m)[owner] = v
 }
-
-// parseDelayed returns the time and the job id of a key in delayed.
-func (q *Queue) parseDelayed(key []byte) (scheduled int64, id string, err error) {
-	err = rows.ScanKey("the key of a delayed job", q.keys.delayed, key, &scheduled, &id)
-	return scheduled, id, err
-}
