@@ -8,6 +8,7 @@ import { ProblemsPanel } from "./problems";
 import { hrefOf } from "./route";
 import { shownStates } from "./state";
 import { bytes, count, duration, rate, some } from "./text";
+import { markOf, Why } from "./why";
 
 export function Overview() {
   const summary = useView<Summary>("_scheduler/summary");
@@ -140,10 +141,13 @@ function Mirrors({ mirrors }: { mirrors: Job[] }) {
           .sort((a, b) => behind(a).localeCompare(behind(b)))
           .map((job) => {
             const mirror = job.info?.mirror;
-            const failing = (mirror?.states.failing ?? 0) + (mirror?.states.failed ?? 0);
+            const failing = markOf(job.condition, "databases_failing")?.count ?? 0;
             return (
               <li key={job.job_id}>
                 <a href={jobHref(job)}>{jobName(job)}</a> <Endpoints source={job.source} target={job.target} />
+                <small class="muted">
+                  <Why job={job} />
+                </small>
                 {mirror && (
                   <small class="muted">
                     {count(mirror.states.up_to_date ?? 0)} of {count(mirror.databases)} databases up to date

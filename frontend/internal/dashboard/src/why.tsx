@@ -10,7 +10,7 @@ export function markOf(condition: Condition, type: string) {
   return condition.marks?.find((mark) => mark.type === type);
 }
 
-/** Why a job is in its state, and then what fails, if there is something and it is wanted. */
+/** What fails, if there is something and it is wanted, and why a job is in its state. */
 export function Why({ job, errors = true }: { job: Job; errors?: boolean }) {
   const condition = job.condition;
   const stuck = markOf(condition, "stuck");
@@ -18,6 +18,14 @@ export function Why({ job, errors = true }: { job: Job; errors?: boolean }) {
   const told = fault && condition.message.endsWith(`: ${fault.message}`);
   return (
     <span class="why">
+      {errors && fault && (
+        <>
+          <span class="bad" title={fault.text}>
+            {fault.message}
+          </span>
+          {"; "}
+        </>
+      )}
       {stuck?.since && (
         <span class="bad">
           no progress <For since={stuck.since} />:{" "}
@@ -25,14 +33,6 @@ export function Why({ job, errors = true }: { job: Job; errors?: boolean }) {
       )}
       {told ? condition.message.slice(0, -fault.message.length - 2) : condition.message} <Times job={job} />
       <Before job={job} />
-      {errors && fault && (
-        <>
-          :{" "}
-          <span class="bad" title={fault.text}>
-            {fault.message}
-          </span>
-        </>
-      )}
     </span>
   );
 }
