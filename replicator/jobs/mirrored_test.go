@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/internal/testkit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/sealed/sealedtest"
@@ -179,6 +180,31 @@ func TestChangedMirror(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, 7, *b.accept().Job().Args.Replication.WorkerBatchSize)
+}
+
+// The lag of a mirror includes the wait of its databases for their turn. The lag of their jobs does not: nothing is late.
+func TestLagOfFirstRun(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
+		b := setup(t, jobs.Options{StuckAfter: time.Second})
+		mirror, first := b.mirrorOne("films")
+		require.NoError(t, first.Complete(t.Context(), nil))
+		require.NoError(t, mirror.AddMirrored(t.Context(), []string{"books"}, 1))
+		require.NoError(t, mirror.Stop(t.Context(), nil))
+		time.Sleep(2 * time.Hour)
+		mirror = b.accept()
+		_, err := mirror.StartMirrored(t.Context(), 1)
+		require.NoError(t, err)
+		child := b.accept()
+		began := time.Now()
+		time.Sleep(2 * time.Second)
+		require.NoError(t, child.Update(t.Context(), func(s *replicator.JobState) {
+			s.Activity = &replicator.Activity{Doing: replicator.DoingCopying}
+		}))
+		require.True(t, child.Job().State.BehindSince.Equal(began.UTC().Truncate(time.Second)))
+		summary, err := mirror.MirrorSummary(t.Context())
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, summary.Lag, int64(2*60*60))
+	})
 }
 
 // A run that starts has not seen yet that the target has everything.

@@ -565,11 +565,17 @@ func (r *Run) behind(state *replicator.JobState) (*replicator.Behind, time.Time)
 	default:
 		behind = behind.After(state, now)
 	}
-	if behind == nil || !continuous || state.State.Terminal() ||
-		state.State == replicator.StateRunning && now.Sub(behind.Since) < r.store.settings().StuckAfter {
+	if behind == nil || !continuous || state.State.Terminal() {
 		return behind, time.Time{}
 	}
-	return behind, behind.Since.UTC().Truncate(time.Second)
+	since := behind.Since
+	if m := state.Mirrored; m != nil && m.FirstRun && state.StartTime.After(since) {
+		since = state.StartTime // the lag of its mirror includes the wait for its turn
+	}
+	if state.State == replicator.StateRunning && now.Sub(since) < r.store.settings().StuckAfter {
+		return behind, time.Time{}
+	}
+	return behind, since.UTC().Truncate(time.Second)
 }
 
 // unchanged changes nothing in a state.

@@ -18,7 +18,7 @@ func TestFieldsOfRunsAreNamedOnce(t *testing.T) {
 	field := regexp.MustCompile(`\.(?:Any|Bool|Float64|Int|Int64|Str|Strs|Stringer|Time|Uint64)\("([a-z_]+)"`)
 	own, err := os.ReadFile("run.go")
 	require.NoError(t, err)
-	_, hook, found := strings.Cut(string(own), "func (l logsJob) Run(")
+	_, hook, found := strings.Cut(string(own), ") logOf(")
 	require.True(t, found)
 	hook, _, _ = strings.Cut(hook, "\n}\n")
 	names := map[string]bool{}
