@@ -30,7 +30,7 @@ func TestRootLeavesStoresOfOthers(t *testing.T) {
 	require.ErrorContains(t, Restore(new(bytes.Buffer), dir), says)
 	after, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Equal(t, len(before), len(after))
+	require.Len(t, after, len(before))
 	require.NoError(t, os.Chown(dir, 0, 0))
 	db, err = Open(dir, Options{})
 	require.NoError(t, err)
