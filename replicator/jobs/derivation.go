@@ -135,14 +135,12 @@ type stateFacts struct {
 func factsOfState(text json.RawMessage) *stateFacts {
 	var state struct {
 		Definition    string                     `json:"definition"`
-		State         replicator.State           `json:"state"`
 		StartTime     time.Time                  `json:"start_time"`
 		LastUpdated   time.Time                  `json:"last_updated"`
 		CrashingSince time.Time                  `json:"crashing_since"`
 		StuckSince    time.Time                  `json:"stuck_since"`
 		BehindSince   time.Time                  `json:"behind_since"`
 		RefusedAt     time.Time                  `json:"refused_at"`
-		Fault         *replicator.Fault          `json:"fault"`
 		Activity      json.RawMessage            `json:"activity"`
 		Mirror        *replicator.MirrorProgress `json:"mirror"`
 		mirroredState
