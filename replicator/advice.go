@@ -31,7 +31,7 @@ const (
 	AdviceRights            AdviceCode = "rights"
 	AdviceListRights        AdviceCode = "list_rights"
 	AdviceProxy             AdviceCode = "proxy"
-	AdviceProxyCredentials  AdviceCode = "proxy_credentials"
+	AdviceProxyCredentials  AdviceCode = "proxy_credentials" //nolint:gosec // a word, not a credential
 	AdviceDeniedNetworks    AdviceCode = "denied_networks"
 	AdviceCreateDatabase    AdviceCode = "create_database"
 	AdviceCreateTarget      AdviceCode = "create_target"

@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	firstCell = regexp.MustCompile("(?m)^\\| ([^|]*) \\|")
+	firstCell = regexp.MustCompile(`(?m)^\| ([^|]*) \|`)
 	aWord     = regexp.MustCompile("`([a-z_]+)`")
 )
 

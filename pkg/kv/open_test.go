@@ -19,7 +19,7 @@ func TestOpen(t *testing.T) {
 	assert.NoError(t, kv.Writable(db).Err())
 	require.NoError(t, db.Close())
 	assert.Contains(t, kv.Engines(), "mem")
-	assert.NoError(t, kv.Check("mem:"))
+	require.NoError(t, kv.Check("mem:"))
 
 	// Each of these fails, and the error says what to do.
 	for url, says := range map[string]string{
@@ -33,7 +33,7 @@ func TestOpen(t *testing.T) {
 			continue
 		}
 		_, err := kv.Open(t.Context(), url, kv.Options{})
-		assert.ErrorContains(t, err, says, url)
+		require.ErrorContains(t, err, says, url)
 		assert.Equal(t, err, kv.Check(url))
 	}
 }

@@ -144,19 +144,19 @@ func mirroredEntries(f fdbjobs.Facts, mirror string, listed listedFacts, state s
 
 // now returns what the state of the database follows from. The definition may be newer than the state of the job. A job that was
 // woken, or whose target has lost what it had, has not run yet.
-func (m *mirroredFacts) now(f fdbjobs.Facts, listed listedFacts, defined bool) *replicator.MirroredFacts {
+func (f *mirroredFacts) now(job fdbjobs.Facts, listed listedFacts, defined bool) *replicator.MirroredFacts {
 	now := &replicator.MirroredFacts{
-		Waits: f.Tag == tagTurn, Gone: f.Tag == tagGone, Parked: f.Tag == tagParked, Ended: f.Status == fdbjobs.Finished,
-		Failed: m.ended == string(replicator.MirroredFailed), Elsewhere: m.ended == string(replicator.MirroredElsewhere),
-		FirstRun: m.first, Failing: m.failing, Behind: m.behind,
+		Waits: job.Tag == tagTurn, Gone: job.Tag == tagGone, Parked: job.Tag == tagParked, Ended: job.Status == fdbjobs.Finished,
+		Failed: f.ended == string(replicator.MirroredFailed), Elsewhere: f.ended == string(replicator.MirroredElsewhere),
+		FirstRun: f.first, Failing: f.failing, Behind: f.behind,
 	}
 	since := func(at int64, is bool) {
 		if is && (now.Behind == 0 || at < now.Behind) {
 			now.Behind = at
 		}
 	}
-	since(f.Scheduled, m.parked != 0 && !now.Parked && !now.Ended)
-	since(listed.lost, listed.lost != 0 && listed.lost != m.lost)
+	since(job.Scheduled, f.parked != 0 && !now.Parked && !now.Ended)
+	since(listed.lost, listed.lost != 0 && listed.lost != f.lost)
 	since(listed.added, !defined && now.Behind == 0)
 	if !defined && !now.Ended {
 		now.Failing = 0

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"settee/fdbjobs"
@@ -109,19 +110,18 @@ type watches []kv.Watch
 func (w watches) Wait(ctx context.Context) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := make(chan error, len(w))
+	var all sync.WaitGroup
+	var first sync.Once // the others end only because it did
+	var err error
 	for _, one := range w {
-		go func() { ended <- one.Wait(waiting) }()
+		all.Go(func() {
+			ended := one.Wait(waiting)
+			first.Do(func() { err = ended })
+			cancel()
+		})
 	}
-	err := <-ended
-	cancel()
-	for range w[1:] {
-		<-ended
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return err
+	all.Wait()
+	return cmp.Or(ctx.Err(), err)
 }
 
 // Cancel implements [kv.Watch].
