@@ -77,9 +77,9 @@ func (c *claim) run(tx kv.Transaction) (*view, error) {
 	}
 	delayed := now.GetRange(rows.From(q.keys.delayed, q.keys.delayed.Pack(c.by.delayedFrom(c.full))), kv.RangeOptions{Limit: 1})
 	v.version = now.ReadVersion()
-	var err error
-	if v.timeout, err = timeout.Await(); err == nil {
-		err = v.readLine(again)
+	err := v.readLine(again)
+	if err == nil {
+		v.timeout, err = timeout.Await()
 	}
 	if err != nil {
 		return v, err
