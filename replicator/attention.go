@@ -8,7 +8,7 @@ import (
 // AttentionKind is a kind of [Attention].
 type AttentionKind string
 
-// The kinds of attention. A job has the first one that applies.
+// The kinds of attention. A job has the first one that applies; the last one is of the watch of a server.
 const (
 	NeedsFailed   AttentionKind = "failed"            // it has failed, and is not tried again
 	NeedsFailing  AttentionKind = "failing"           // its runs fail
@@ -17,6 +17,7 @@ const (
 	NeedsListing  AttentionKind = "source_unlistable" // a mirror cannot list its databases, or delete one
 	NeedsCompared AttentionKind = "target_unlistable" // a mirror cannot compare its target
 	NeedsTarget   AttentionKind = "target_changed"    // the target of a mirror has lost databases
+	NeedsEarlier  AttentionKind = "late"              // it is parked, and its source is asked for changes too seldom
 )
 
 // RefusedFor is how long documents that a target has refused need attention, after the latest refusal.

@@ -96,6 +96,13 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 	if err == nil {
 		problems, err = n.lists.Problems(ctx)
 	}
+	var late []jobs.LateWatch
+	if err == nil {
+		late, _, err = n.lists.LateWatches(ctx)
+	}
+	for _, watch := range late {
+		problems = append(problems, jobs.Problem{Attention: watch.Attention(), Jobs: int64(watch.Jobs)})
+	}
 	var mirrors []*jobs.Job
 	if err == nil {
 		mirrors, err = n.lists.ListMirrors(ctx, shownMirrors)

@@ -149,3 +149,41 @@ func TestProblemsOfAJob(t *testing.T) {
 		assert.Empty(t, b.times("stuck"))
 	})
 }
+
+// The databases of a mirror are problems of their mirror, and so is what is wrong with the mirror as a whole.
+func TestProblemsOfAMirror(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	mirror, child := b.mirrorOne("films")
+	require.NoError(t, child.CrashFor(t.Context(), time.Now().Add(time.Hour), 1, sourceFault(replicator.FaultForbidden, "403")))
+	all, err := b.store.Lists.Problems(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Equal(t, mirror.Job().ID, all[0].Mirror)
+	require.Equal(t, []string{"failing forbidden source a.example:5984 1"}, b.problems())
+
+	tell := func(p replicator.MirrorProgress) {
+		t.Helper()
+		require.NoError(t, mirror.Update(t.Context(), func(s *replicator.JobState) { s.Mirror = &p }))
+	}
+	tell(replicator.MirrorProgress{Error: "401", ErrorSince: time.Now()})
+	require.Equal(t, []string{"failing forbidden source a.example:5984 1", "source_unlistable source_unlistable source a.example 1"}, b.problems())
+	tell(replicator.MirrorProgress{Target: replicator.MirrorTargetLook{Lost: &replicator.MirrorLoss{Databases: 1, At: time.Now()}}})
+	require.Equal(t, []string{"failing forbidden source a.example:5984 1", "target_changed target_changed target b.example 1"}, b.problems())
+	tell(replicator.MirrorProgress{})
+	require.Len(t, b.problems(), 1)
+	b.check()
+}
+
+// Watches that ask too seldom are problems by the host and the reason.
+func TestLateWatchesAreProblems(t *testing.T) {
+	t.Parallel()
+	for why, code := range map[jobs.NoFeed]replicator.FaultCode{
+		jobs.FeedRefused: replicator.FaultFeedRefused, jobs.FeedMissing: replicator.FaultFeedMissing, jobs.FeedFails: replicator.FaultFeedFails,
+	} {
+		late := jobs.LateWatch{Server: "http://a.example:5984/prefix/", Late: jobs.Late{Since: time.Unix(1, 0), NoFeed: why}}
+		require.Equal(t, replicator.Attention{
+			Kind: replicator.NeedsEarlier, Code: code, Side: replicator.SideSource, Host: "a.example:5984", Since: time.Unix(1, 0),
+		}, late.Attention())
+	}
+}

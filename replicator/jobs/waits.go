@@ -18,6 +18,18 @@ type LateWatch struct {
 	Late
 }
 
+// lateCodes are the codes of late questions.
+var lateCodes = map[NoFeed]replicator.FaultCode{
+	FeedRefused: replicator.FaultFeedRefused, FeedMissing: replicator.FaultFeedMissing, FeedFails: replicator.FaultFeedFails,
+}
+
+// Attention returns what the watch needs a person for.
+func (l *LateWatch) Attention() replicator.Attention {
+	return replicator.Attention{
+		Kind: replicator.NeedsEarlier, Code: lateCodes[l.NoFeed], Side: replicator.SideSource, Host: replicator.Endpoint{URL: l.Server}.Host(), Since: l.Since,
+	}
+}
+
 // LateWatches returns the watches whose questions are late, of the first MaxLimit watches that nodes run, by owner and
 // server. more reports whether there may be others.
 func (s *Lists) LateWatches(ctx context.Context) (late []LateWatch, more bool, err error) {

@@ -18,15 +18,6 @@ const (
 	inProblem   = 100
 )
 
-// kindLate is the kind of problem of parked jobs whose sources are asked for changes too seldom. The others are those of
-// [replicator.Attention].
-const kindLate replicator.AttentionKind = "late"
-
-// lateCodes are the codes of late questions.
-var lateCodes = map[jobs.NoFeed]replicator.FaultCode{
-	jobs.FeedRefused: replicator.FaultFeedRefused, jobs.FeedMissing: replicator.FaultFeedMissing, jobs.FeedFails: replicator.FaultFeedFails,
-}
-
 // problem is what several jobs need a person for, in _scheduler/problems.
 type problem struct {
 	Kind    replicator.AttentionKind `json:"kind"`
@@ -143,18 +134,16 @@ func (p *problem) openUp() {
 // lateProblems groups watches by the host and the reason.
 func lateProblems(watches []jobs.LateWatch) (problems []problem) {
 	for _, watch := range watches {
-		host, code := replicator.Endpoint{URL: watch.Server}.Host(), lateCodes[watch.NoFeed]
-		at := slices.IndexFunc(problems, func(p problem) bool { return p.Host == host && p.Code == code })
+		a := watch.Attention()
+		at := slices.IndexFunc(problems, func(p problem) bool { return p.Host == a.Host && p.Code == a.Code })
 		if at < 0 {
-			at, problems = len(problems), append(problems, problem{
-				Kind: kindLate, Code: code, Side: replicator.SideSource, Host: host, Message: code.At(replicator.SideSource, host),
-				Advice: code.Advice(replicator.Advised{Side: replicator.SideSource, Host: host}), First: []problemJob{}, since: watch.Since,
-			})
+			at, problems = len(problems), append(problems, problemOf(&jobs.Problem{Attention: a}))
+			problems[at].of = nil // the jobs are not listed
 		}
 		p := &problems[at]
 		p.Jobs += int64(watch.Jobs)
-		if watch.Since.Before(p.since) {
-			p.since = watch.Since
+		if p.since.IsZero() || a.Since.Before(p.since) {
+			p.since = a.Since
 		}
 		p.Since = timeText(p.since)
 	}
