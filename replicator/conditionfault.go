@@ -70,8 +70,11 @@ func (c FaultCode) Open() bool {
 // forPeople says what is wrong at which end.
 func (f *Fault) forPeople() string {
 	text := f.Code.At(f.Side, f.Host)
-	if f.Code == FaultServerError || f.Code == FaultUnexpectedStatus {
+	switch f.Code {
+	case FaultServerError, FaultUnexpectedStatus:
 		text = fmt.Sprintf("%s, %d", text, f.Status)
+	case FaultDatabaseMissing:
+		return text // servers say no more
 	}
 	return text + f.said()
 }

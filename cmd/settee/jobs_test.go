@@ -212,7 +212,7 @@ func TestJobsOfANode(t *testing.T) {
 	// The overview without a terminal.
 	out, errs, status = setteeWith(t, admin, "top")
 	require.Zero(t, status, errs)
-	assert.Contains(t, out, "1 of 2 jobs needs attention.", "twin has failed, and live runs")
+	assert.Contains(t, out, "2 of 4 jobs need attention.", "twin has failed, guarded has refused documents, and live runs")
 	assert.Contains(t, out, "_replicator/twin")
 }
 

@@ -10,6 +10,7 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/kv"
 	"settee/pkg/route"
+	"settee/replicator"
 )
 
 // LateWatch is a watch whose questions are late.

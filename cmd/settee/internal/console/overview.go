@@ -88,17 +88,15 @@ func (o *overview) lines(now time.Time, width, height int) [][]part {
 
 // verdict says in a sentence or two whether something is to be done.
 func (o *overview) verdict(now time.Time) []part {
-	total := int64(0)
+	total, all := int64(0), int64(0) // those that have completed may have refused documents
 	for state, n := range o.summary.Jobs {
-		if state != "completed" {
+		if all += n; state != "completed" {
 			total += n
 		}
 	}
 	needy := o.problems.Attention
 	out := []part{{"All " + some(total, "job") + " are well.", good}}
 	switch {
-	case total == 0:
-		out[0] = part{"There are no jobs that have not ended.", plain}
 	case needy > 0:
 		of := count(needy)
 		if o.problems.More {
@@ -108,7 +106,9 @@ func (o *overview) verdict(now time.Time) []part {
 		if needy == 1 && !o.problems.More {
 			need = " needs attention."
 		}
-		out[0] = part{of + " of " + some(total, "job") + need, bad}
+		out[0] = part{of + " of " + some(all, "job") + need, bad}
+	case total == 0:
+		out[0] = part{"There are no jobs that have not ended.", plain}
 	case total == 1:
 		out[0].text = "The one job is well."
 	}

@@ -72,22 +72,23 @@ function Verdict({ summary, problems, nodes }: { summary: Summary; problems?: Pr
   const total = Object.entries(summary.jobs).reduce((sum, [state, n]) => (state === "completed" ? sum : sum + n), 0);
   return (
     <p class="verdict">
-      {problems && <Attention total={total} problems={problems} />} {nodes && <Slots summary={summary} nodes={nodes} />}
+      {problems && <Attention total={total} all={total + (summary.jobs.completed ?? 0)} problems={problems} />} {nodes && <Slots summary={summary} nodes={nodes} />}
     </p>
   );
 }
 
-function Attention({ total, problems }: { total: number; problems: Problems }) {
+/** Jobs that have completed may have refused documents. */
+function Attention({ total, all, problems }: { total: number; all: number; problems: Problems }) {
   const { attention, more } = problems;
-  if (total === 0) return <>All jobs have ended.</>;
   if (attention > 0) {
     return (
       <strong class="bad">
         {count(attention)}
-        {more && " or more"} of {some(total, "job")} {attention === 1 && !more ? "needs" : "need"} attention.
+        {more && " or more"} of {some(all, "job")} {attention === 1 && !more ? "needs" : "need"} attention.
       </strong>
     );
   }
+  if (total === 0) return <>All jobs have ended.</>;
   return <strong class="good">{total === 1 ? "The one job is well." : `All ${count(total)} jobs are well.`}</strong>;
 }
 
