@@ -229,7 +229,7 @@ func TestKeysOfUsers(t *testing.T) {
 func TestBadKeyFiles(t *testing.T) {
 	t.Parallel()
 	file := newKeyFile(t, "a")
-	require.NoError(t, os.Chmod(file.path, 0o640)) //nolint:gosec // the test needs a file that others may read
+	require.NoError(t, os.Chmod(file.path, 0o644)) //nolint:gosec // the test needs a file that others may read
 	_, errs, status := settee(t, "serve", "--store", "mem:", "--set", "chttpd/port=0", "--set", file.set())
 	require.Equal(t, exitFailed, status)
 	require.Contains(t, errs, "chmod 600")
