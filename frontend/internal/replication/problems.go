@@ -122,7 +122,7 @@ func (p *problem) openUp() {
 	switch {
 	case len(p.First) == 0 || !p.Code.Open() && p.Jobs > 1:
 	case p.First[0].Condition.Fault != nil:
-		p.Message = p.First[0].Condition.Fault.Text
+		p.Message = p.First[0].Condition.Fault.Message
 		if p.Jobs > 1 {
 			p.Message += "; others have other words"
 		}

@@ -149,7 +149,7 @@ function Now({ job, when }: { job: Job; when?: string }) {
         <Endpoints source={job.source} target={job.target} />
       </p>
       {!job.info?.mirror && <Progress job={job} />}
-      {condition.fault && !activity?.waiting && !activity?.refusing && <p class="trouble">{condition.fault.text}</p>}
+      {condition.fault && !activity?.waiting && !activity?.refusing && <p class="trouble" title={condition.fault.text}>{condition.fault.message}</p>}
       {condition.advice && <p class="muted">{condition.advice.text}</p>}
       {activity && <Waiting activity={activity} />}
       {activity?.refusing && (
