@@ -7,7 +7,7 @@ import (
 	"settee/pkg/redact"
 )
 
-// Doing says what a run is doing, in one word.
+// Doing says what a run is doing, in one word. It is the [Reason] that people are told.
 type Doing string
 
 // The values of Doing. If several apply, the first one in this list is reported: what delays a
@@ -30,7 +30,7 @@ const (
 	// DoingReading: the source has more changes, and it waits for the next one.
 	DoingReading Doing = "reading_changes"
 	// DoingWaiting: it has copied everything and waits for new changes.
-	DoingWaiting Doing = "waiting_for_changes"
+	DoingWaiting Doing = "idle"
 	// DoingFinishing: it has copied everything and writes the last checkpoint.
 	DoingFinishing Doing = "finishing"
 )

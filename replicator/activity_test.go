@@ -50,7 +50,7 @@ func TestActivityInListings(t *testing.T) {
 	}
 	text, err = json.Marshal(Activity{Doing: DoingWaiting, Since: at(1)})
 	require.NoError(t, err)
-	require.Equal(t, `{"doing":"waiting_for_changes","since":"2026-11-21T12:00:01Z","batches_in_flight":0}`, string(text))
+	require.Equal(t, `{"doing":"idle","since":"2026-11-21T12:00:01Z","batches_in_flight":0}`, string(text))
 }
 
 // Servers and users choose the length of what is stored with a job.

@@ -123,7 +123,7 @@ func (f *Facts) advice(c *Condition) *Advice {
 		return AdviceMoreSlots.advice(to)
 	case c.Fault != nil:
 		to.Side, to.Host, to.Proxy, to.User = c.Fault.Side, c.Fault.Host, hostOf(c.Fault.Proxy), c.Fault.User
-		if c.Reason == ReasonRateLimited && waited < limitedFor {
+		if c.Reason == Reason(DoingRateLimited) && waited < limitedFor {
 			return nil
 		}
 		return c.Fault.Code.Advice(to)

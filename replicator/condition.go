@@ -40,7 +40,7 @@ func (s ShownState) Ended() bool { return s.CouchState().Terminal() }
 // Reason says in one word why a job is in its state.
 type Reason string
 
-// The reasons. What a run does is a reason, too: the words of [Doing] except waiting_for_changes, which is idle.
+// The reasons. What a run does is a reason, too: see [Doing].
 const (
 	ReasonCopiedAll         Reason = "copied_all"
 	ReasonCollision         Reason = "collision"
@@ -56,17 +56,6 @@ const (
 	ReasonListing          Reason = "listing"
 	ReasonDatabasesFailing Reason = "databases_failing"
 	ReasonUpToDate         Reason = "up_to_date"
-
-	ReasonStopping    = Reason(DoingStopping)
-	ReasonRateLimited = Reason(DoingRateLimited)
-	ReasonRetrying    = Reason(DoingRetrying)
-	ReasonStarting    = Reason(DoingStarting)
-	ReasonRefused     = Reason(DoingRefused)
-	ReasonCopying     = Reason(DoingCopying)
-	ReasonFiltering   = Reason(DoingFiltering)
-	ReasonReading     = Reason(DoingReading)
-	ReasonIdle        = Reason("idle")
-	ReasonFinishing   = Reason(DoingFinishing)
 
 	ReasonSealed    Reason = "sealed"
 	ReasonDocument  Reason = "document"
@@ -205,9 +194,9 @@ func (f *Facts) runs() Condition {
 	case f.Args.Replication.Mirror != nil:
 		return f.mirrors()
 	case !f.started():
-		return because(ReasonStarting, time.Time{})
+		return because(Reason(DoingStarting), time.Time{})
 	case s.Activity == nil:
-		return because(ReasonStarting, s.StartTime)
+		return because(Reason(DoingStarting), s.StartTime)
 	}
 	return f.does(s.Activity)
 }
@@ -217,8 +206,6 @@ func (f *Facts) does(a *Activity) Condition {
 	c := Condition{State: ShownRunning, Reason: Reason(a.Doing), Since: a.Since}
 	limited := func(w Wait) bool { return w.RateLimited == (a.Doing == DoingRateLimited) }
 	switch a.Doing {
-	case DoingWaiting:
-		c.Reason = ReasonIdle
 	case DoingRateLimited, DoingRetrying:
 		if i := slices.IndexFunc(a.Waiting, limited); i >= 0 {
 			c.Until, c.Fault = a.Waiting[i].Until, waitFault(&a.Waiting[i])
@@ -254,7 +241,7 @@ func (f *Facts) mirrors() Condition {
 	case failing.Count > 0:
 		c.Reason, c.Since = ReasonDatabasesFailing, failing.Since
 	case f.Mirror != nil && !f.Mirror.Behind.IsZero():
-		c.Reason, c.Since = ReasonCopying, f.Mirror.Behind
+		c.Reason, c.Since = Reason(DoingCopying), f.Mirror.Behind
 	default:
 		c.Reason, c.Since = ReasonUpToDate, p.LastLook
 	}

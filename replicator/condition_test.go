@@ -142,7 +142,7 @@ func TestExplain(t *testing.T) {
 		"a run that copies":               {[]change{running, doing("copying")}, "running", "copying", 52, -1, ""},
 		"a run that filters":              {[]change{running, doing("filtering")}, "running", "filtering", 52, -1, ""},
 		"a run that reads":                {[]change{running, doing("reading_changes")}, "running", "reading_changes", 52, -1, ""},
-		"a run that is idle":              {[]change{running, doing("waiting_for_changes")}, "running", "idle", 52, -1, ""},
+		"a run that is idle":              {[]change{running, doing("idle")}, "running", "idle", 52, -1, ""},
 		"a run that finishes":             {[]change{running, doing("finishing")}, "running", "finishing", 52, -1, ""},
 		"a run that does something newer": {[]change{running, doing("waiting_for_budget")}, "running", "waiting_for_budget", 52, -1, ""},
 		"a run whose target refuses": {[]change{running, doing("target_refusing"), func(f *replicator.Facts) {

@@ -30,22 +30,24 @@ func TestConditionDocument(t *testing.T) {
 			documented[head] = append(documented[head], row[1])
 		}
 	}
-	file, err := parser.ParseFile(token.NewFileSet(), "condition.go", nil, 0)
-	require.NoError(t, err)
 	declared := map[string]int{}
-	ast.Inspect(file, func(node ast.Node) bool {
-		if c, ok := node.(*ast.GenDecl); ok && c.Tok == token.CONST {
-			for _, spec := range c.Specs {
-				name := spec.(*ast.ValueSpec).Names[0].Name
-				for table, prefix := range map[string]string{"state": "Shown", "reason": "Reason", "mark": "Mark"} {
-					if strings.HasPrefix(name, prefix) {
-						declared[table]++
+	for _, name := range []string{"condition.go", "activity.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(node ast.Node) bool {
+			if c, ok := node.(*ast.GenDecl); ok && c.Tok == token.CONST {
+				for _, spec := range c.Specs {
+					name := spec.(*ast.ValueSpec).Names[0].Name
+					for prefix, table := range map[string]string{"Shown": "state", "Reason": "reason", "Doing": "reason", "Mark": "mark"} {
+						if strings.HasPrefix(name, prefix) {
+							declared[table]++
+						}
 					}
 				}
 			}
-		}
-		return true
-	})
+			return true
+		})
+	}
 	var reasons []string
 	for reason := range replicator.Reasons {
 		reasons = append(reasons, string(reason))
