@@ -230,8 +230,7 @@ func (q *Queue) resealOne(tx kv.Transaction, id string, old *row, stored []byte)
 	}
 	tx.AddReadConflictKey(q.keys.data.Pack(id))
 	next := *old
-	next.chunks = q.setArgs(tx, id, q.sealArgs(id, args), old.chunks)
-	if err := q.batch(tx).put(id, old, &next); err != nil {
+	if err := q.batch(tx).replaceArgs(id, old, &next, args); err != nil {
 		panic(err) // the job stays in its place, and nothing follows from the number of chunks
 	}
 }

@@ -1,6 +1,7 @@
 package fdbjobs
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -175,6 +176,47 @@ func (q *Queue) MakeDue(tx kv.Transaction, ids []string, from, to string, order 
 		err = fmt.Errorf("%w: what follows from these %d jobs, for one transaction", ErrTooLarge, len(ids))
 	}
 	return made, err
+}
+
+// Amend replaces the args of a job, and its Listed, unless they are nil. Everything else stays, also of a running job, which goes on
+// with the args that it has. What follows from Listed ([Derivation]) follows anew. The errors are ErrNotFound, ErrTooLarge and
+// ErrInvalid.
+func (q *Queue) Amend(tx kv.Transaction, id string, args, listed json.RawMessage) error {
+	if err := cmp.Or(checkObject("args", args, MaxArgsSize), checkObject("listed part", listed, MaxListedSize)); err != nil {
+		return err
+	}
+	old, err := q.readRow(tx, id).Await()
+	switch {
+	case err != nil:
+		return err
+	case old == nil:
+		return fmt.Errorf("%w: %q", ErrNotFound, id)
+	}
+	next := *old
+	if listed != nil {
+		if next.version != 0 && q.derivation == nil {
+			return q.needsDerivation()
+		}
+		if next.facts.listed, err = q.derivation.factsOfListed(next.version, listed); err != nil {
+			return err
+		}
+		next.listed, next.checked = true, true
+	}
+	if err := q.batch(tx).replaceArgs(id, old, &next, args); err != nil {
+		return err
+	}
+	if listed != nil {
+		q.setListed(tx, id, listed, old)
+	}
+	return nil
+}
+
+// replaceArgs puts a row, and replaces the args of the job unless they are nil.
+func (b *batch) replaceArgs(id string, old, next *row, args json.RawMessage) error {
+	if args != nil {
+		next.chunks = b.queue.setArgs(b.tx, id, b.queue.sealArgs(id, args), old.chunks)
+	}
+	return b.put(id, old, next)
 }
 
 // sealArgs returns args as they are stored: nil if there are none.

@@ -442,8 +442,18 @@ func (h *history) step(t *testing.T) string {
 		})
 		return "make due"
 	case 4:
-		h.setVersion(t, int64(h.random.IntN(3)))
-		return "set the version"
+		if h.random.IntN(2) == 0 {
+			h.setVersion(t, int64(h.random.IntN(3)))
+			return "set the version"
+		}
+		id, args, listed := h.id(), text(fmt.Sprintf(`{"a":%d}`, h.names)), text(fmt.Sprintf(`{"l":"%d"}`, h.random.IntN(3)))
+		h.transact(t, func(tx kv.Transaction) error {
+			if err := h.jobs.Amend(tx, id, args, listed); !errors.Is(err, fdbjobs.ErrNotFound) {
+				return err
+			}
+			return nil
+		})
+		return "amend"
 	case 5:
 		if h.random.IntN(2) == 0 {
 			h.rederive(t)

@@ -117,6 +117,48 @@ func TestAddAgain(t *testing.T) {
 	})
 }
 
+// What is amended is there at once, and the job is what it was: a run goes on.
+func TestAmend(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db))
+		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o", Args: text(`{"a":1}`), Listed: text(`{"l":1}`), State: text(`{"s":1}`), Label: "x"})
+		amend := func(id string, args, listed json.RawMessage) error {
+			return b.db.Transact(t.Context(), func(tx kv.Transaction) error { return b.jobs.Amend(tx, id, args, listed) })
+		}
+		large := text(`{"a":"` + strings.Repeat("x", 300_000) + `"}`)
+		for _, c := range []struct{ args, listed json.RawMessage }{{large, nil}, {nil, text(`{"l":2}`)}, {text(`{"a":3}`), text(`{"l":3}`)}} {
+			was := b.get(t, "j")
+			require.NoError(t, amend("j", c.args, c.listed))
+			if c.args != nil {
+				was.Args = c.args
+			}
+			require.Equal(t, was, b.get(t, "j"))
+			if c.listed != nil {
+				listed, err := kv.TransactValue(t.Context(), b.db, func(tx kv.Transaction) (*fdbjobs.Job, error) {
+					return b.jobs.Index().Read(tx, "j").Await()
+				})
+				require.NoError(t, err)
+				require.Equal(t, string(c.listed), string(listed.Listed))
+			}
+			b.check(t)
+		}
+		held := b.accept(t)
+		running := b.get(t, "j")
+		require.NoError(t, amend("j", large, nil))
+		running.Args = large
+		require.Equal(t, running, b.get(t, "j"))
+		require.NoError(t, held.Update(t.Context(), text(`{"s":2}`), nil))
+		require.NoError(t, held.Finish(t.Context(), nil, nil))
+		require.Equal(t, large, b.get(t, "j").Args)
+		require.NoError(t, amend("j", text(`{}`), nil), "it has ended")
+		require.Equal(t, fdbjobs.Finished, b.get(t, "j").Status)
+		require.ErrorIs(t, amend("nosuch", text(`{}`), nil), fdbjobs.ErrNotFound)
+		require.ErrorIs(t, amend("j", text(`[]`), nil), fdbjobs.ErrInvalid)
+		require.ErrorIs(t, amend("j", nil, text(`{"l":"`+strings.Repeat("x", fdbjobs.MaxListedSize)+`"}`)), fdbjobs.ErrTooLarge)
+		b.check(t)
+	})
+}
+
 // TestAddRunningForLater: a job that is added for a later time while it runs waits for that time when its processor
 // ends it.
 func TestAddRunningForLater(t *testing.T) {
