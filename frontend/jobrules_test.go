@@ -27,6 +27,7 @@ func TestJobRules(t *testing.T) {
 		{"GET", "/_scheduler/jobs/" + posted, "", 200, 401, 200, 401, 401},
 		{"GET", "/_scheduler/jobs/" + posted + "/definition", "", 200, 401, 200, 401, 401},
 		{"GET", "/_scheduler/jobs/" + posted + "/failures", "", 200, 401, 200, 401, 401},
+		{"POST", "/_scheduler/jobs/" + posted + "/_acknowledge", "{}", 409, 401, 409, 401, 401},
 		{"POST", "/_scheduler/jobs/" + posted + "/_run", "", 202, 401, 202, 401, 401},
 		{"GET", "/_scheduler/jobs?mirror=" + posted, "", 200, 401, 200, 401, 401},
 		{"GET", "/_scheduler/jobs?user=ann", "", 200, 401, 200, 401, 401},
@@ -37,6 +38,7 @@ func TestJobRules(t *testing.T) {
 		{"GET", "/_scheduler/jobs/" + hers + "/failures", "", 200, 200, 200, 401, 401},
 		{"GET", "/_scheduler/docs/x%2F_replicator/hers", "", 200, 200, 200, 401, 401},
 		{"GET", "/_scheduler/docs/x%2F_replicator/none", "", 404, 404, 401, 401, 401},
+		{"POST", "/_scheduler/jobs/" + hers + "/_acknowledge", "{}", 409, 409, 409, 401, 401},
 		{"POST", "/_scheduler/jobs/" + hers + "/_run", "", 202, 202, 202, 401, 401},
 		{"GET", "/_scheduler/docs/x%2F_replicator", "", 200, 200, 401, 401, 401},
 		{"GET", "/_scheduler/jobs?database=x%2F_replicator", "", 200, 200, 401, 401, 401},
@@ -46,6 +48,7 @@ func TestJobRules(t *testing.T) {
 		{"GET", "/_scheduler/jobs?sort=failing", "", 200, 401, 401, 401, 401},
 		{"GET", "/_scheduler/jobs?database=x%2F_replicator&sort=failing", "", 200, 401, 401, 401, 401},
 		{"GET", "/_scheduler/problems", "", 200, 401, 401, 401, 401},
+		{"POST", "/_scheduler/problems/_acknowledge", `{"kind": "failing"}`, 404, 401, 401, 401, 401},
 		{"GET", "/_scheduler/summary", "", 200, 401, 401, 401, 401},
 		{"GET", "/_active_tasks", "", 200, 401, 401, 401, 401},
 	} {

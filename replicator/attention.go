@@ -110,10 +110,9 @@ func (f *Facts) needsAttention() bool {
 	switch {
 	case f.Args.Paused != nil && f.Status != JobFinished, f.Pause != nil && f.Status != JobFinished:
 		return false
-	// An acknowledgement of the job belongs here, as in entriesOf of package jobs.
 	case f.databasesFailing().Count > 0:
 		return true
 	}
 	a := f.State.Attention()
-	return a.Kind != "" && (a.Kind != NeedsRefused || f.Now.Sub(a.Since) < RefusedFor)
+	return f.acknowledged() == nil && a.Kind != "" && (a.Kind != NeedsRefused || f.Now.Sub(a.Since) < RefusedFor)
 }

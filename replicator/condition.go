@@ -79,6 +79,7 @@ const (
 	MarkDocumentsRefused MarkType = "documents_refused"
 	MarkBehind           MarkType = "behind"
 	MarkDatabasesFailing MarkType = "databases_failing"
+	MarkAcknowledged     MarkType = "acknowledged"
 )
 
 // Mark is what is true of a job beside the reason of its state. Since is zero if it is not known. Count is the number of
@@ -106,8 +107,10 @@ type Condition struct {
 	// Advice says what helps, nil if nothing is known to help, or is needed. Attention reports that the job needs a person.
 	Advice    *Advice `json:"advice,omitempty"`
 	Attention bool    `json:"attention,omitempty"`
-	Queue     *Queue  `json:"queue,omitempty"`
-	Watch     *Watch  `json:"watch,omitempty"`
+	// Acknowledged is the acknowledgement of a job with the mark of that name.
+	Acknowledged *Acknowledgement `json:"acknowledged,omitempty"`
+	Queue        *Queue           `json:"queue,omitempty"`
+	Watch        *Watch           `json:"watch,omitempty"`
 }
 
 // Explain decides what people are told about a job. The first of these rows that applies has the state, the reason, and
@@ -151,7 +154,7 @@ func Explain(f *Facts) Condition {
 	c.Message = messageOf(&c, f.Cluster)
 	c.Attention = f.needsAttention()
 	c.Advice = f.advice(&c)
-	c.Queue, c.Watch = f.Queue, f.Watch
+	c.Acknowledged, c.Queue, c.Watch = f.acknowledged(), f.Queue, f.Watch
 	return c
 }
 
@@ -306,6 +309,9 @@ func (f *Facts) marks() (marks []Mark) {
 	mark(!behind.IsZero(), MarkBehind, behind, 0)
 	failing := f.databasesFailing()
 	mark(failing.Count > 0, MarkDatabasesFailing, failing.Since, failing.Count)
+	if a := f.acknowledged(); a != nil {
+		mark(true, MarkAcknowledged, a.At, 0)
+	}
 	return marks
 }
 

@@ -61,6 +61,7 @@ func TestConditionDocument(t *testing.T) {
 	assert.Len(t, documented["state"], declared["state"])
 	marks := []replicator.MarkType{
 		replicator.MarkFailing, replicator.MarkStuck, replicator.MarkDocumentsRefused, replicator.MarkBehind, replicator.MarkDatabasesFailing,
+		replicator.MarkAcknowledged,
 	}
 	assert.Len(t, documented["mark"], declared["mark"])
 	for _, mark := range marks {

@@ -53,6 +53,9 @@ type JobArgs struct {
 
 	// Paused is not nil while the job's document says `"paused": true`.
 	Paused *Pause `json:"paused,omitempty"`
+	// Acknowledged is the latest acknowledgement, nil if there is none. A new definition has none. It may cover nothing any more: see
+	// [Acknowledgement.Covers].
+	Acknowledged *Acknowledgement `json:"acknowledged,omitempty"`
 }
 
 // Pause is a pause of a single job.

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -187,4 +188,24 @@ func (s *core) deletedDatabases(tx kv.ReadTransaction, after string) ([]deletedD
 		deleted[i] = deletedDatabase{instance: instance, owner: string(pair.Value)}
 	}
 	return deleted, nil
+}
+
+// partTime is the longest time for one transaction that changes several jobs. Its commit must come before kv.MaxTransactionAge.
+const partTime = kv.MaxTransactionAge / 2
+
+// part runs one transaction of several that each change up to limit jobs. If that is too much for a transaction,
+// it halves the limit, and done is false.
+func (s *core) part(ctx context.Context, limit *int, run func(kv.Transaction) error) (done bool, err error) {
+	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
+		var until time.Time
+		if *limit > 1 {
+			until = time.Now().Add(partTime)
+		}
+		return kv.InTime(until, run(tx))
+	})
+	if kv.TooMuch(err) && *limit > 1 {
+		*limit /= 2
+		return false, nil
+	}
+	return err == nil, err
 }

@@ -24,9 +24,12 @@ import (
 //	mirror_time  mirror, what, time, database   the same, at most twice: see mirrored.go            its run and summary, lists
 //	needs        problem, since          that needs a person; also if it has ended                  [Lists.Problems], [Lists.FirstOf]
 //	needy        owner                   that needs a person                                        [Lists.Problems], for paused owners
+//	acknowledged until                   with an acknowledgement that has an end                    upkeep, which removes it then
 //
-// The first four and the last two follow from the state. A job is in none of them while its document is paused, and while it has a
-// new definition that has not run yet: its state then describes the definition before. A problem has six elements, see problem.
+// The first four, needs and needy follow from the state. A job is in none of them while its document is paused, and while it has a
+// new definition that has not run yet: its state then describes the definition before. A job with an acknowledgement that covers what it
+// needs a person for is not in needs and needy. In crashing and stuck it comes after all other jobs: acknowledgedLater is added to the
+// time. A problem has six elements, see problem.
 // Tallies of needs: "jobs" of each problem; of the whole index, and of each owner in needy, one named by the hash of each problem.
 const (
 	indexCrashing   = "crashing"
@@ -39,7 +42,12 @@ const (
 	indexMirrorTime = "mirror_time"
 	indexNeeds      = "needs"
 	indexNeedy      = "needy"
+
+	indexAcknowledged = "acknowledged"
 )
+
+// acknowledgedLater is added to the times of jobs that are acknowledged, in seconds. No other time is as late.
+const acknowledgedLater = 1 << 40
 
 const tallyJobs = "jobs"
 
@@ -62,24 +70,26 @@ type listedFacts struct {
 	// source and target are the hosts.
 	source, target string
 	names          []name
+	acknowledged   *replicator.Acknowledgement // without By and Note
 }
 
 // factsOfListed returns the facts of a summary ([Job.summary]), none if it cannot be read.
 func factsOfListed(listed json.RawMessage) *listedFacts {
 	var args struct {
-		Definition   string                  `json:"definition"`
-		MirrorServer string                  `json:"mirror_server"`
-		Database     string                  `json:"mirrored_database"`
-		Added        time.Time               `json:"added"`
-		Lost         time.Time               `json:"lost"`
-		Replication  *replicator.Replication `json:"replication"`
+		Definition   string                      `json:"definition"`
+		MirrorServer string                      `json:"mirror_server"`
+		Database     string                      `json:"mirrored_database"`
+		Added        time.Time                   `json:"added"`
+		Lost         time.Time                   `json:"lost"`
+		Replication  *replicator.Replication     `json:"replication"`
+		Acknowledged *replicator.Acknowledgement `json:"acknowledged"`
 	}
 	if json.Unmarshal(listed, &args) != nil {
 		return nil
 	}
 	f := listedFacts{
 		definition: hashOf(args.Definition), database: args.Database, added: storedTime(args.Added), lost: storedTime(args.Lost),
-		names: namesOf(args.Replication),
+		names: namesOf(args.Replication), acknowledged: args.Acknowledged,
 	}
 	if args.Replication != nil {
 		f.source, f.target = args.Replication.Source.Host(), args.Replication.Target.Host()
@@ -105,13 +115,24 @@ func (f *listedFacts) pack() []byte {
 	for _, n := range f.names {
 		names = append(names, n.kind, n.text)
 	}
-	return tuple.Tuple{f.definition, f.mirrors, f.database, f.added, f.lost, f.source, f.target, names}.Pack()
+	acknowledged := tuple.Tuple{}
+	if a := f.acknowledged; a != nil {
+		acknowledged = tuple.Tuple{string(a.Kind), string(a.Code), storedTime(a.At), storedTime(a.Until)}
+	}
+	return tuple.Tuple{f.definition, f.mirrors, f.database, f.added, f.lost, f.source, f.target, names, acknowledged}.Pack()
 }
 
 func parseListedFacts(packed []byte) (f listedFacts) {
-	var names tuple.Tuple
-	if rows.Scan("facts", packed, &f.definition, &f.mirrors, &f.database, &f.added, &f.lost, &f.source, &f.target, &names) != nil {
+	var names, acknowledged tuple.Tuple
+	if rows.Scan("facts", packed, &f.definition, &f.mirrors, &f.database, &f.added, &f.lost, &f.source, &f.target, &names, &acknowledged) != nil {
 		return listedFacts{}
+	}
+	var kind, code string
+	var at, until int64
+	if len(acknowledged) == 4 && rows.Store(acknowledged, &kind, &code, &at, &until) {
+		f.acknowledged = &replicator.Acknowledgement{
+			Kind: replicator.AttentionKind(kind), Code: replicator.FaultCode(code), At: readTime(at), Until: readTime(until),
+		}
 	}
 	for ; len(names) >= 2; names = names[2:] {
 		var n name
@@ -199,11 +220,19 @@ func entriesOf(f fdbjobs.Facts) (all []fdbjobs.Entry) {
 	listed := parseListedFacts(f.Listed)
 	state := parseStateFacts(f.State)
 	if state.definition == listed.definition && f.Tag != tagPaused {
-		at(indexCrashing, state.crashing, true)
-		at(indexStuck, state.stuck, true)
+		later := int64(0)
+		if acknowledged := listed.acknowledged.Covers(state.needs); acknowledged {
+			later = acknowledgedLater
+		} else {
+			all = append(all, needsOf(f, state.needs.At(listed.source, listed.target))...)
+		}
+		at(indexCrashing, state.crashing+later, state.crashing != 0)
+		at(indexStuck, state.stuck+later, state.stuck != 0)
 		at(indexBehind, state.behind, true)
 		at(indexRefused, state.refused, f.Status != fdbjobs.Finished)
-		all = append(all, needsOf(f, state.needs.At(listed.source, listed.target))...)
+	}
+	if a := listed.acknowledged; a != nil {
+		at(indexAcknowledged, storedTime(a.Until), true)
 	}
 	if listed.mirrors != "" && f.Status != fdbjobs.Finished {
 		all = append(all, fdbjobs.Entry{Index: indexMirrors, Key: tuple.Tuple{listed.mirrors}})

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -44,3 +45,6 @@ func (s *Store) MirrorSummary(ctx context.Context, mirror string) (replicator.Mi
 		return s.Lists.mirrors.mirrorSummary(tx.Snapshot(), mirror)
 	})
 }
+
+// Listed returns what lists show of a job.
+func Listed(job *Job) (json.RawMessage, error) { return job.summary() }

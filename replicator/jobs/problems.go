@@ -16,7 +16,7 @@ import (
 	"settee/replicator"
 )
 
-// needsOf returns the entries of a job that needs a person, none if it needs nobody. An acknowledgement of the job belongs here.
+// needsOf returns the entries of a job that needs a person, none if it needs nobody.
 func needsOf(f fdbjobs.Facts, needs replicator.Attention) []fdbjobs.Entry {
 	if needs.Kind == "" {
 		return nil
@@ -155,7 +155,7 @@ func (s *Lists) FirstOf(ctx context.Context, p *Problem, limit int) (first []*Jo
 		if err != nil || len(ids) == 0 {
 			return err
 		}
-		since = readTime(at)
+		since = at
 		found, err := s.pages.ofIndex(tx.Snapshot(), ids, func(int) fdbjobs.Position { return fdbjobs.Position{} },
 			func(_ int, job *Job) (*Job, error) { return job, nil })
 		first = found.jobs
@@ -164,25 +164,25 @@ func (s *Lists) FirstOf(ctx context.Context, p *Problem, limit int) (first []*Jo
 	return first, since, err
 }
 
-// idsOf returns the ids of the first jobs of a problem, and since when the first one has it, in seconds since the Unix epoch.
-func (s *Lists) idsOf(tx kv.ReadTransaction, p *Problem, limit int) (ids []string, since int64, err error) {
+// idsOf returns the ids of the first jobs of a problem, and since when the first one has it.
+func (s *Lists) idsOf(tx kv.ReadTransaction, p *Problem, limit int) (ids []string, since time.Time, err error) {
 	q, err := s.readQuiet(tx)
 	if err != nil {
-		return nil, 0, err
+		return nil, since, err
 	}
 	for _, key := range p.keys {
 		r := fdbjobs.EntryRange{Prefix: key, Limit: timedAtOnce}
 		for read := 0; read < MaxCounted && len(ids) < limit; read += timedAtOnce {
 			found, err := s.jobs.Entries(tx, indexNeeds, r).Await()
 			if err != nil {
-				return nil, 0, err
+				return nil, since, err
 			}
 			for _, e := range found {
-				var at int64
-				if len(e.Key) != problemSize+1 || !rows.As(e.Key[problemSize], &at) {
-					return nil, 0, fmt.Errorf("reading the jobs that need attention: %w", tuple.ErrMalformed)
+				at, err := sinceOf(e)
+				if err != nil {
+					return nil, since, err
 				}
-				if r.After = (tuple.Tuple{at, e.ID}); q.has(e.ID) || len(ids) == limit {
+				if r.After = (tuple.Tuple{storedTime(at), e.ID}); q.has(e.ID) || len(ids) == limit {
 					continue
 				}
 				if len(ids) == 0 {
@@ -196,4 +196,13 @@ func (s *Lists) idsOf(tx kv.ReadTransaction, p *Problem, limit int) (ids []strin
 		}
 	}
 	return ids, since, nil
+}
+
+// sinceOf returns since when the job of an entry needs a person.
+func sinceOf(e fdbjobs.EntryRow) (time.Time, error) {
+	var at int64
+	if len(e.Key) != problemSize+1 || !rows.As(e.Key[problemSize], &at) {
+		return time.Time{}, fmt.Errorf("reading the jobs that need attention: %w", tuple.ErrMalformed)
+	}
+	return readTime(at), nil
 }

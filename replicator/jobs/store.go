@@ -75,7 +75,7 @@ func newStore(c *core) *Store {
 	return &Store{
 		core:      c,
 		Documents: &Documents{c, writer},
-		Requests:  &Requests{c, reservations, parking, records, mirrors, writer},
+		Requests:  &Requests{c, reservations, parking, records, mirrors, writer, pages},
 		Lists:     &Lists{c, reservations, parking, records, mirrors, usage, pages},
 		Runs:      &Runs{c, reservations, parking, records, mirrors, usage, writer},
 		Watches:   &Watches{c, parking, mirrors},

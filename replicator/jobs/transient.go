@@ -13,7 +13,7 @@ import (
 	"settee/replicator"
 )
 
-// Requests is what users do with jobs by HTTP requests: they add, await, cancel and start them.
+// Requests is what users do with jobs by HTTP requests: they add, await, cancel, start and acknowledge them.
 type Requests struct {
 	*core
 	reservations *reservations
@@ -21,6 +21,7 @@ type Requests struct {
 	records      *jobRecords
 	mirrors      *mirrorRows
 	writer       *writer
+	pages        *pages
 }
 
 // Replicate adds a transient job. If a job for the same replication exists and has not ended, it

@@ -29,15 +29,13 @@ const (
 	upkeepEvery = time.Minute
 	// removeAtOnce is the most jobs that one transaction removes.
 	removeAtOnce = 200
-	// removeTime is the longest time for one transaction that removes several. Its commit must come before
-	// kv.MaxTransactionAge.
-	removeTime = kv.MaxTransactionAge / 2
 
-	expiredTask = "expired replications"
+	expiredTask      = "expired replications"
+	acknowledgedTask = "acknowledgements that have ended"
 )
 
 // Tasks returns the upkeep tasks: removing the jobs of deleted databases, transient jobs that have
-// expired, and the jobs of mirrors that have ended.
+// expired, the jobs of mirrors that have ended, and the acknowledgements whose end has come.
 func (s *Upkeep) Tasks() []upkeep.Task {
 	task := func(name string, run func(context.Context) error) upkeep.Task {
 		return upkeep.Task{Name: name, Every: upkeepEvery, Run: func(ctx context.Context, _ *fdbjobs.Held) error {
@@ -46,6 +44,7 @@ func (s *Upkeep) Tasks() []upkeep.Task {
 	}
 	return []upkeep.Task{
 		task(cancelledTask, s.removeCancelled), task(expiredTask, s.removeExpired), task(mirrorsTask, s.dropMirrors),
+		task(acknowledgedTask, s.removeAcknowledgements),
 	}
 }
 
@@ -131,23 +130,6 @@ func (s *Upkeep) removeAll(
 		}
 		last = removed[len(removed)-1].ID
 	}
-}
-
-// part runs one transaction of a task that removes up to limit of something in each. If that is too much for a transaction,
-// it halves the limit, and done is false.
-func (s *Upkeep) part(ctx context.Context, limit *int, run func(kv.Transaction) error) (done bool, err error) {
-	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
-		var until time.Time
-		if *limit > 1 {
-			until = time.Now().Add(removeTime)
-		}
-		return kv.InTime(until, run(tx))
-	})
-	if kv.TooMuch(err) && *limit > 1 {
-		*limit /= 2
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // removeRest removes what belongs to jobs that were removed.

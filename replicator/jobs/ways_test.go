@@ -152,6 +152,13 @@ var jobWays = map[string]func(j *aJob) error{
 		}
 		return nil
 	},
+	"acknowledge": func(j *aJob) error {
+		err := j.store.Requests.Acknowledge(j.Context(), j.id, replicator.Acknowledgement{At: time.Now(), Until: time.Now().Add(time.Millisecond)})
+		if errors.Is(err, jobs.ErrNoAttention) {
+			return nil
+		}
+		return err
+	},
 	"wake it": func(j *aJob) error { j.wake(sourceDatabase); return nil },
 	"stop":    func(j *aJob) error { return j.ofRun(func(r *jobs.Run) error { return r.Stop(j.Context(), nil) }) },
 	"crash": func(j *aJob) error {

@@ -1,0 +1,170 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/tuple"
+	"settee/replicator"
+)
+
+// Acknowledgements are in the args of jobs, and in what lists show of them: the state is written by the holder of a job alone. What
+// follows from them is in derivation.go. A new definition has none, and upkeep removes those whose end has come.
+
+// acknowledgedAtOnce is the most jobs whose acknowledgements one transaction changes.
+const acknowledgedAtOnce = 50
+
+// ErrNoAttention is returned for a job that needs nobody.
+var ErrNoAttention = errors.New("the replication needs nobody's attention")
+
+// Acknowledge makes a job need nobody, see [replicator.Acknowledgement]; Kind and Code of ack become those of the job. It replaces an
+// earlier acknowledgement. The job runs, waits or has ended as before. It returns the job id, ErrNotFound if there is no job with that job
+// id or replication id, and ErrNoAttention if the job needs nobody, whether it is acknowledged or not.
+func (s *Requests) Acknowledge(ctx context.Context, id string, ack replicator.Acknowledgement) error {
+	return s.db.Transact(ctx, func(tx kv.Transaction) error {
+		job, err := s.pages.sealedToo(tx.Snapshot())(s.reservations.resolve(tx.Snapshot(), id))
+		if err != nil {
+			return err
+		}
+		needs := job.State.Attention()
+		if needs.Kind == "" {
+			return fmt.Errorf("%w: %q", ErrNoAttention, id)
+		}
+		return s.setAcknowledged(tx, job.ID, ack.Of(needs))
+	})
+}
+
+// Unacknowledge removes the acknowledgement of a job, if it has one. It returns ErrNotFound as Acknowledge does.
+func (s *Requests) Unacknowledge(ctx context.Context, id string) error {
+	return s.db.Transact(ctx, func(tx kv.Transaction) error {
+		job, err := s.pages.sealedToo(tx.Snapshot())(s.reservations.resolve(tx.Snapshot(), id))
+		if err != nil {
+			return err
+		}
+		return s.setAcknowledged(tx, job.ID, nil)
+	})
+}
+
+// AcknowledgeProblem acknowledges the jobs of a problem that [Lists.Problems] has returned, without those of paused databases. It returns
+// the number of jobs. After an error some may be acknowledged: the problem has the others.
+func (s *Requests) AcknowledgeProblem(ctx context.Context, p *Problem, ack replicator.Acknowledgement) (n int, err error) {
+	done := map[string]bool{} // also by transactions whose result is not known
+	for _, key := range p.keys {
+		r := fdbjobs.EntryRange{Prefix: key, Limit: acknowledgedAtOnce}
+		for more := true; more; {
+			var found []fdbjobs.EntryRow
+			whole, err := s.part(ctx, &r.Limit, func(tx kv.Transaction) (err error) {
+				found, err = s.acknowledgeSome(tx, p, r, ack, done)
+				return err
+			})
+			switch {
+			case err != nil:
+				return len(done), fmt.Errorf("acknowledging the jobs of a problem: %w", err)
+			case !whole:
+				continue
+			}
+			if more = len(found) == r.Limit; more {
+				last := found[len(found)-1]
+				r.After = tuple.Tuple{last.Key[problemSize], last.ID}
+			}
+		}
+	}
+	return len(done), nil
+}
+
+// acknowledgeSome acknowledges the jobs of some entries of a problem. It returns the entries, also those of jobs of paused databases.
+func (s *Requests) acknowledgeSome(
+	tx kv.Transaction, p *Problem, r fdbjobs.EntryRange, ack replicator.Acknowledgement, done map[string]bool,
+) ([]fdbjobs.EntryRow, error) {
+	q, err := s.readQuiet(tx.Snapshot())
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.jobs.Entries(tx.Snapshot(), indexNeeds, r).Await()
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range found {
+		if q.has(e.ID) {
+			continue
+		}
+		needs := p.Attention
+		if needs.Since, err = sinceOf(e); err != nil {
+			return nil, err
+		}
+		if err := s.setAcknowledged(tx, e.ID, ack.Of(needs)); err != nil {
+			return nil, err
+		}
+		done[e.ID] = true
+	}
+	return found, nil
+}
+
+// setAcknowledged writes the acknowledgement of a job, or removes it if ack is nil. Nothing else of the job changes. If its definition
+// cannot be opened, only what lists show of it has the acknowledgement.
+func (s *core) setAcknowledged(tx kv.Transaction, id string, ack *replicator.Acknowledgement) error {
+	now := tx.Snapshot() // Amend conflicts with each write of the job
+	reading := s.jobs.Index().Read(now, id)
+	raw, err := s.jobs.Get(now, id)
+	if err != nil {
+		return err
+	}
+	lists, err := reading.Await()
+	if err != nil {
+		return err
+	}
+	amended := func(text json.RawMessage, encode func(*replicator.JobArgs) ([]byte, error)) (json.RawMessage, error) {
+		if text == nil {
+			return nil, nil
+		}
+		var args replicator.JobArgs
+		if err := json.Unmarshal(text, &args); err != nil {
+			return nil, fmt.Errorf("reading the args of the replication job %q: %w", id, err)
+		}
+		if ack == nil && args.Acknowledged == nil {
+			return nil, nil
+		}
+		args.Acknowledged = ack
+		return encode(&args)
+	}
+	args, err := amended(raw.Args, (*replicator.JobArgs).Stored)
+	if err != nil {
+		return err
+	}
+	listed, err := amended(lists.Listed, func(a *replicator.JobArgs) ([]byte, error) { return json.Marshal(a) })
+	if err != nil || args == nil && listed == nil {
+		return err
+	}
+	return s.jobs.Amend(tx, id, args, listed)
+}
+
+// removeAcknowledgements removes the acknowledgements whose end has come.
+func (s *Upkeep) removeAcknowledgements(ctx context.Context) error {
+	limit := acknowledgedAtOnce
+	for more := true; more; {
+		done, err := s.part(ctx, &limit, func(tx kv.Transaction) error {
+			r := fdbjobs.EntryRange{Until: tuple.Tuple{time.Now().Unix() + 1}, Limit: limit}
+			found, err := s.jobs.Entries(tx.Snapshot(), indexAcknowledged, r).Await()
+			if err != nil {
+				return err
+			}
+			more = len(found) == limit
+			for _, e := range found {
+				if err := s.setAcknowledged(tx, e.ID, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("removing acknowledgements that have ended: %w", err)
+		}
+		more = more || !done
+	}
+	return nil
+}
