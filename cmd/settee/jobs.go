@@ -28,7 +28,7 @@ func newJobs() *cobra.Command {
 		"  settee jobs --state crashing\n" +
 		"  settee jobs show _replicator/films\n" +
 		"  settee jobs failures || echo 'there is something to do'"
-	cmd.AddCommand(newListing("list"), newJobsShow(), newJobsWatch(), newJobsRun(), newJobsPause(), newJobsResume(), newJobsDelete(), newJobsFailures())
+	cmd.AddCommand(newListing("list"), newJobsShow(), newJobsWatch(), newJobsRun(), newJobsPause(), newJobsResume(), newJobsDelete(), newJobsAcknowledge(), newJobsFailures())
 	return cmd
 }
 
@@ -143,7 +143,7 @@ func newJobsFailures() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "failures [JOB]",
 		Short: "List the jobs that fail, or the documents that the target of a job refused",
-		Long: "failures lists the jobs that may need somebody: those that crash, in the order in which that began,\n" +
+		Long: "failures lists the jobs that may need somebody and are not acknowledged: those that crash, in the order in which that began,\n" +
 			"those that run without progress, those whose target refuses documents, and those that have failed for\n" +
 			"good. It is for server administrators. With a JOB it lists the revisions that the job's target has\n" +
 			"refused: how many there are, and the latest 1,000.\n\n" + jobName + nodeHelp() +

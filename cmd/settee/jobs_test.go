@@ -170,6 +170,19 @@ func TestJobsOfANode(t *testing.T) {
 	// Running again.
 	assert.Contains(t, do(0, "run", "lost"), "lost: it runs as soon as there is a slot\n")
 	until(admin, has("Failing runs  2; "), "show", "lost")
+
+	// Somebody knows.
+	_, errs = node.jobsBy(t, admin, exitUsage, "acknowledge", "lost", "--until", "yesterday")
+	assert.Contains(t, errs, `--until is "yesterday": it must be a duration such as 24h`)
+	assert.Contains(t, do(0, "acknowledge", "lost", "--note", "it moves", "--until", "24h"), "lost: acknowledged until 20")
+	out = do(0, "show", "lost")
+	assert.Regexp(t, `Acknowledged +.*, by admin until 20.*: it moves`, out)
+	assert.Contains(t, out, "acknowledged; ")
+	assert.NotContains(t, do(exitFailing, "failures"), "_replicator/lost")
+	assert.Equal(t, "lost: its acknowledgement is taken back\n", do(0, "acknowledge", "lost", "--undo"))
+	assert.Equal(t, "lost: it is not acknowledged\n", do(0, "acknowledge", "lost", "--undo"))
+	assert.Contains(t, do(exitFailing, "failures"), "_replicator/lost")
+
 	assert.Equal(t, "films: it has ended, and is replicated again\n", do(0, "run", "films"))
 	do(0, "watch", "films")
 	out, errs = node.jobsBy(t, admin, exitFailed, "run", "none", "lost")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -157,6 +158,46 @@ func newJobsDelete() *cobra.Command {
 	flags.register(cmd)
 	which.register(cmd.Flags())
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+func newJobsAcknowledge() *cobra.Command {
+	var flags nodeFlags
+	var which selectFlags
+	var note, end string
+	var undo bool
+	cmd := &cobra.Command{
+		Use:   "acknowledge [JOB...]",
+		Short: "Say that you know of the trouble of jobs, so that they need nobody's attention",
+		Long: "acknowledge takes jobs that fail, are stuck or have refused documents out of the problems and the alerts.\n" +
+			"They are tried again as before. That ends at the end that is given, if they get another error, and if they\n" +
+			"have trouble again after progress. settee jobs show has the note.\n\n" + actionHelp(),
+		Example: "  settee jobs acknowledge _replicator/films --note 'a.example moves' --until 24h\n  settee jobs acknowledge _replicator/films --undo",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			until, err := console.ParseUntil(end, time.Now())
+			if undo && (note != "" || end != "") {
+				err = errors.New("--undo excludes --note and --until")
+			}
+			if err := errors.Join(checkSelection(args, which.Filter), err); err != nil {
+				return usage(cmd, err)
+			}
+			return flags.ask(cmd, func(ctx context.Context, node *console.Node) error {
+				act := func(ctx context.Context, job console.Job) (string, error) {
+					return node.Acknowledge(ctx, job, note, until)
+				}
+				if undo {
+					act = node.Unacknowledge
+				}
+				return selected(ctx, cmd, node, args, which.Filter, act)
+			})
+		},
+	}
+	flags.register(cmd)
+	which.register(cmd.Flags())
+	cmd.Flags().StringVar(&note, "note", "", "why, at most 500 bytes")
+	cmd.Flags().StringVar(&end, "until", "", "the end: a duration such as 24h, or a time such as 2026-12-01T00:00:00Z")
+	cmd.Flags().BoolVar(&undo, "undo", false, "take the acknowledgement back")
 	return cmd
 }
 

@@ -49,6 +49,15 @@ type Condition struct {
 	Advice  *Advice   `json:"advice"`
 	Queue   *Queue    `json:"queue"`
 	Watch   *Watch    `json:"watch"`
+
+	Acknowledged *Acknowledgement `json:"acknowledged"`
+}
+
+// Acknowledgement says that somebody knows of the trouble of a job.
+type Acknowledgement struct {
+	Until time.Time `json:"until"` // zero if it has no end
+	By    string    `json:"by"`
+	Note  string    `json:"note"`
 }
 
 // Fault is why a request or a run has failed.

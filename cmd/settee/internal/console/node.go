@@ -184,7 +184,7 @@ func (n *Node) Failures(ctx context.Context, job Job) (total int64, latest []jso
 }
 
 // Failing returns the pages of the jobs that fail: those that crash, that are stuck, whose target has refused documents, and
-// that have failed. Each job is in one of them. The filter has no States and no Sort.
+// that have failed, without those that are acknowledged. Each job is in one of them. The filter has no States and no Sort.
 func (n *Node) Failing(ctx context.Context, f Filter) iter.Seq2[[]Job, error] {
 	return func(yield func([]Job, error) bool) {
 		for _, part := range []struct {
@@ -194,6 +194,9 @@ func (n *Node) Failing(ctx context.Context, f Filter) iter.Seq2[[]Job, error] {
 			f.Sort, f.States = part.sort, part.states
 			for jobs, err := range n.Pages(ctx, f, 0) {
 				jobs = slices.DeleteFunc(jobs, func(j Job) bool {
+					if j.Condition.Acknowledged != nil {
+						return true
+					}
 					switch part.sort {
 					case "stuck":
 						return j.Condition.has("failing")

@@ -52,6 +52,9 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 		if mark.Count > 0 {
 			value = strings.TrimSuffix(count(mark.Count)+"; "+value, "; ")
 		}
+		if mark.Type == "acknowledged" && c.Acknowledged != nil {
+			value += ", " + c.Acknowledged.String()
+		}
 		fact(nameOfMark(mark.Type), value)
 	}
 	if job.Activity != nil {
@@ -86,6 +89,7 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 // marks are the names of marks. Their count is how often runs have failed in a row, or how many documents or databases there are.
 var marks = map[string]string{
 	"failing": "Failing runs", "stuck": "No progress", "behind": "Behind", "documents_refused": "Refused", "databases_failing": "Databases",
+	"acknowledged": "Acknowledged",
 }
 
 func nameOfMark(kind string) string { return cmp.Or(marks[kind], strings.ReplaceAll(kind, "_", " ")) }

@@ -16,6 +16,9 @@ func (j *Job) shown() string { return Clean(cmp.Or(j.Condition.State, j.State, "
 func (j *Job) Why(now time.Time) string {
 	c := &j.Condition
 	var parts []string
+	if c.Acknowledged != nil {
+		parts = append(parts, "acknowledged")
+	}
 	if n := c.mark("documents_refused").Count; n > 0 {
 		parts = append(parts, some(n, "document")+" refused")
 	}
