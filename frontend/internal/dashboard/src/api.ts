@@ -135,6 +135,15 @@ export interface Condition {
   /** How many due jobs of its database or user are before it, or more than that. Lists do not have it. */
   queue?: { before: number; more?: boolean };
   watch?: Watch;
+  /** Somebody knows of its trouble, so that it needs nobody. */
+  acknowledged?: Acknowledgement;
+}
+
+export interface Acknowledgement {
+  at: string;
+  until?: string;
+  by?: string;
+  note?: string;
 }
 
 export interface Job {

@@ -1,6 +1,7 @@
 // The page of one job.
 
 import { useState } from "preact/hooks";
+import { Acknowledged, AcknowledgeJob } from "./acknowledge";
 import { canPause, forEach, isPaused, plain, remove, run, setPaused } from "./actions";
 import type { Event, Failure, Failures, Job, ReplicationDocument, Run, Watch } from "./api";
 import { pathOf, urlOf, useView } from "./http";
@@ -90,6 +91,7 @@ function Buttons({
       {pausable && !pausedAlone && <Action run={() => forEach([job], (job) => setPaused(job, true))}>Pause</Action>}
       {pausedAlone && <Action run={() => forEach([job], (job) => setPaused(job, false))}>Resume</Action>}
       {ended && documentPath && <Action run={runNow}>Run again</Action>}
+      {job.condition.attention && <AcknowledgeJob job={job} />}
       {documentPath && (
         <a class="button" href={hrefOf(["new"], { database: job.database!, document: job.doc_id! })}>
           Edit
@@ -151,6 +153,7 @@ function Now({ job, when }: { job: Job; when?: string }) {
       {!job.info?.mirror && <Progress job={job} />}
       {condition.fault && !activity?.waiting && !activity?.refusing && <p class="trouble" title={condition.fault.text}>{condition.fault.message}</p>}
       {condition.advice && <p class="muted">{condition.advice.text}</p>}
+      {condition.acknowledged && <Acknowledged job={job} ack={condition.acknowledged} />}
       {activity && <Waiting activity={activity} />}
       {activity?.refusing && (
         <p class="trouble">
@@ -188,6 +191,7 @@ const marks: Record<string, string> = {
   behind: "Behind",
   documents_refused: "Refused documents",
   databases_failing: "Failing databases",
+  acknowledged: "Acknowledged",
 };
 
 const nameOfMark = (type: string) => marks[type] ?? type.replaceAll("_", " ");

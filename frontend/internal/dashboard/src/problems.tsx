@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
+import { AcknowledgeProblem } from "./acknowledge";
 import { documentPathOf, forEach, rewrite, run } from "./actions";
 import type { Job, JobName, Problem, Problems } from "./api";
 import { Failure, pathOf, request } from "./http";
@@ -81,6 +82,7 @@ function Row({ problem }: { problem: Problem }) {
         {problem.kind === "failed" && documented(problem).length > 0 && (
           <Action run={() => forEach(documented(problem).map((job) => ({ ...job, ended: true })), run)}>Run again</Action>
         )}
+        {problem.kind !== "late" && <AcknowledgeProblem problem={problem} />}
       </div>
     </li>
   );

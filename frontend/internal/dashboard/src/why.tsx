@@ -18,6 +18,7 @@ export function Why({ job, errors = true }: { job: Job; errors?: boolean }) {
   const told = fault && condition.message.endsWith(`: ${fault.message}`);
   return (
     <span class="why">
+      {condition.acknowledged && "acknowledged; "}
       {errors && fault && (
         <>
           <span class="bad" title={fault.text}>
