@@ -89,7 +89,7 @@ func (e *Endpoints) AcknowledgeProblem(w http.ResponseWriter, r *http.Request) e
 		return err
 	case of.Kind == "":
 		return web.BadRequest("`kind` is missing: name the problem with the members that `_scheduler/problems` has of it")
-	case of.Kind == kindLate:
+	case of.Kind == replicator.NeedsEarlier:
 		return web.BadRequest("`kind` is late: this is of a server, and not of jobs, and cannot be acknowledged")
 	}
 	return e.acknowledgeProblem(w, r, of, ack)
