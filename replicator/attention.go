@@ -110,7 +110,7 @@ func (f *Facts) needsAttention() bool {
 	switch {
 	case f.Args.Paused != nil && f.Status != JobFinished, f.Pause != nil && f.Status != JobFinished:
 		return false
-	case f.databasesFailing().Count > 0:
+	case f.Mirror != nil && f.Mirror.NotCopied() > f.Mirror.Acknowledged:
 		return true
 	}
 	a := f.State.Attention()

@@ -321,9 +321,7 @@ func (f *Facts) databasesFailing() Mark {
 	if f.Mirror == nil {
 		return m
 	}
-	for _, state := range []MirroredState{MirroredFailing, MirroredFailed, MirroredElsewhere} {
-		m.Count += f.Mirror.States[state]
-	}
+	m.Count = f.Mirror.NotCopied()
 	if len(f.Mirror.Failures) > 0 {
 		m.Since = f.Mirror.Failures[0].Since
 	}

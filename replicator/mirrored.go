@@ -120,6 +120,9 @@ func (f *MirroredFacts) State() MirroredState {
 // Fails reports whether the latest run of a database in a state failed.
 func (s MirroredState) Fails() bool { return s == MirroredFailing || s == MirroredFailed }
 
+// NotCopied reports whether the replication of the database fails, has failed, or belongs to another job.
+func (s MirroredState) NotCopied() bool { return s.Fails() || s == MirroredElsewhere }
+
 // Lags reports whether the target may lack changes of a database in a state.
 func (s MirroredState) Lags() bool {
 	return s.Fails() || s == MirroredWaiting || s == MirroredStarting || s == MirroredCopying

@@ -157,6 +157,9 @@ type MirrorSummary struct {
 	// Known is the number of databases without those that are gone, and States their number in each state.
 	Known  int64                   `json:"databases"`
 	States map[MirroredState]int64 `json:"states"`
+	// Acknowledged is the number of databases whose replications fail, have failed, or belong to other jobs, and need nobody because they
+	// are acknowledged.
+	Acknowledged int64 `json:"acknowledged,omitempty"`
 	// Failures are the first databases whose runs fail, those that have failed for longest first.
 	Failures []MirroredFailure `json:"failures"`
 	// The sums over the replications of the databases, with what earlier replications with the same ids have copied.
@@ -195,4 +198,14 @@ func (i MirrorInfo) MarshalJSON() ([]byte, error) {
 		LeftOut    int64       `json:"left_out,omitempty"`
 		*MirrorSummary
 	}{p.By, wholeSeconds(p.LastLook), wholeSeconds(p.Target.Last), p.Target.Lost, cleanReason(fault), wholeSeconds(since), p.LeftOut, p.WithLeftOut(i.MirrorSummary)})
+}
+
+// NotCopied is the number of databases for which [MirroredState.NotCopied] is true.
+func (m *MirrorSummary) NotCopied() (n int64) {
+	for state, databases := range m.States {
+		if state.NotCopied() {
+			n += databases
+		}
+	}
+	return n
 }

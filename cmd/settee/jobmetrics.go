@@ -46,19 +46,19 @@ func newJobNumbers(lists *jobs.Lists, crashAlert func() time.Duration) *jobNumbe
 		due: own("replicator_oldest_due_job_seconds", "how long the replication job that is due for the longest time has "+
 			"waited for a node; 0 if none is due. Of the owners it looks at the 100 that are served next"),
 		crashing: own("replicator_longest_crashing_job_seconds", "time since the first crash of the replication job that has "+
-			"crashed for the longest time without recovering; 0 if there is none"),
+			"crashed for the longest time without recovering, and is not acknowledged; 0 if there is none"),
 		longCrashing: own("replicator_long_crashing_jobs", "replication jobs that have crashed for longer than [replicator] "+
-			"crash_alert_sec without recovering, of all nodes together; at most 1,000"),
+			"crash_alert_sec without recovering, without those that are acknowledged, of all nodes together; at most 1,000"),
 		stuck: own("replicator_longest_stuck_job_seconds", "how long the replication job that has made no progress for the longest "+
-			"time has made none in its runs, although they have something to do; 0 if no job is stuck"),
+			"time has made none in its runs, although they have something to do; 0 if no job is stuck that is not acknowledged"),
 		stuckJobs: own("replicator_stuck_jobs", "replication jobs whose runs have something to do and have made no progress for longer "+
-			"than [replicator] stuck_after_sec, of all nodes together; at most 1,000"),
+			"than [replicator] stuck_after_sec, without those that are acknowledged, of all nodes together; at most 1,000"),
 		behind: own("replicator_lag_seconds", "age of the oldest change that may be missing at the target of a continuous job, as "+
 			"far as runs know; 0 while no job is behind for longer than [replicator] stuck_after_sec"),
 		mirrorLag: own("mirror_lag_seconds", "age of the oldest change that may be missing at the target of a mirror; 0 if none "+
 			"is. Of the first 100 continuous mirrors", "mirror"),
-		mirrorFailing: own("mirror_failing_databases", "databases of a mirror whose replications fail. Of the first 100 "+
-			"continuous mirrors", "mirror"),
+		mirrorFailing: own("mirror_failing_databases", "databases of a mirror whose replications fail, without those that are acknowledged. "+
+			"Of the first 100 continuous mirrors", "mirror"),
 		readable:       own("store_readable", "1 if the store answered this node's reads for these metrics within 5 seconds, else 0"),
 		readingSeconds: own("store_read_seconds", "how long this node's reads for these metrics took"),
 		couch: map[replicator.State]*prometheus.Desc{
@@ -122,8 +122,7 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 	put(n.stuckJobs, float64(waits.StuckJobs))
 	put(n.behind, secondsSince(waits.Behind))
 	for _, mirror := range mirrors {
-		name, states := mirrorName(mirror), mirror.Summary.States
-		failing := states[replicator.MirroredFailing] + states[replicator.MirroredFailed] + states[replicator.MirroredElsewhere]
+		name, failing := mirrorName(mirror), mirror.Summary.NotCopied()-mirror.Summary.Acknowledged
 		if progress := mirror.State.Mirror; progress != nil {
 			failing += progress.LeftOut
 		}

@@ -23,8 +23,8 @@ const acknowledgedAtOnce = 50
 var ErrNoAttention = errors.New("the replication needs nobody's attention")
 
 // Acknowledge makes a job need nobody, see [replicator.Acknowledgement]; Kind and Code of ack become those of the job. It replaces an
-// earlier acknowledgement. The job runs, waits or has ended as before. It returns the job id, ErrNotFound if there is no job with that job
-// id or replication id, and ErrNoAttention if the job needs nobody, whether it is acknowledged or not.
+// earlier acknowledgement. The job runs, waits or has ended as before. It returns ErrNotFound if there is no job with that job id or
+// replication id, and ErrNoAttention if the job needs nobody, whether it is acknowledged or not.
 func (s *Requests) Acknowledge(ctx context.Context, id string, ack replicator.Acknowledgement) error {
 	return s.db.Transact(ctx, func(tx kv.Transaction) error {
 		job, err := s.pages.sealedToo(tx.Snapshot())(s.reservations.resolve(tx.Snapshot(), id))

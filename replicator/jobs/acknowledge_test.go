@@ -213,3 +213,26 @@ func TestAcknowledgeProblem(t *testing.T) {
 		require.Len(b, b.problems(), 1)
 	})
 }
+
+// A mirror needs a person for its databases as long as one of those that fail is not acknowledged.
+func TestAcknowledgeADatabaseOfAMirror(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	mirror, run := b.mirrorOne("films")
+	require.NoError(t, run.CrashFor(t.Context(), time.Now().Add(time.Hour), 1, sourceFault(replicator.FaultConnectRefused, "no")))
+	id := mirror.Job().ID
+	require.True(t, b.told(id).Attention)
+	require.ErrorIs(t, b.store.Requests.Acknowledge(t.Context(), id, replicator.Acknowledgement{}), jobs.ErrNoAttention)
+	b.acknowledge(run.Job().ID, time.Time{})
+	c := b.told(id)
+	require.False(t, c.Attention)
+	require.EqualValues(t, 1, c.Marks[len(c.Marks)-1].Count, "it fails as before")
+	summary, err := mirror.MirrorSummary(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, summary.Acknowledged)
+	require.EqualValues(t, 1, summary.Known)
+	b.check()
+	require.NoError(t, b.store.Requests.Unacknowledge(t.Context(), run.Job().ID))
+	require.True(t, b.told(id).Attention)
+	b.check()
+}

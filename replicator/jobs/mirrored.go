@@ -40,6 +40,7 @@ const (
 	sumDocsRead      = "docs_read"
 	sumDocsWritten   = "docs_written"
 	sumWriteFailures = "doc_write_failures"
+	sumAcknowledged  = "acknowledged" // databases whose replications fail and that are acknowledged
 )
 
 // mirroredState is the part of a state that the entries of a mirror's database follow from.
@@ -127,6 +128,9 @@ func mirroredEntries(f fdbjobs.Facts, mirror string, listed listedFacts, state s
 		Index: indexMirrored, Key: tuple.Tuple{mirror, listed.database}, Value: tuple.Tuple{string(is), listed.definition, instance}.Pack(),
 		Adds: sumsOf(is, f.Amounts),
 	}}
+	if state.definition == listed.definition && is.NotCopied() && listed.acknowledged.Covers(state.needs) {
+		all[0].Adds = append(all[0].Adds, fdbjobs.Add{Prefix: 1, Name: sumAcknowledged, N: 1})
+	}
 	at := func(what string, at int64, has bool) {
 		if has {
 			all = append(all, fdbjobs.Entry{
@@ -245,9 +249,10 @@ func (s *mirrorRows) mirrorSummary(tx kv.ReadTransaction, mirror string) (m repl
 	}
 	m.States, m.Failures = map[replicator.MirroredState]int64{}, []replicator.MirroredFailure{}
 	m.DocsRead, m.DocsWritten, m.DocWriteFailures = sums[sumDocsRead], sums[sumDocsWritten], sums[sumWriteFailures]
+	m.Acknowledged = sums[sumAcknowledged]
 	for name, n := range sums {
 		switch state := replicator.MirroredState(name); name {
-		case sumDocsRead, sumDocsWritten, sumWriteFailures:
+		case sumDocsRead, sumDocsWritten, sumWriteFailures, sumAcknowledged:
 		default:
 			m.States[state] = n
 			m.Known += n
