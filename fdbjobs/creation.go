@@ -117,6 +117,7 @@ func (q *Queue) added(spec Spec, old *row) *row {
 	default:
 		next = *queued(next, scheduled, now, spec.Order)
 		next.tag = spec.Tag
+		q.derivation.tagDue(&next)
 	}
 	return &next
 }

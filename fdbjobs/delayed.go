@@ -103,7 +103,11 @@ func (q *Queue) promote(ctx context.Context, begin int64, partition partition) e
 			if !old.waits() {
 				return nil
 			}
-			return queued(*old, old.scheduled, now, uint16(i))
+			next := queued(*old, old.scheduled, now, uint16(i))
+			if next.tag = old.tag; !q.derivation.tagDue(next) {
+				next.tag = ""
+			}
+			return next
 		})
 		return err
 	})

@@ -30,8 +30,8 @@ const (
 	maxAdds           = 8
 )
 
-// Derivation says what follows from the jobs of a queue: entries in indexes, and tallies of them. The layer writes them
-// in the transaction that changes a job, and removes them with it.
+// Derivation says what follows from the jobs of a queue: entries in indexes, tallies of them, and the tags of due jobs. The layer
+// writes them in the transaction that changes a job, and removes them with it.
 //
 // Its functions are pure: they use no clock, no settings and no store, and return the same for the same arguments in each
 // process. Who writes a job decides what depends on the time, and writes the decision into the state. The functions do not
@@ -53,6 +53,9 @@ type Derivation struct {
 	// Version returns the version of rows that are added, more than 0, or 0 if nothing must follow from them yet. Rows that
 	// are changed keep theirs until [Admin.Rederive]. nil means version 1.
 	Version func(tx kv.Transaction) (int64, error)
+	// Due has the tags of due jobs, by the tags with which they are added, resubmitted or delayed. A delayed job whose tag is not in
+	// it loses the tag when its time comes.
+	Due map[string]string
 }
 
 // Facts are what [Derivation].Entries sees of a job: its row, without the lock and the place in the queue.
@@ -173,6 +176,18 @@ func (d *Derivation) newVersion(tx kv.Transaction) (int64, error) {
 		err = fmt.Errorf("%w: the version of a derivation is %d", ErrInvalid, version)
 	}
 	return version, err
+}
+
+// tagDue gives a row that is ready the tag that Due has for its tag, if it has one, and reports whether it has.
+func (d *Derivation) tagDue(r *row) bool {
+	if d == nil || r.status != Pending || r.waits() {
+		return false
+	}
+	tag, has := d.Due[r.tag]
+	if has {
+		r.tag = tag
+	}
+	return has
 }
 
 // of returns what Entries sees of a row.

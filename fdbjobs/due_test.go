@@ -1,9 +1,11 @@
 package fdbjobs_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -137,5 +139,46 @@ func TestResubmitOtherwise(t *testing.T) {
 		h := b.accept(t)
 		assert.True(t, b.remove(t, "j"))
 		require.ErrorIs(t, h.Resubmit(t.Context(), later, nil, nil), fdbjobs.ErrHalt)
+	})
+}
+
+// A job has another tag once it is due, whichever way it becomes that. Without one it keeps the tag that it is added or resubmitted
+// with, and loses the tag that it waited with.
+func TestTagWhenDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBundleWith(t, enginetest.UnknownOnce(enginetest.Memory(t)), fdbjobs.Options{Derive: map[string]fdbjobs.Derivation{
+			"work": {Due: map[string]string{"failed": "again", "waits": ""}},
+		}})
+		later := time.Now().Add(time.Minute)
+		tagged := func(at time.Time, prefix string) {
+			for _, tag := range []string{"failed", "waits", "x"} {
+				b.add(t, fdbjobs.Spec{ID: prefix + tag, Owner: "o", Tag: tag, Scheduled: at})
+			}
+		}
+		tags := func(prefix string) (all []string) {
+			for _, id := range []string{"failed", "waits", "x"} {
+				all = append(all, b.get(t, prefix+id).Tag)
+			}
+			return all
+		}
+		tagged(later, "later ")
+		assert.Equal(t, []string{"failed", "waits", "x"}, tags("later "))
+		tagged(time.Time{}, "now ")
+		assert.Equal(t, []string{"again", "", "x"}, tags("now "))
+		for range 3 {
+			h := b.accept(t)
+			assert.Empty(t, b.get(t, h.Job().ID).Tag, "it runs")
+			h.Tag = strings.TrimPrefix(h.Job().ID, "now ")
+			require.NoError(t, h.Resubmit(t.Context(), time.Time{}, nil, nil))
+		}
+		assert.Equal(t, []string{"again", "", "x"}, tags("now "))
+		b.check(t)
+
+		b.weigh(t, "o", 0) // none of them is taken
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		_, err := b.jobs.Accept(ctx, fdbjobs.AcceptOptions{})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, []string{"again", "", ""}, tags("later "))
 	})
 }

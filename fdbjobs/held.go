@@ -226,6 +226,7 @@ func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage
 	return h.end(ctx, &write{also: also, resubmits: &scheduled, next: func(s *sharing, old *row) (*row, error) {
 		next := queued(*old, scheduled, h.queue.layer.now().Unix(), s.order)
 		next.tag = h.Tag
+		h.queue.derivation.tagDue(next)
 		return next, nil
 	}}, state)
 }

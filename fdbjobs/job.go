@@ -83,7 +83,7 @@ type Spec struct {
 	Token string
 	// Order is the number of the job among those that one transaction adds. It must be unique among them.
 	Order uint16
-	// Tag is the job's tag until it runs. A running job is queued without it.
+	// Tag is the job's tag until it is due ([Derivation].Due) or runs. A running job is queued without it.
 	Tag string
 	// Ended adds the job as finished, with State and Tag, so that work that was done elsewhere is listed. A pending or
 	// running job with the id is removed first.
