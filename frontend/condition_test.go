@@ -11,7 +11,6 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/docjson"
 	"settee/pkg/docstore"
-	"settee/pkg/kv"
 	"settee/pkg/nodes"
 	"settee/pkg/sealed/sealedtest"
 	"settee/replicator"
@@ -159,14 +158,29 @@ func TestConditionOfADueJob(t *testing.T) {
 
 	require.NoError(t, n.accept().Crash(t.Context(), time.Now().Add(time.Hour), 2, "db_not_found", "no"))
 	id := n.tells(database, "d").is(t, "crashing", "backoff", "db_not_found: no").all["job_id"].(string)
-	require.NoError(t, n.db.Transact(t.Context(), func(tx kv.Transaction) error {
-		// What the job layer does when the time comes: it takes away the tag.
-		_, err := n.jobs.Jobs().MakeDue(tx, []string{id}, "crashing", "", 0)
-		return err
-	}))
+	_, err := n.jobs.Requests.RunNow(t.Context(), id)
+	require.NoError(t, err)
 	c = n.tells(database, "d").is(t, "pending", "slot", "db_not_found: no")
 	require.Equal(t, map[string]float64{"failing": 2}, c.Marks)
-	require.Equal(t, "pending", c.all["state"], "lists find it as that")
+	require.Equal(t, []any{"crashing", map[string]any{"error": "db_not_found: no"}, 2.}, []any{c.all["state"], c.all["info"], c.all["error_count"]},
+		"as in CouchDB, until its next run")
+	for query, want := range map[string]int{
+		"states=crashing": 1, "states=pending": 0, "condition=pending": 1, "condition=crashing": 0, "states=error&condition=pending": 1,
+	} {
+		require.Len(t, n.page("/_scheduler/docs?"+query).Docs, want, query)
+		page := n.page("/_scheduler/jobs?" + query)
+		require.Len(t, page.Jobs, want, query)
+		for _, row := range page.Jobs {
+			require.Equal(t, []any{"crashing", c.all["info"]}, []any{row["state"], row["info"]})
+		}
+	}
+	require.EqualValues(t, 1, n.get("/_scheduler/summary").json(t)["jobs"].(map[string]any)["pending"])
+	n.weigh(database, 0)
+	paused := n.tells(database, "d").is(t, "paused", "database", "db_not_found: no").all
+	require.Equal(t, []any{"pending", nil}, []any{paused["state"], paused["info"].(map[string]any)["error"]})
+	require.Empty(t, n.page("/_scheduler/jobs?states=crashing").Jobs)
+	require.Len(t, n.page("/_scheduler/jobs?states=pending").Jobs, 1)
+	n.weigh(database, 1)
 	n.others[1].Running = n.others[1].MaxJobs
 	require.Equal(t, "waits for a slot", n.tells(database, "d").Message)
 	n.others[1].Live = false

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// ShownState is the state of a job for people. CouchDB has fewer: see [ShownState.CouchState].
+// ShownState is the state of a job for people. CouchDB has fewer: see [State].
 type ShownState string
 
 // The states that are shown.
@@ -25,17 +25,8 @@ var ShownStates = []ShownState{
 	ShownRunning, ShownPending, ShownScheduled, ShownParked, ShownPaused, ShownCrashing, ShownCompleted, ShownFailed,
 }
 
-// CouchState returns CouchDB's state of jobs in a state.
-func (s ShownState) CouchState() State {
-	switch s {
-	case ShownPending, ShownScheduled, ShownParked, ShownPaused:
-		return StatePending
-	}
-	return State(s)
-}
-
 // Ended reports whether jobs in a state have ended.
-func (s ShownState) Ended() bool { return s.CouchState().Terminal() }
+func (s ShownState) Ended() bool { return s == ShownCompleted || s == ShownFailed }
 
 // Reason says in one word why a job is in its state.
 type Reason string
@@ -253,7 +244,7 @@ func (f *Facts) mirrors() Condition {
 
 // waits explains a job that is pending in the job layer.
 func (f *Facts) waits() Condition {
-	s, later := f.State, f.Queued || f.Scheduled.After(f.Now)
+	s, later := f.State, f.Queued || !f.Again && f.Scheduled.After(f.Now)
 	switch {
 	case f.Args.Paused != nil:
 		return Condition{State: ShownPaused, Reason: ReasonDocument, Since: f.Args.Paused.Since}

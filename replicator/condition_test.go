@@ -63,10 +63,8 @@ func crashed(f *replicator.Facts) {
 
 func later(f *replicator.Facts) { f.Scheduled = minute(70) }
 
-// due is for jobs whose time has come: the job layer takes the tag away that says that the last run failed.
-func due(f *replicator.Facts) {
-	f.Scheduled, f.State.State = minute(58), replicator.StatePending
-}
+// due is for jobs whose last run failed, and whose time has come.
+func due(f *replicator.Facts) { f.Scheduled, f.Again = minute(58), true }
 
 func periodic(f *replicator.Facts) { f.Args.Replication.Schedule = "0 * * * *" }
 
@@ -175,6 +173,7 @@ func TestExplain(t *testing.T) {
 		"a pause whose beginning is unknown":  {[]change{func(f *replicator.Facts) { f.Pause = new(replicator.Pause) }}, "paused", "database", -1, -1, ""},
 		"a due job, and nobody has noticed":   {[]change{crashed, func(f *replicator.Facts) { f.Scheduled, f.Queued = minute(58), true }}, "crashing", "backoff", 55, 58, "unknown: db_not_found: could not open it"},
 		"a due job that was not opened":       {[]change{crashed, sealed, due}, "pending", "slot", 58, -1, "sealed: there is no key"},
+		"a job that is due by another clock":  {[]change{crashed, due, later}, "pending", "slot", 70, -1, "unknown: db_not_found: could not open it"},
 		"a job that is due after its crashes": {[]change{crashed, due}, "pending", "slot", 58, -1, "unknown: db_not_found: could not open it"},
 
 		// What comes first.
@@ -317,15 +316,11 @@ func TestConditionFor(t *testing.T) {
 	assert.Nil(t, replicator.Explain(facts()).For(replicator.Viewer{}).Watch)
 }
 
-// CouchDB knows five states.
-func TestCouchState(t *testing.T) {
+// Those that have ended come last.
+func TestShownStates(t *testing.T) {
 	t.Parallel()
-	for state, want := range map[replicator.ShownState]replicator.State{
-		"running": "running", "pending": "pending", "scheduled": "pending", "parked": "pending", "paused": "pending", "crashing": "crashing",
-		"completed": "completed", "failed": "failed",
-	} {
-		assert.Equal(t, want, state.CouchState())
-		assert.Contains(t, replicator.ShownStates, state)
+	assert.Equal(t, []replicator.ShownState{"running", "pending", "scheduled", "parked", "paused", "crashing", "completed", "failed"}, replicator.ShownStates)
+	for i, state := range replicator.ShownStates {
+		assert.Equal(t, i >= 6, state.Ended(), state)
 	}
-	assert.Len(t, replicator.ShownStates, 8)
 }

@@ -17,11 +17,13 @@ type Facts struct {
 	Now time.Time
 
 	// These follow from what the store has of the job. Scheduled is from when a pending job may run. Queued reports that it
-	// waits for that after an error or by its schedule, also if the time has come and no node has noticed yet. Parked reports
-	// that it waits for a change of its source, Turn that it waits for its turn in a mirror, Redefined that it got a new definition while it ran.
+	// waits for that after an error or by its schedule, also if the time has come and no node has noticed yet. Again reports that
+	// a node has noticed that the wait after an error is over. Parked reports that the job waits for a change of its source, Turn that
+	// it waits for its turn in a mirror, Redefined that it got a new definition while it ran.
 	Status    JobStatus
 	Scheduled time.Time
 	Queued    bool
+	Again     bool
 	Parked    bool
 	Turn      bool
 	Redefined bool

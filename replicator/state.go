@@ -11,7 +11,7 @@ import (
 //	State      job layer  meaning
 //	pending    pending    waits in the queue, or for the next time of a periodic replication
 //	running    running    held by a node
-//	crashing   pending    waits after a failed run, scheduled for later
+//	crashing   pending    has not run since a failed run: waits for its next try, or for a slot
 //	completed  finished   a one-shot replication that has copied everything
 //	failed     finished   cannot run, or is not run again
 type State string

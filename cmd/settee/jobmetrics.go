@@ -63,7 +63,7 @@ func newJobNumbers(lists *jobs.Lists, crashAlert func() time.Duration) *jobNumbe
 		readingSeconds: own("store_read_seconds", "how long this node's reads for these metrics took"),
 		couch: map[replicator.State]*prometheus.Desc{
 			replicator.StateRunning:  desc("running", "replication jobs that run"),
-			replicator.StatePending:  desc("pending", "replication jobs that wait for their turn or for their next time, without those that are parked or paused"),
+			replicator.StatePending:  desc("pending", "replication jobs that wait for their turn or for their next time, without those that have crashed, are parked or are paused"),
 			replicator.StateCrashing: desc("crashed", "replication jobs that have crashed, and wait to be tried again"),
 		},
 	}
@@ -133,7 +133,7 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 
 // count puts the numbers of jobs by state, and those that CouchDB has.
 func (n *jobNumbers) count(counts jobs.Counts, out chan<- prometheus.Metric) {
-	couch, total := map[replicator.State]int64{}, int64(0)
+	couch, total := map[replicator.State]int64{replicator.StatePending: -counts.Again, replicator.StateCrashing: counts.Again}, int64(0)
 	for _, state := range replicator.ShownStates {
 		of := counts.Jobs[state]
 		out <- prometheus.MustNewConstMetric(n.states, prometheus.GaugeValue, float64(of), string(state))

@@ -12,9 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"settee/replicator"
+	"settee/replicator/jobs"
 )
 
 // metricsURL returns the URL of the metrics on a port of their own.
@@ -104,6 +108,39 @@ func TestMetricsOfAReplicationNode(t *testing.T) {
 		"--set", "prometheus/additional_port=true", "--set", "prometheus/bind_address=any")
 	assert.Equal(t, exitFailed, status)
 	assert.Contains(t, errs, "[prometheus] bind_address is ::, which other hosts can reach")
+}
+
+// countedJobs collects only numbers of jobs by state.
+type countedJobs struct {
+	*jobNumbers
+	counts jobs.Counts
+}
+
+func (c countedJobs) Collect(out chan<- prometheus.Metric) { c.count(c.counts, out) }
+
+// A job that is due after a failed run is pending for people, and has crashed for CouchDB.
+func TestMetricsOfJobsByState(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	require.NoError(t, registry.Register(countedJobs{newJobNumbers(nil, nil), jobs.Counts{Again: 4, Jobs: map[replicator.ShownState]int64{
+		"running": 1, "pending": 9, "scheduled": 20, "parked": 300, "paused": 500, "crashing": 7, "completed": 1000,
+	}}}))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	got := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			name := strings.TrimPrefix(family.GetName(), "couchdb_couch_replicator_")
+			for _, label := range metric.GetLabel() {
+				name = label.GetValue()
+			}
+			got[name] = metric.GetGauge().GetValue()
+		}
+	}
+	assert.Equal(t, map[string]float64{
+		"running": 1, "pending": 9, "scheduled": 20, "parked": 300, "paused": 500, "crashing": 7, "completed": 1000, "failed": 0,
+		"jobs_running": 1, "jobs_pending": 25, "jobs_crashed": 11, "jobs_total": 837,
+	}, got)
 }
 
 var update = flag.Bool("update", false, "write docs/metrics.md")

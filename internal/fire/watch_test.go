@@ -162,7 +162,7 @@ func (l *observer) count(now sample) {
 // take reads the running and the parked jobs.
 func (l *observer) take(ctx context.Context) (sample, error) {
 	now := sample{began: time.Now(), runs: map[string]run{}, parked: map[string]bool{}}
-	parked, err := l.jobs.Lists.List(ctx, jobs.Filter{States: []replicator.ShownState{replicator.ShownParked}}, jobs.ListOptions{Limit: jobs.MaxLimit})
+	parked, err := l.jobs.Lists.List(ctx, jobs.Filter{States: jobs.States{Shown: []replicator.ShownState{replicator.ShownParked}}}, jobs.ListOptions{Limit: jobs.MaxLimit})
 	if err != nil {
 		return now, err
 	}

@@ -117,7 +117,7 @@ func (s *core) parse(raw *fdbjobs.Job) (*Job, error) {
 	if job.Args.Replication == nil {
 		return nil, fmt.Errorf("reading the args of the replication job %q: no replication", raw.ID)
 	}
-	if raw.Status == fdbjobs.Pending && raw.Tag != tagCrashing {
+	if raw.Status == fdbjobs.Pending && waitingIn[raw.Tag].couch != replicator.StateCrashing {
 		// Listings find and count the job by its tag. A job that is accepted after a crash, by a
 		// node that dies before the run starts, is queued again with the state of the crash and
 		// without the tag.

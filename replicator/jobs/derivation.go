@@ -57,6 +57,7 @@ func Derivations() map[string]fdbjobs.Derivation {
 		OfListed: func(_ int64, listed json.RawMessage) []byte { return factsOfListed(listed).pack() },
 		OfState:  func(_ int64, state json.RawMessage) ([]byte, []int64) { return factsOfState(state).pack() },
 		Entries:  func(_ int64, f fdbjobs.Facts) []fdbjobs.Entry { return entriesOf(f) },
+		Due:      dueTags,
 	}}
 }
 

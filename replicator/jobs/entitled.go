@@ -71,22 +71,28 @@ func (s *Shares) owners(ctx context.Context) (all []fdbjobs.Owner, err error) {
 // demand returns how many of an owner's jobs would run if there were room.
 func demand(o fdbjobs.Owner) int64 { return o.Running + due(o) }
 
-// due returns how many of an owner's pending jobs wait for nothing but room: those without a tag.
+// due returns how many of an owner's pending jobs wait for nothing but room.
 func due(o fdbjobs.Owner) int64 {
-	n := o.Pending
-	for _, tagged := range o.Tagged {
-		n -= tagged
+	jobs := pendingJobs(o)
+	return jobs[""] + jobs[tagAgain]
+}
+
+// pendingJobs returns how many of an owner's pending jobs have each tag, and no tag.
+func pendingJobs(o fdbjobs.Owner) map[string]int64 {
+	jobs := map[string]int64{"": o.Pending}
+	for tag, n := range o.Tagged {
+		jobs[tag] = n
+		jobs[""] -= n
 	}
-	return n
+	return jobs
 }
 
 // liveJobs returns how many of an owner's jobs are in each state. paused reports that the owner is a paused database.
 func liveJobs(o fdbjobs.Owner, paused bool) map[replicator.ShownState]int64 {
 	jobs := map[replicator.ShownState]int64{replicator.ShownRunning: o.Running}
-	jobs[shownIn(fdbjobs.Part{Status: fdbjobs.Pending}, paused)] += due(o)
-	for tag, n := range o.Tagged {
+	for tag, n := range pendingJobs(o) {
 		if p := (fdbjobs.Part{Status: fdbjobs.Pending, Tag: tag}); !ofMirror(p) {
-			jobs[shownIn(p, paused)] += n
+			jobs[statesIn(p, paused).shown] += n
 		}
 	}
 	return jobs

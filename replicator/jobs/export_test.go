@@ -13,7 +13,7 @@ import (
 
 // Everywhere returns all parts that may list jobs of some statuses.
 func Everywhere(statuses ...fdbjobs.Status) []fdbjobs.Part {
-	all := partsOf(replicator.ShownStates, false, []string{labelDocument, labelTransient, ""}) // tests do not always set a label
+	all := partsOf(States{}, false, []string{labelDocument, labelTransient, ""}) // tests do not always set a label
 	all = append(all, fdbjobs.Part{Status: fdbjobs.Finished})
 	return slices.DeleteFunc(all, func(p fdbjobs.Part) bool { return !slices.Contains(statuses, p.Status) })
 }

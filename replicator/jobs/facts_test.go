@@ -17,8 +17,9 @@ func (b *bundle) checkConditions() {
 	counts, err := b.store.Lists.Counts(context.Background())
 	require.NoError(b, err)
 	for _, state := range replicator.ShownStates {
-		list, err := b.store.Lists.List(context.Background(), jobs.Filter{States: []replicator.ShownState{state}}, jobs.ListOptions{Limit: 100})
+		list, err := b.store.Lists.List(context.Background(), jobs.Filter{States: jobs.States{Shown: []replicator.ShownState{state}}}, jobs.ListOptions{Limit: 100})
 		require.NoError(b, err)
+		b.checkCouchStates(state, list)
 		for _, job := range list.Jobs {
 			c := replicator.Explain(job.Facts(time.Now(), nil))
 			require.Equal(b, state, c.State, "%+v", c)
@@ -26,4 +27,30 @@ func (b *bundle) checkConditions() {
 		}
 		require.LessOrEqual(b, list.Total, counts.Jobs[state], "jobs of deleted databases count until they are removed")
 	}
+}
+
+// checkCouchStates checks that lists find the first hundred jobs in a state by CouchDB's states, too.
+func (b *bundle) checkCouchStates(shown replicator.ShownState, all jobs.List) {
+	b.Helper()
+	total := int64(0)
+	for _, couch := range []replicator.State{"pending", "running", "crashing", "completed", "failed"} {
+		want, got := []string{}, []string{}
+		for _, job := range all.Jobs {
+			if job.Condition() == couch {
+				want = append(want, job.ID)
+			}
+		}
+		states := jobs.States{Shown: []replicator.ShownState{shown}, Couch: []replicator.State{couch}}
+		list, err := b.store.Lists.List(context.Background(), jobs.Filter{States: states}, jobs.ListOptions{Limit: 100})
+		require.NoError(b, err)
+		for _, job := range list.Jobs {
+			got = append(got, job.ID)
+			require.Equal(b, couch, job.Condition(), job.ID)
+		}
+		if all.Next == nil {
+			require.Equal(b, want, got, "%s, and for CouchDB %s", shown, couch)
+		}
+		total += list.Total
+	}
+	require.Equal(b, all.Total, total, shown)
 }

@@ -73,21 +73,21 @@ func (j *Job) Document() (database, docID string, ok bool) {
 	return *j.Args.Database, docID, ok
 }
 
-// Condition returns the current state of the job. State.State may be out of date: the state of a run
-// whose node has died, or that before a run that has just been accepted.
+// Condition returns the state in which CouchDB would show the job. State.State may be out of date: the state of a run
+// whose node has died, or that before a run that has just been accepted. A paused job is pending, if its pause is known.
 func (j *Job) Condition() replicator.State {
 	switch {
 	case j.Status == fdbjobs.Running:
 		return replicator.StateRunning
-	case j.Status == fdbjobs.Pending && j.State.State != replicator.StateCrashing:
+	case j.Status == fdbjobs.Pending && (j.Paused || j.State.State != replicator.StateCrashing):
 		return replicator.StatePending
 	}
 	return j.State.State
 }
 
-// shown returns the state in which people are told the job is. Its pause is known.
-func (j *Job) shown() replicator.ShownState {
-	return shownIn(fdbjobs.Part{Status: j.Status, Tag: j.tag}, j.Paused)
+// states returns the states of the job. Its pause is known.
+func (j *Job) states() inStates {
+	return statesIn(fdbjobs.Part{Status: j.Status, Tag: j.tag}, j.Paused)
 }
 
 // NextRun returns when a job runs next that waits for a time: a crashing job, or the job of a periodic replication.
@@ -191,12 +191,13 @@ const (
 	labelMirrored       = "mirrored"           // by a document
 	labelMirroredByPost = "mirrored transient" // by a request
 
-	tagCrashing  = "crashing"
-	tagWaiting   = "waiting" // pending, and queued for the next time of a periodic replication
-	tagParked    = "parked"  // pending, and waits for a change of its source
-	tagPaused    = "paused"  // pending, and its document is paused
-	tagTurn      = "turn"    // pending, and waits for its turn among the databases of a mirror
-	tagGone      = "gone"    // finished: the database of a mirror was deleted at the source
+	tagCrashing  = "crashing" // pending, and waits for a time after a failed run
+	tagAgain     = "again"    // pending, and due after such a wait
+	tagWaiting   = "waiting"  // pending, and queued for the next time of a periodic replication
+	tagParked    = "parked"   // pending, and waits for a change of its source
+	tagPaused    = "paused"   // pending, and its document is paused
+	tagTurn      = "turn"     // pending, and waits for its turn among the databases of a mirror
+	tagGone      = "gone"     // finished: the database of a mirror was deleted at the source
 	tagCompleted = "completed"
 	tagFailed    = "failed"
 )

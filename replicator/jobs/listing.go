@@ -44,8 +44,8 @@ func (s *Lists) Get(ctx context.Context, id string) (*Job, error) {
 
 // Filter selects the jobs of [Lists.List]. The zero value selects all that have not ended.
 type Filter struct {
-	// States are the states of the jobs; nil means all jobs that have not ended.
-	States []replicator.ShownState
+	// States are the states of the jobs; the zero value means all jobs that have not ended.
+	States States
 	// Database, if not empty, is the name of the replicator database whose jobs are listed.
 	Database string
 	// Transient selects the jobs of requests, and User, if not nil, the jobs of one user. The name of
@@ -94,7 +94,7 @@ func (s *Lists) List(ctx context.Context, f Filter, opts ListOptions) (List, err
 // filtered returns the list that a filter describes.
 func (s *Lists) filtered(ctx context.Context, f Filter) (l listing, err error) {
 	l.states, l.labels = f.States, labels
-	if f.States == nil {
+	if f.States.all() {
 		l.states = liveStates
 	}
 	switch {
@@ -104,7 +104,7 @@ func (s *Lists) filtered(ctx context.Context, f Filter) (l listing, err error) {
 		}
 	case f.User != nil:
 		if l.owner = userPrefix + *f.User; len(l.owner) > fdbjobs.MaxNameSize {
-			l.states = nil // no job has such an owner
+			l.states = States{Shown: []replicator.ShownState{}} // no job has such an owner
 		}
 	case f.Transient:
 		l.labels = postedLabels
@@ -122,18 +122,15 @@ func (s *Lists) currentOwner(ctx context.Context, database string) (string, erro
 	return databaseOwner(db.Name(), db.Instance()), nil
 }
 
-// ListDocuments returns the jobs of documents in the given states, nil for all. The list has the jobs of
+// ListDocuments returns the jobs of documents in the given states. The list has the jobs of
 // one replicator database, by document id, or of all databases if database is empty, by
 // database and document id. As in CouchDB its Total is the number of jobs in any state. It returns
 // docstore.ErrDatabaseNotFound if there is no such database.
-func (s *Lists) ListDocuments(ctx context.Context, database string, states []replicator.ShownState, opts ListOptions) (List, error) {
+func (s *Lists) ListDocuments(ctx context.Context, database string, states States, opts ListOptions) (List, error) {
 	if err := opts.check(); err != nil {
 		return List{}, err
 	}
-	if states == nil {
-		states = replicator.ShownStates
-	}
-	l := listing{states: states, labels: []string{labelDocument}, counted: replicator.ShownStates}
+	l := listing{states: states, labels: []string{labelDocument}}
 	if database != "" {
 		var err error
 		if l.owner, err = s.currentOwner(ctx, database); err != nil {
@@ -162,7 +159,7 @@ func (s *Lists) Document(ctx context.Context, database, id string) (*Job, error)
 
 // Running yields the running jobs of all nodes, by owner and job id, in the form of a [List].
 func (s *Lists) Running(ctx context.Context) iter.Seq2[*Job, error] {
-	l := listing{states: []replicator.ShownState{replicator.ShownRunning}, labels: labels}
+	l := listing{states: States{Shown: []replicator.ShownState{replicator.ShownRunning}}, labels: labels}
 	return func(yield func(*Job, error) bool) {
 		for after, more := (fdbjobs.Position{}), true; more; {
 			page, err := s.pages.readPage(ctx, s.pages.page, l, after, listBatch)
@@ -184,6 +181,8 @@ func (s *Lists) Running(ctx context.Context) iter.Seq2[*Job, error] {
 type Counts struct {
 	// Jobs is the number of jobs in each state, without Turn and Gone.
 	Jobs map[replicator.ShownState]int64
+	// Again is the number of pending jobs that are crashing for CouchDB: their wait after a failed run is over.
+	Again int64
 	// Turn is the number of databases of mirrors that wait for their turn, and Gone the number of those that were deleted at the
 	// source. Their jobs are pending and completed.
 	Turn, Gone int64
@@ -198,7 +197,7 @@ func (s *Lists) Counts(ctx context.Context) (Counts, error) {
 		if err != nil {
 			return Counts{}, err
 		}
-		parts := partsOf(replicator.ShownStates, false, labels)
+		parts := partsOf(States{}, false, labels)
 		counted, owners, err := s.jobs.Index().Counts(tx.Snapshot(), parts...)
 		if err != nil {
 			return Counts{}, err
@@ -217,7 +216,10 @@ func (s *Lists) Counts(ctx context.Context) (Counts, error) {
 				case tagGone:
 					counts.Gone += times * n
 				default:
-					counts.Jobs[shownIn(part, paused)] += times * n
+					counts.Jobs[statesIn(part, paused).shown] += times * n
+				}
+				if part.Tag == tagAgain && !paused {
+					counts.Again += times * n
 				}
 			}
 		}

@@ -63,13 +63,13 @@ func TestListFilters(t *testing.T) {
 			want   []string
 		}{
 			{jobs.Filter{}, []string{"crashing", "of ann", "of bob", "other", "pending", "running"}},
-			{jobs.Filter{States: []replicator.ShownState{}}, []string{}},
-			{jobs.Filter{States: []replicator.ShownState{"completed", "failed"}}, []string{"completed", "failed"}},
-			{jobs.Filter{States: []replicator.ShownState{"crashing", "running"}, Database: repdb}, []string{"crashing", "running"}},
+			{jobs.Filter{States: jobs.States{Shown: []replicator.ShownState{}}}, []string{}},
+			{jobs.Filter{States: jobs.States{Shown: []replicator.ShownState{"completed", "failed"}}}, []string{"completed", "failed"}},
+			{jobs.Filter{States: jobs.States{Shown: []replicator.ShownState{"crashing", "running"}}, Database: repdb}, []string{"crashing", "running"}},
 			{jobs.Filter{Database: repdb}, []string{"crashing", "pending", "running"}},
 			{jobs.Filter{Transient: true}, []string{"of ann", "of bob"}},
 			{jobs.Filter{User: &ann}, []string{"of ann"}},
-			{jobs.Filter{User: &ann, Transient: true, States: []replicator.ShownState{"running"}}, []string{}},
+			{jobs.Filter{User: &ann, Transient: true, States: jobs.States{Shown: []replicator.ShownState{"running"}}}, []string{}},
 			{jobs.Filter{User: &long}, []string{}},
 		} {
 			list, err := b.store.Lists.List(b.Context(), c.filter, jobs.ListOptions{Limit: 100})
@@ -208,17 +208,17 @@ func TestListStates(t *testing.T) {
 				slices.Sort(all)
 				assert.EqualValues(b, len(all), counts.Jobs[state], state)
 				only := []replicator.ShownState{state}
-				assert.Equal(b, all, b.list(jobs.Filter{States: only}))
+				assert.Equal(b, all, b.list(jobs.Filter{States: jobs.States{Shown: only}}))
 				slices.Sort(here)
-				assert.Equal(b, here, b.list(jobs.Filter{States: only, Database: repdb}))
+				assert.Equal(b, here, b.list(jobs.Filter{States: jobs.States{Shown: only}, Database: repdb}))
 				slices.Sort(there)
-				assert.Equal(b, there, b.list(jobs.Filter{States: only, Database: other}))
+				assert.Equal(b, there, b.list(jobs.Filter{States: jobs.States{Shown: only}, Database: other}))
 				for skip := range len(all) + 1 {
-					page, err := b.store.Lists.List(b.Context(), jobs.Filter{States: only}, jobs.ListOptions{Skip: skip, Limit: 1})
+					page, err := b.store.Lists.List(b.Context(), jobs.Filter{States: jobs.States{Shown: only}}, jobs.ListOptions{Skip: skip, Limit: 1})
 					require.NoError(b, err)
 					assert.Len(b, page.Jobs, min(1, len(all)-skip))
 				}
-				documents, err := b.store.Lists.ListDocuments(b.Context(), "", only, jobs.ListOptions{Limit: 100})
+				documents, err := b.store.Lists.ListDocuments(b.Context(), "", jobs.States{Shown: only}, jobs.ListOptions{Limit: 100})
 				require.NoError(b, err)
 				assert.Equal(b, all, names(documents))
 				assert.EqualValues(b, 16, documents.Total, "as in CouchDB it is the number of all")
@@ -228,7 +228,7 @@ func TestListStates(t *testing.T) {
 			}
 			for query, of := range map[string]string{b.jobID(repdb, "parked"): "parked", b.jobID(other, "crashing"): "crashing"} {
 				for _, state := range replicator.ShownStates {
-					list, err := b.store.Lists.List(b.Context(), jobs.Filter{States: []replicator.ShownState{state}}, jobs.ListOptions{Limit: 10, Query: query})
+					list, err := b.store.Lists.List(b.Context(), jobs.Filter{States: jobs.States{Shown: []replicator.ShownState{state}}}, jobs.ListOptions{Limit: 10, Query: query})
 					require.NoError(b, err)
 					is := want[of][0]
 					if paused && of == "crashing" {
@@ -238,7 +238,7 @@ func TestListStates(t *testing.T) {
 				}
 			}
 			trouble := map[bool][]string{true: {"crashing"}, false: {"crashing", "crashing"}}
-			list, err := b.store.Lists.List(b.Context(), jobs.Filter{States: []replicator.ShownState{"crashing"}}, jobs.ListOptions{Limit: 10, Order: jobs.ByCrash})
+			list, err := b.store.Lists.List(b.Context(), jobs.Filter{States: jobs.States{Shown: []replicator.ShownState{"crashing"}}}, jobs.ListOptions{Limit: 10, Order: jobs.ByCrash})
 			require.NoError(b, err)
 			assert.Equal(b, trouble[paused], names(list))
 		}

@@ -103,7 +103,7 @@ func testDatabasesWithoutRuns(b *bundle) {
 	require.Equal(b, replicator.ReasonGone, shown("music").Reason)
 	listed := func(states ...replicator.ShownState) (names []string) {
 		b.Helper()
-		list, err := b.store.Lists.List(b.Context(), jobs.Filter{Mirror: mirror.Job().ID, States: states}, jobs.ListOptions{Limit: 10})
+		list, err := b.store.Lists.List(b.Context(), jobs.Filter{Mirror: mirror.Job().ID, States: jobs.States{Shown: states}}, jobs.ListOptions{Limit: 10})
 		require.NoError(b, err)
 		for _, job := range list.Jobs {
 			names = append(names, job.Args.MirroredDatabase)

@@ -278,7 +278,7 @@ func (w mirrorWorld) step(run *jobs.Run) error {
 func (w mirrorWorld) compare() {
 	made := map[string]int64{}
 	all := replicator.ShownStates
-	list, err := w.store.Lists.List(w.Context(), jobs.Filter{States: all}, jobs.ListOptions{Limit: jobs.MaxLimit})
+	list, err := w.store.Lists.List(w.Context(), jobs.Filter{States: jobs.States{Shown: all}}, jobs.ListOptions{Limit: jobs.MaxLimit})
 	require.NoError(w, err)
 	mirrors := map[string]bool{}
 	for _, job := range list.Jobs {
@@ -294,7 +294,7 @@ func (w mirrorWorld) compare() {
 		sums, err := w.store.MirrorSummary(w.Context(), job.ID)
 		require.NoError(w, err)
 		assert.Equal(w, made[job.ID], sums.Known+sums.States[replicator.MirroredGone], "%s %v", job.ID, sums)
-		page, err := w.store.Lists.List(w.Context(), jobs.Filter{Mirror: job.ID, States: all}, jobs.ListOptions{Limit: jobs.MaxLimit})
+		page, err := w.store.Lists.List(w.Context(), jobs.Filter{Mirror: job.ID, States: jobs.States{Shown: all}}, jobs.ListOptions{Limit: jobs.MaxLimit})
 		require.NoError(w, err)
 		assert.Len(w, page.Jobs, int(made[job.ID]))
 		delete(made, job.ID)

@@ -162,7 +162,7 @@ func TestSearchByName(t *testing.T) {
 		list, err := b.store.Lists.List(b.Context(), jobs.Filter{User: &user}, jobs.ListOptions{Limit: 10, Query: "orders"})
 		require.NoError(b, err)
 		assert.Empty(b, list.Jobs)
-		list, err = b.store.Lists.List(b.Context(), jobs.Filter{States: []replicator.ShownState{replicator.ShownFailed}}, jobs.ListOptions{Limit: 10, Query: "orders"})
+		list, err = b.store.Lists.List(b.Context(), jobs.Filter{States: jobs.States{Shown: []replicator.ShownState{replicator.ShownFailed}}}, jobs.ListOptions{Limit: 10, Query: "orders"})
 		require.NoError(b, err)
 		assert.Empty(b, list.Jobs)
 		b.check()

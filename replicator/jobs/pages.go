@@ -329,14 +329,14 @@ type Order string
 // listing describes a list of jobs.
 type listing struct {
 	owner   string // empty: any
-	states  []replicator.ShownState
+	states  States
 	labels  []string
-	counted []replicator.ShownState // for the total
+	counted States // for the total
 }
 
 // has reports whether a job belongs to the list.
 func (l listing) has(job *Job) bool {
-	return (l.owner == "" || l.owner == job.owner()) && slices.Contains(l.labels, job.label()) && slices.Contains(l.states, job.shown())
+	return (l.owner == "" || l.owner == job.owner()) && slices.Contains(l.labels, job.label()) && l.states.have(job.states())
 }
 
 // The orders of lists. Those by time are called as the mark that their jobs have.

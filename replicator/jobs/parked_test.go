@@ -250,7 +250,7 @@ func TestParkedCounts(t *testing.T) {
 		assert.EqualValues(b, 0, shares[0].Jobs[replicator.ShownPending])
 		assert.EqualValues(b, 1, shares[1].Jobs[replicator.ShownParked])
 		assert.EqualValues(b, 1, shares[1].Jobs[replicator.ShownPending])
-		list, err := b.store.Lists.List(b.Context(), jobs.Filter{States: []replicator.ShownState{replicator.ShownPending, replicator.ShownParked}}, jobs.ListOptions{Limit: 10})
+		list, err := b.store.Lists.List(b.Context(), jobs.Filter{States: jobs.States{Shown: []replicator.ShownState{replicator.ShownPending, replicator.ShownParked}}}, jobs.ListOptions{Limit: 10})
 		require.NoError(b, err)
 		assert.EqualValues(b, 3, list.Total)
 		parked := 0

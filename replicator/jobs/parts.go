@@ -11,30 +11,58 @@ import (
 	"settee/replicator"
 )
 
-// shownIn returns the state in which people are told the jobs of a part are, whatever its label. paused reports that their
-// database is paused. replicator.Explain tells the same.
-func shownIn(p fdbjobs.Part, paused bool) replicator.ShownState {
+// inStates are the two states of a job: the one that people are told, and CouchDB's.
+type inStates struct {
+	shown replicator.ShownState
+	couch replicator.State
+}
+
+// statesIn returns the states of the jobs of a part, whatever its label. paused reports that their database is paused.
+// replicator.Explain tells people the same.
+func statesIn(p fdbjobs.Part, paused bool) inStates {
 	switch {
 	case p.Status == fdbjobs.Running:
-		return replicator.ShownRunning
+		return inStates{replicator.ShownRunning, replicator.StateRunning}
 	case p.Status == fdbjobs.Finished && p.Tag == tagFailed:
-		return replicator.ShownFailed
+		return inStates{replicator.ShownFailed, replicator.StateFailed}
 	case p.Status == fdbjobs.Finished:
-		return replicator.ShownCompleted
+		return inStates{replicator.ShownCompleted, replicator.StateCompleted}
 	case paused:
-		return replicator.ShownPaused
+		return waitingIn[tagPaused]
 	}
 	return waitingIn[p.Tag]
 }
 
-// waitingIn are the states of jobs that wait, by tag.
-var waitingIn = map[string]replicator.ShownState{
-	"": replicator.ShownPending, tagWaiting: replicator.ShownScheduled, tagParked: replicator.ShownParked,
-	tagPaused: replicator.ShownPaused, tagCrashing: replicator.ShownCrashing, tagTurn: replicator.ShownPending,
+// waitingIn are the states of jobs that wait, by tag. As in CouchDB a job whose run has failed is crashing until its next run.
+var waitingIn = map[string]inStates{
+	"":          {replicator.ShownPending, replicator.StatePending},
+	tagWaiting:  {replicator.ShownScheduled, replicator.StatePending},
+	tagParked:   {replicator.ShownParked, replicator.StatePending},
+	tagPaused:   {replicator.ShownPaused, replicator.StatePending},
+	tagTurn:     {replicator.ShownPending, replicator.StatePending},
+	tagCrashing: {replicator.ShownCrashing, replicator.StateCrashing},
+	tagAgain:    {replicator.ShownPending, replicator.StateCrashing},
+}
+
+// dueTags are the tags of due jobs, by the tags that they had while they waited for a time.
+var dueTags = map[string]string{tagCrashing: tagAgain, tagWaiting: ""}
+
+// States selects jobs by their states. The zero value selects all jobs.
+type States struct {
+	Shown []replicator.ShownState // that people are told; nil: any
+	Couch []replicator.State      // CouchDB's; nil: any
+}
+
+// all reports whether all jobs are selected.
+func (s States) all() bool { return s.Shown == nil && s.Couch == nil }
+
+// have reports whether jobs in some states are selected.
+func (s States) have(of inStates) bool {
+	return (s.Shown == nil || slices.Contains(s.Shown, of.shown)) && (s.Couch == nil || slices.Contains(s.Couch, of.couch))
 }
 
 // partsOf returns the parts with the jobs in some states and with some labels, of databases that are paused or of others.
-func partsOf(states []replicator.ShownState, paused bool, labels []string) (parts []fdbjobs.Part) {
+func partsOf(states States, paused bool, labels []string) (parts []fdbjobs.Part) {
 	all := []fdbjobs.Part{
 		{Status: fdbjobs.Running}, {Status: fdbjobs.Finished, Tag: tagCompleted}, {Status: fdbjobs.Finished, Tag: tagFailed},
 		{Status: fdbjobs.Finished, Tag: tagGone},
@@ -43,7 +71,7 @@ func partsOf(states []replicator.ShownState, paused bool, labels []string) (part
 		all = append(all, fdbjobs.Part{Status: fdbjobs.Pending, Tag: tag})
 	}
 	for _, p := range all {
-		if !slices.Contains(states, shownIn(p, paused)) {
+		if !states.have(statesIn(p, paused)) {
 			continue
 		}
 		for _, p.Label = range labels {
@@ -75,8 +103,8 @@ func waitingTag(at, now time.Time) string {
 	return ""
 }
 
-// liveStates are the states of jobs that have not ended.
-var liveStates = slices.DeleteFunc(slices.Clone(replicator.ShownStates), replicator.ShownState.Ended)
+// liveStates selects jobs that have not ended.
+var liveStates = States{Shown: slices.DeleteFunc(slices.Clone(replicator.ShownStates), replicator.ShownState.Ended)}
 
 // labels are the labels of jobs, and postedLabels the labels of transient jobs.
 var (

@@ -3,7 +3,6 @@ package jobs
 import (
 	"time"
 
-	"settee/fdbjobs"
 	"settee/replicator"
 )
 
@@ -14,7 +13,7 @@ const pausedFor = 100 * 365 * 24 * time.Hour
 
 // pausedAt returns the pause of a job that is paused now.
 func (j *Job) pausedAt(now time.Time) *replicator.Pause {
-	p := &replicator.Pause{Since: now, Crashing: j.Status == fdbjobs.Pending && j.tag == tagCrashing}
+	p := &replicator.Pause{Since: now, Crashing: j.Condition() == replicator.StateCrashing}
 	if next := j.NextRun(); next.After(now) {
 		p.Next = next
 	}

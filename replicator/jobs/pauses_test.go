@@ -55,7 +55,7 @@ func TestPauses(t *testing.T) {
 			}
 		}
 		for _, opts := range []jobs.ListOptions{{Limit: 10}, {Limit: 10, Order: jobs.ByCrash}} {
-			list, err := b.store.Lists.List(t.Context(), jobs.Filter{States: []replicator.ShownState{"crashing", "paused"}}, opts)
+			list, err := b.store.Lists.List(t.Context(), jobs.Filter{States: jobs.States{Shown: []replicator.ShownState{"crashing", "paused"}}}, opts)
 			require.NoError(t, err)
 			require.Len(t, list.Jobs, 2)
 			for _, job := range list.Jobs {

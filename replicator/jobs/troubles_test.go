@@ -84,7 +84,7 @@ func TestTroubles(t *testing.T) {
 		require.Equal(t, first["e"].Add(time.Minute), waits().Due.UTC())
 		run = b.accept()
 		require.Equal(t, []string{"e", "d", "c", "b", "a"}, crashing())
-		require.Equal(t, []string{"d", "c", "b", "a"}, list(jobs.ByCrash, jobs.Filter{States: []replicator.ShownState{"crashing"}}))
+		require.Equal(t, []string{"d", "c", "b", "a"}, list(jobs.ByCrash, jobs.Filter{States: jobs.States{Shown: []replicator.ShownState{"crashing"}}}))
 		crash(run, 2)
 		require.Equal(t, first["e"], b.get(run.Job().ID).State.CrashingSince)
 		require.Equal(t, []string{"e", "d", "c", "b", "a"}, crashing(), "its first crash counts")

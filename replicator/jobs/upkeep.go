@@ -90,7 +90,7 @@ func (s *Upkeep) removeCancelled(ctx context.Context) error {
 // removeOwned removes the jobs of one database. Running jobs come first, so that their runs stop
 // soon.
 func (s *Upkeep) removeOwned(ctx context.Context, d deletedDatabase) error {
-	for _, states := range [][]replicator.ShownState{{replicator.ShownRunning}, replicator.ShownStates} {
+	for _, states := range []States{{Shown: []replicator.ShownState{replicator.ShownRunning}}, {}} {
 		err := s.removeAll(ctx, func(tx kv.Transaction, before string, limit int) ([]*fdbjobs.Job, error) {
 			return s.jobs.Admin().RemoveOwned(tx, d.owner, before, limit, partsOf(states, false, []string{labelDocument, labelMirrored})...)
 		})

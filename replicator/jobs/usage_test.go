@@ -35,6 +35,13 @@ func TestEntitlements(t *testing.T) {
 			},
 			map[string]float64{"a": 11. / 3, "b": 22. / 3, "c": 1},
 		},
+		"crashing, and due again": {
+			[]fdbjobs.Owner{
+				{Name: "a", Weight: 1, Running: 10, Pending: 90},
+				{Name: "b", Weight: 1, Pending: 500, Tagged: map[string]int64{"crashing": 490, "again": 6, "waiting": 2}},
+			},
+			map[string]float64{"a": 5, "b": 5},
+		},
 		"paused": {
 			[]fdbjobs.Owner{{Name: "a", Weight: 0, Running: 2, Pending: 90}, {Name: "b", Weight: 2, Running: 4, Pending: 90}},
 			map[string]float64{"b": 6},

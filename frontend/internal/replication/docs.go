@@ -46,7 +46,7 @@ type listedDocument struct {
 
 func listedDoc(job *jobs.Job, t *telling) listedDocument {
 	told, state := t.condition(job), *job.State
-	state.State = told.State.CouchState() // Info depends on it
+	state.State = job.Condition() // Info depends on it
 	r := job.Args.Replication
 	out := listedDocument{
 		Database: job.Args.Database, DocID: job.Args.DocID, JobID: job.ID,
@@ -79,7 +79,7 @@ func timeText(t time.Time) *string {
 var DocParameters = web.Parameters(func(q *web.Query) { readDocList(q) })
 
 // readDocList reads which jobs of documents a list has, and the page.
-func readDocList(q *web.Query) ([]replicator.ShownState, jobs.ListOptions) {
+func readDocList(q *web.Query) (jobs.States, jobs.ListOptions) {
 	return readStates(q), listOptions(q)
 }
 
@@ -224,21 +224,13 @@ func startKey(place *fdbjobs.Position) string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// readStates returns the states that a list is restricted to; nil means no restriction. `states` has CouchDB's states, and
-// `condition` those of Condition.State. With both a job must have one of each.
-func readStates(q *web.Query) []replicator.ShownState {
-	couch := readWords(q, "states", replicator.ParseState, "States must be one or more of [initializing,error,running,pending,crashing,completed,failed]")
-	shown := readWords(q, "condition", parseShown, fmt.Sprintf("`condition` must be one or more of %s", shownStates))
-	if couch == nil && shown == nil {
-		return nil
+// readStates returns the states that a list is restricted to. `states` has CouchDB's states, and `condition` those of
+// Condition.State. With both a job must have one of each.
+func readStates(q *web.Query) jobs.States {
+	return jobs.States{
+		Couch: readWords(q, "states", replicator.ParseState, "States must be one or more of [initializing,error,running,pending,crashing,completed,failed]"),
+		Shown: readWords(q, "condition", parseShown, fmt.Sprintf("`condition` must be one or more of %s", shownStates)),
 	}
-	states := []replicator.ShownState{}
-	for _, state := range replicator.ShownStates {
-		if (couch == nil || slices.Contains(couch, state.CouchState())) && (shown == nil || slices.Contains(shown, state)) {
-			states = append(states, state)
-		}
-	}
-	return states
 }
 
 // shownStates is the list of states in errors.

@@ -44,7 +44,7 @@ type listedJob struct {
 
 func listed(job *jobs.Job, t *telling) listedJob {
 	told, state := t.condition(job), *job.State
-	state.State = told.State.CouchState() // Info depends on it
+	state.State = job.Condition() // Info depends on it
 	if state.State != replicator.StateRunning {
 		state.PID = "" // of a run whose node has died
 	}
@@ -298,7 +298,7 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 		ID        string               `json:"id"`
 		State     replicator.State     `json:"state"`
 		Condition replicator.Condition `json:"condition"` // until now, as the state
-	}{true, shownID(job), told.State.CouchState(), told})
+	}{true, shownID(job), job.Condition(), told})
 }
 
 // jobOf returns the job with that job id or replication id, if the user of the request may use it so. If its definition cannot

@@ -51,14 +51,13 @@ func TestEndsOfPages(t *testing.T) {
 
 func TestStates(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string][]replicator.ShownState{
-		"": nil, "states=": {}, "condition=": {},
-		"states=running,+failed":                     {"running", "failed"},
-		"states=pending":                             {"pending", "scheduled", "parked", "paused"},
-		"condition=paused,parked":                    {"parked", "paused"},
-		"states=pending&condition=crashing,paused":   {"paused"},
-		"states=running&condition=parked":            {},
-		"states=error,initializing&condition=failed": {},
+	type shown = []replicator.ShownState
+	type couch = []replicator.State
+	for text, want := range map[string]jobs.States{
+		"": {}, "states=": {Couch: couch{}}, "condition=": {Shown: shown{}},
+		"states=running,+failed":                     {Couch: couch{"running", "failed"}},
+		"condition=paused,parked":                    {Shown: shown{"paused", "parked"}},
+		"states=error,initializing&condition=failed": {Couch: couch{"crashing", "pending"}, Shown: shown{"failed"}},
 	} {
 		q := query(text)
 		assert.Equal(t, want, readStates(q), text)
@@ -69,7 +68,7 @@ func TestStates(t *testing.T) {
 		"condition=PARKED":       "`condition` must be one or more of [running,pending,scheduled,parked,paused,crashing,completed,failed]",
 	} {
 		q := query(text)
-		assert.Nil(t, readStates(q))
+		assert.Equal(t, jobs.States{}, readStates(q))
 		require.ErrorContains(t, q.Err, wrong)
 	}
 }
