@@ -164,11 +164,11 @@ func (r *row) sound() bool {
 	var sound bool
 	switch r.status {
 	case Pending:
-		sound = r.resubmit == nil && r.expires == nil
+		sound = r.resubmit == nil && r.again == "" && r.expires == nil
 	case Running:
 		sound = r.sequence != nil && r.lock != "" && r.expires == nil
 	case Finished:
-		sound = r.sequence == nil && r.resubmit == nil
+		sound = r.sequence == nil && r.resubmit == nil && r.again == ""
 	}
 	return sound && r.chunks >= 0 && r.chunks <= MaxArgsSize/rows.ChunkSize+2 && (r.sequence == nil || r.sequence.IsComplete())
 }

@@ -111,7 +111,7 @@ func (q *Queue) added(spec Spec, old *row) *row {
 		next = *old
 		next.token, next.listed = spec.Token, spec.Listed != nil
 		next.generation++
-		next.resubmit = &scheduled
+		next.resubmit, next.again = &scheduled, spec.Tag
 	case spec.Ended:
 		next.status, next.tag, next.scheduled = Finished, spec.Tag, scheduled
 	default:

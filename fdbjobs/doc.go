@@ -147,11 +147,11 @@
 //
 // A row is the tuple
 //
-//	(sequence, status, lock, generation, owner, scheduled, resubmit, token, expires, chunks, label, tag, listed,
-//	 pending, running, finished, version, facts of listed, facts of the state, amounts)
+//	(sequence, status, lock, generation, owner, scheduled, resubmit, again, token, expires, chunks, label, tag,
+//	 listed, pending, running, finished, version, facts of listed, facts of the state, amounts)
 //
 // where sequence is the stamp of the job's row in ready or active, or null without such a row, chunks is the number of
-// chunks of the args, listed says whether the job has a key in listed, and the next three count how often the job has
+// chunks of the args, again is the tag with which a running job that was added waits for resubmit, listed says whether the job has a key in listed, and the next three count how often the job has
 // entered each status. The last four are for [Derivation], and are not there if nothing follows from the job. The state has a key of its own because it alone may take the 100,000 bytes that a value may have.
 //
 // A call that waits for a job watches its row ([Queue.Wait], [Queue.Follow], [Held.AfterLost]). The row changes

@@ -69,6 +69,7 @@ type row struct {
 	owner      string
 	scheduled  int64  // seconds since the epoch
 	resubmit   *int64 // time of the next run, after this one; running jobs only
+	again      string // tag while it waits for that
 	token      string // of the latest add
 	expires    *int64 // time of removal; finished jobs only
 	chunks     int64  // of its args
@@ -126,7 +127,7 @@ func (r *row) job(id string, state []byte) *Job {
 // null.
 func (r *row) fields() []any {
 	return []any{
-		&r.sequence, (*string)(&r.status), &r.lock, &r.generation, &r.owner, &r.scheduled, &r.resubmit, &r.token, &r.expires,
+		&r.sequence, (*string)(&r.status), &r.lock, &r.generation, &r.owner, &r.scheduled, &r.resubmit, &r.again, &r.token, &r.expires,
 		&r.chunks, &r.label, &r.tag, &r.listed, &r.entered.pending, &r.entered.running, &r.entered.finished,
 	}
 }

@@ -167,9 +167,10 @@ func TestAddRunningForLater(t *testing.T) {
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		h := b.accept(t)
 		later := time.Now().Add(time.Hour)
-		b.add(t, fdbjobs.Spec{ID: "j", Scheduled: later})
+		b.add(t, fdbjobs.Spec{ID: "j", Scheduled: later, Tag: "later"})
 		require.ErrorIs(t, h.Update(t.Context(), nil, nil), fdbjobs.ErrHalt)
 		assert.Equal(t, later.Unix(), b.get(t, "j").Scheduled.Unix())
+		assert.Equal(t, "later", b.get(t, "j").Tag)
 		assert.Empty(t, b.take(t, 1))
 	})
 }

@@ -258,13 +258,12 @@ func (q *Queue) requeueSome(
 		}
 		after = append(after, next)
 	}
-	now := q.layer.now().Unix()
 	batch := q.batch(tx)
 	put, err := batch.putAll(ids, func(i int, old *row) *row {
 		if old.status != Running || *old.sequence != stamps[i] {
 			return nil
 		}
-		return requeued(old, now, uint16(i))
+		return q.requeued(old, uint16(i))
 	})
 	for i := range put {
 		if put[i] {

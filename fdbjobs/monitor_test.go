@@ -104,18 +104,22 @@ func TestMonitorMany(t *testing.T) {
 	})
 }
 
-// TestMonitorAddedAgain: a job that was added again for a later time while its processor was dead waits for that time.
+// TestMonitorAddedAgain: a job that was added again for a later time while its processor was dead waits for that time, with the tag
+// that it was added with.
 func TestMonitorAddedAgain(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		b.accept(t)
 		later := time.Now().Add(time.Hour)
-		b.add(t, fdbjobs.Spec{ID: "j", Scheduled: later, Args: text(`{"n":2}`)})
+		b.add(t, fdbjobs.Spec{ID: "j", Scheduled: later, Tag: "later", Args: text(`{"n":2}`)})
+		assert.Empty(t, b.get(t, "j").Tag, "it runs")
 		requeued, _ := b.monitor(t)
 		assert.Equal(t, []string{"j"}, <-requeued)
 		assert.Equal(t, later.Unix(), b.get(t, "j").Scheduled.Unix())
+		assert.Equal(t, "later", b.get(t, "j").Tag)
 		held := b.acceptBy(t, fdbjobs.AcceptOptions{})
+		assert.Empty(t, held[0].Job().Tag)
 		assert.Equal(t, later, time.Now())
 		assert.JSONEq(t, `{"n":2}`, string(held[0].Job().Args))
 	})

@@ -193,7 +193,7 @@ func (q *Queue) setRow(tx kv.Transaction, id string, r *row) {
 func queued(r row, scheduled, now int64, order uint16) *row {
 	r.status, r.tag = Pending, ""
 	r.scheduled = scheduled
-	r.resubmit = nil
+	r.resubmit, r.again = nil, ""
 	r.expires = nil
 	r.sequence = nil
 	if scheduled <= now {
@@ -202,14 +202,21 @@ func queued(r row, scheduled, now int64, order uint16) *row {
 	return &r
 }
 
-// requeued returns the row of a running job that is taken from its holder.
-func requeued(r *row, now int64, order uint16) *row {
+// requeued returns the row of a running job that is taken from its holder. If the job was added meanwhile, it waits as it was
+// added.
+func (q *Queue) requeued(r *row, order uint16) *row {
+	now := q.layer.now().Unix()
 	next, at := *r, now
 	next.lock = ""
 	if r.resubmit != nil {
 		at = *r.resubmit
 	}
-	return queued(next, at, now, order)
+	again := queued(next, at, now, order)
+	again.tag = r.again
+	if !again.waits() && !q.derivation.tagDue(again) {
+		again.tag = ""
+	}
+	return again
 }
 
 func stamp(order uint16) *tuple.Versionstamp {

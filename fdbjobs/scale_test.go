@@ -98,7 +98,7 @@ func modelSteps(stripe int) (s steps) {
 	}
 	row := func(sequence any, status fdbjobs.Status, lock string, pending, running, finished int64) int {
 		return key(data, id) + len(tuple.Tuple{
-			sequence, string(status), lock, int64(0), owner, seconds, nil, token, nil, int64(1), "", "", false,
+			sequence, string(status), lock, int64(0), owner, seconds, nil, "", token, nil, int64(1), "", "", false,
 			pending, running, finished,
 		}.Pack())
 	}

@@ -321,7 +321,7 @@ func (w *write) run(s *sharing, reading kv.Future[*row]) error {
 		return nil
 	case old.generation != h.job.Generation:
 		// Added again: the next run gets the new args.
-		return s.batch.put(h.job.ID, old, requeued(old, h.queue.layer.now().Unix(), s.order))
+		return s.batch.put(h.job.ID, old, h.queue.requeued(old, s.order))
 	}
 	w.attempted, w.halted = true, false
 	if w.also != nil {

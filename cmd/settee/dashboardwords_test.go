@@ -95,7 +95,7 @@ func TestDashboardShowsWhatTheNodeTells(t *testing.T) {
 			d.WaitText(".now", seen[1])
 			if advice, ok := c["advice"].(map[string]any); ok {
 				d.WaitText("main", advice["text"].(string))
-				d.WaitText(".trouble", c["fault"].(map[string]any)["text"].(string))
+				d.WaitText(".trouble", c["fault"].(map[string]any)["message"].(string))
 			}
 		}
 	}

@@ -22,7 +22,7 @@ func (b *bundle) told(id string) replicator.Condition {
 	job, err := b.store.Lists.Shown(b.Context(), id)
 	require.NoError(b, err)
 	c := replicator.Explain(job.Facts(time.Now(), nil))
-	list, err := b.store.Lists.List(b.Context(), jobs.Filter{States: replicator.ShownStates}, jobs.ListOptions{Limit: 100})
+	list, err := b.store.Lists.List(b.Context(), jobs.Filter{States: jobs.States{Shown: replicator.ShownStates}}, jobs.ListOptions{Limit: 100})
 	require.NoError(b, err)
 	for _, listed := range list.Jobs {
 		if listed.ID == job.ID {
