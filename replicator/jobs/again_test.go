@@ -36,7 +36,7 @@ func TestCrashingUntilTheNextRun(t *testing.T) {
 			assert.Equal(t, shown == replicator.ShownPending && couch == replicator.StateCrashing, counts.Again == 1)
 			shares, err := b.store.Shares.List(t.Context())
 			require.NoError(t, err)
-			assert.EqualValues(t, []int64{1, 1}, []int64{counts.Jobs[shown], shares[0].Jobs[shown]})
+			assert.Equal(t, []int64{1, 1}, []int64{counts.Jobs[shown], shares[0].Jobs[shown]})
 			return job
 		}
 		// promote lets another job be taken, and the job become due after it.
