@@ -3,6 +3,7 @@ package papers
 import (
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"settee/internal/testkit"
 )
 
 var (
@@ -19,9 +22,10 @@ var (
 	target   = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
 )
 
-// TestContributing looks for what the commands of CONTRIBUTING.md name: tests, packages, and targets of make. Most commands run
-// for minutes, or would run this test.
+// TestContributing runs the tests that the first section of CONTRIBUTING.md begins with, and looks for what all its commands name:
+// tests, packages, and targets of make. Most of these run for minutes, or would run this test.
 func TestContributing(t *testing.T) {
+	testkit.SkipShort(t)
 	t.Parallel()
 	page := read(t, "CONTRIBUTING.md")
 	targets := map[string]bool{}
@@ -43,6 +47,18 @@ func TestContributing(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
+	first, _, _ := strings.Cut(page, "\n## Set up\n")
+	ran := 0
+	for _, m := range aCommand.FindAllStringSubmatch(first, -1) {
+		if words := strings.Fields(m[1]); words[0] == "go" {
+			command := exec.CommandContext(t.Context(), "go", words[1:]...)
+			command.Dir = root
+			out, err := command.CombinedOutput()
+			require.NoError(t, err, "%s: %s", m[1], out)
+			ran++
+		}
+	}
+	assert.Equal(t, 2, ran)
 	assert.GreaterOrEqual(t, found["go"], 6, "%v", found)
 	assert.GreaterOrEqual(t, found["make"], 20, "%v", found)
 }
