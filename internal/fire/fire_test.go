@@ -174,11 +174,11 @@ func (w *work) explain(name string) {
 
 // listed is a row of _scheduler/docs or _scheduler/jobs.
 type listed struct {
-	Database string
-	DocID    string `json:"doc_id"`
-	Target   string
-	State    replicator.State
-	Parked   string // since when; empty if the job is not parked
+	Database  string
+	DocID     string `json:"doc_id"`
+	Target    string
+	State     replicator.State
+	Condition replicator.Condition
 }
 
 // checkLists checks that each job is listed once, and that lists and documents agree.
@@ -195,7 +195,7 @@ func (w *work) checkLists() {
 	w.must(http.MethodGet, w.forTest(hosted, "_scheduler/jobs")+"?limit=1000", "", http.StatusOK, &live)
 	states, times := map[string]replicator.State{}, map[string]int{}
 	for _, doc := range docs.Docs {
-		if doc.State == replicator.StatePending && doc.Parked != "" {
+		if doc.Condition.State == replicator.ShownParked {
 			doc.State = replicator.StateRunning
 		}
 		states[doc.Database+" "+doc.DocID] = doc.State

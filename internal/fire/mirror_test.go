@@ -77,14 +77,11 @@ func (w *work) explainMirror() {
 	for _, text := range live.Jobs {
 		var job struct {
 			listed
-			ID   string
-			Info struct {
-				Activity *replicator.Activity
-			}
+			ID string
 		}
 		require.NoError(w, json.Unmarshal(text, &job))
-		waits := job.State == replicator.StateRunning && job.Info.Activity != nil && job.Info.Activity.Doing == replicator.DoingWaiting
-		if name := targetOf(job.Target); strings.HasPrefix(name, mirrorPrefix) && job.Parked == "" && !waits {
+		waits := job.Condition.State == replicator.ShownParked || job.Condition.Reason == replicator.Reason(replicator.DoingWaiting)
+		if name := targetOf(job.Target); strings.HasPrefix(name, mirrorPrefix) && !waits {
 			w.Logf("the job of %s: %s", name, text)
 			w.explain(job.ID)
 		}
