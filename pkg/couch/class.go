@@ -132,8 +132,15 @@ func classOf(err error) Class {
 			return ClassClosedEarly
 		}
 	}
+	if strings.Contains(err.Error(), closedIdle) {
+		return ClassClosedEarly
+	}
 	return ClassUnknown
 }
+
+// closedIdle is the text of an error of net/http, which has no name there: the server closed the connection just before the request
+// was sent.
+const closedIdle = "server closed idle connection"
 
 // stallClasses are the classes of stalls.
 var stallClasses = map[step]Class{

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log"
 	"math/big"
@@ -163,6 +164,8 @@ func TestClassesOfSystemErrors(t *testing.T) {
 		e := &couch.Error{Err: &outbound.ConnectError{Step: outbound.StepConnect, Host: "couch.example:80", Err: call}}
 		require.Equal(t, want, e.Class(), number)
 	}
+	closed := &url.Error{Op: "Get", URL: "http://couch.example/db", Err: errors.New("http: server closed idle connection")}
+	require.Equal(t, couch.ClassClosedEarly, (&couch.Error{Err: closed}).Class())
 	require.Equal(t, couch.ClassUnknown, (&couch.Error{Err: context.Canceled}).Class())
 	require.Equal(t, couch.ClassUnknown, (&couch.Error{}).Class())
 }
