@@ -51,9 +51,9 @@ func over(t *testing.T, options outbound.PoolOptions, through string) func(*couc
 	return func(cfg *couch.Config) { cfg.Transport, cfg.Proxy = transport, through }
 }
 
-// impatient makes requests stall soon.
+// impatient makes requests stall soon, and not before a busy machine has connected.
 func impatient(cfg *couch.Config) {
-	cfg.ConnectionTimeout, cfg.AnswerTimeout = 500*time.Millisecond, 500*time.Millisecond
+	cfg.ConnectionTimeout, cfg.AnswerTimeout = 5*time.Second, 5*time.Second
 }
 
 // resolving returns an edit of a configuration whose name server answers every question with a code (RFC 1035, section 4.1.1).
