@@ -122,6 +122,31 @@ func (s *Server) fetch(ctx context.Context, db string, rows []row, visit func(*d
 	return nil
 }
 
+// fetchGroups is fetch for groups of documents, of maxBatch bytes beside the last document. It leaves out documents for which keep
+// returns false. The last group may be empty.
+func (s *Server) fetchGroups(
+	ctx context.Context, db string, rows []row, keep func(*document) bool, visit func([]*document) error,
+) error {
+	var group []*document
+	size := 0
+	err := s.fetch(ctx, db, rows, func(doc *document) error {
+		if !keep(doc) {
+			return nil
+		}
+		group, size = append(group, doc), size+doc.size
+		if size < maxBatch {
+			return nil
+		}
+		full := group
+		group, size = nil, 0
+		return visit(full)
+	})
+	if err != nil {
+		return err
+	}
+	return visit(group)
+}
+
 // eachResult calls visit with each element of the member results of an object, which is its first member.
 func eachResult(in *json.Decoder, visit func(json.RawMessage) error) error {
 	for _, want := range []json.Token{json.Delim('{'), "results", json.Delim('[')} {

@@ -245,9 +245,14 @@ func (p *planner) page(ctx context.Context, rows []row) error {
 	for _, r := range rows {
 		leaves[r.ID] = len(r.Changes)
 	}
-	var group []*document
-	size := 0
-	flush := func() error {
+	stays := func(doc *document) bool {
+		if doc.moved() != nil {
+			p.sum.Moved++
+			return false
+		}
+		return !doc.deleted
+	}
+	return p.from.fetchGroups(ctx, p.db, rows, stays, func(group []*document) error {
 		plans := make([]Planned, len(group))
 		if err := inParallel(len(group), func(i int) (err error) {
 			id := group[i].id
@@ -256,7 +261,6 @@ func (p *planner) page(ctx context.Context, rows []row) error {
 		}); err != nil {
 			return err
 		}
-		group, size = nil, 0
 		for _, planned := range plans {
 			p.sum.CouchDB++
 			p.sum.States[planned.State]++
@@ -269,25 +273,7 @@ func (p *planner) page(ctx context.Context, rows []row) error {
 			}
 		}
 		return p.looked()
-	}
-	err = p.from.fetch(ctx, p.db, rows, func(doc *document) error {
-		switch {
-		case doc.moved() != nil:
-			p.sum.Moved++
-			return nil
-		case doc.deleted:
-			return nil
-		}
-		group, size = append(group, doc), size+doc.size
-		if size < maxBatch {
-			return nil
-		}
-		return flush()
 	})
-	if err != nil {
-		return err
-	}
-	return flush()
 }
 
 // noteID warns of a document that would run, and whose replication id an earlier one has.

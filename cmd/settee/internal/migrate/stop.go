@@ -109,9 +109,8 @@ func (t *transfer) remove(ctx context.Context, rows []row) error {
 	if err != nil {
 		return err
 	}
-	var group []*document
-	size := 0
-	flush := func() error {
+	living := func(doc *document) bool { return !doc.deleted }
+	return t.from.fetchGroups(ctx, t.db, rows, living, func(group []*document) error {
 		reasons, err := t.refusals(ctx, group)
 		if err != nil {
 			return err
@@ -139,27 +138,12 @@ func (t *transfer) remove(ctx context.Context, rows []row) error {
 				return err
 			}
 		}
-		group, size = nil, 0
 		if err := out.flush(ctx); err != nil {
 			return err
 		}
 		t.counts.Stopped += stopped
 		return errors.Join(problem, t.report(0))
-	}
-	err = t.from.fetch(ctx, t.db, rows, func(doc *document) error {
-		if doc.deleted {
-			return nil
-		}
-		group, size = append(group, doc), size+doc.size
-		if size < maxBatch {
-			return nil
-		}
-		return flush()
 	})
-	if err != nil {
-		return err
-	}
-	return flush()
 }
 
 // refusals returns why documents stay, or "" for those that may go.
