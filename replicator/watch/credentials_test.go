@@ -103,6 +103,26 @@ func TestNewsOfCredentials(t *testing.T) {
 	}
 }
 
+// A server may come back at any moment of a walk, which has not tried all logins then.
+func TestServerComesBack(t *testing.T) {
+	for left := 5; left <= 60; left += 5 {
+		t.Run(fmt.Sprint(left), func(t *testing.T) {
+			inLab(t, func(l *lab) {
+				l.set("replicator/max_questions_per_sec=1")
+				l.users(50)
+				l.source.write("zdb")
+				l.park("root", "zdb")
+				l.source.set(func() { l.source.down = true })
+				n := l.start()
+				l.until(n.asks(1))
+				time.Sleep(time.Minute)
+				l.source.set(func() { l.source.left = left })
+				require.LessOrEqual(t, l.until(n.follows(1)), 30*time.Second)
+			})
+		})
+	}
+}
+
 // Credentials go with the job that has them: when it is removed or gets others, another job's are used.
 func TestCredentialsGo(t *testing.T) {
 	inLab(t, func(l *lab) {

@@ -179,25 +179,28 @@ func isRefusal(err error) bool {
 	return errors.Is(err, couch.ErrNoUpdates) && (errors.Is(err, couch.ErrUnauthorized) || errors.Is(err, couch.ErrForbidden))
 }
 
-// tryJobs tries the logins of jobs that were not tried lately.
-func (s *search) tryJobs(ctx context.Context, ids []string) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var trying sync.WaitGroup
-	defer trying.Wait()
+// tryJobs tries the logins of jobs that were not tried lately. It reports whether it came to the last one and the search goes
+// on: a server that came back meanwhile answers the tries that still ran, but not those that were left out.
+func (s *search) tryJobs(ctx context.Context, ids []string) (more bool) {
+	trying, stop := context.WithCancel(ctx)
+	defer stop()
+	var tries sync.WaitGroup
 	places := make(chan struct{}, triesAtOnce)
 	for _, id := range ids {
 		places <- struct{}{}
 		if s.over(ctx) {
-			return
+			tries.Wait()
+			return false
 		}
-		trying.Go(func() {
+		tries.Go(func() {
 			defer func() { <-places }()
-			if s.tryJob(ctx, id); s.hasFound() {
-				cancel()
+			if s.tryJob(trying, id); s.hasFound() {
+				stop()
 			}
 		})
 	}
+	tries.Wait()
+	return !s.over(ctx)
 }
 
 func (s *search) tryJob(ctx context.Context, id string) {
@@ -313,7 +316,7 @@ func (s *search) walk(ctx context.Context, page int) (more bool) {
 		for _, mirror := range found {
 			ids = append(ids, mirror.ID)
 		}
-		if s.tryJobs(ctx, ids); s.over(ctx) {
+		if !s.tryJobs(ctx, ids) {
 			return true
 		}
 		if s.mirrors = !more || len(found) == 0; !s.mirrors {
@@ -330,7 +333,7 @@ func (s *search) walk(ctx context.Context, page int) (more bool) {
 	for _, row := range rows {
 		ids = append(ids, row.JobID)
 	}
-	if s.tryJobs(ctx, ids); s.over(ctx) {
+	if !s.tryJobs(ctx, ids) {
 		return true // it goes on with the same rows: those that were tried are skipped
 	}
 	if len(rows) == page {
@@ -417,7 +420,7 @@ func (s *search) tryFresh(ctx context.Context, now time.Time) {
 			}
 			seen[row.JobID] = row.Ask
 		}
-		if s.tryJobs(ctx, ids); s.over(ctx) {
+		if !s.tryJobs(ctx, ids) {
 			return // the next call repeats them
 		}
 		if len(rows) < walkPage {

@@ -28,6 +28,7 @@ type source struct {
 	copies    bool              // each answer has another update_seq
 	crowded   bool              // it fails to open databases for their descriptions
 	down      bool              // it closes all connections
+	left      int               // it is up again after so many more; 0: not by itself
 	slow      time.Duration     // before each answer
 	hides     bool              // it describes no database
 	breaks    bool              // feeds are cut off when they begin
@@ -146,6 +147,10 @@ func (s *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.URL.Path = "/" + rest
 	}
 	down, slow, status := s.down, s.slow, s.status[r.URL.Path]
+	if down && s.left > 0 {
+		s.left--
+		s.down = s.left > 0
+	}
 	s.mu.Unlock()
 	if slow > 0 {
 		select {
