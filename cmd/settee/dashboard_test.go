@@ -37,9 +37,15 @@ func openDashboard(t *testing.T, node *process, name, password string) dashboard
 
 // openDashboardIn is openDashboard with a page of a browser.
 func openDashboardIn(page *browsertest.Page, node *process, name, password string) dashboard {
+	d := openDashboardAt(page, node)
+	d.logIn(name, password)
+	return d
+}
+
+// openDashboardAt opens the page of a node, which asks for the password.
+func openDashboardAt(page *browsertest.Page, node *process) dashboard {
 	d := dashboard{page, withoutAdmin(node.url) + "_utils/"}
 	d.Go(d.home)
-	d.logIn(name, password)
 	return d
 }
 
@@ -346,6 +352,28 @@ func TestDashboardSessionEnds(t *testing.T) {
 	d.Wait(labelled("URL of the source") + ".value === 'http://127.0.0.1:1/a'")
 	d.press("Log out")
 	d.WaitText("h1", "Log in")
+}
+
+// The form to log in waits for the user's name, and the key / goes to the search of a page, but stays a character in a
+// field.
+func TestDashboardKeyboard(t *testing.T) {
+	t.Parallel()
+	d := openDashboardAt(browsertest.Open(t), serveNode(t, "mem:"))
+	d.WaitText("h1", "Log in")
+	d.Wait("document.activeElement === " + labelled("User"))
+	d.Size(1600, 900, false)
+	d.Wait("(f => Math.abs(f.left + f.right - innerWidth) < 40)(document.querySelector('form').getBoundingClientRect())")
+	d.logIn(adminName, adminPassword)
+
+	const slash = "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: '/', bubbles: true, cancelable: true}))"
+	for path, label := range map[string]string{"jobs": "Source, target or id", "configuration": "Find a setting"} {
+		d.show(path)
+		d.Wait(labelled(label))
+		d.Wait("!" + slash) // the page takes the key
+		d.Wait("document.activeElement === " + labelled(label))
+		d.Wait(slash) // the field takes it
+	}
+	d.broke(t)
 }
 
 // A page says that its node does not answer, and goes on when the node is back.

@@ -25,6 +25,16 @@ const pages = [
   { path: "configuration", label: "Configuration", admin: true },
 ];
 
+/** Gives the focus to the search of the page when / is pressed, if the key is no text of a field. */
+function searchOnSlash(event: KeyboardEvent): void {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+  if ((event.target as Element).closest("input, textarea, select, dialog")) return;
+  const search = [...document.querySelectorAll<HTMLInputElement>("[role=search] input[type=search]")].at(-1); // Jobs has two
+  if (!search) return;
+  event.preventDefault();
+  search.focus();
+}
+
 function App() {
   const route = useRoute();
   const [user, setUser] = useState<User | null>();
@@ -41,6 +51,10 @@ function App() {
     );
   useEffect(() => void look(), []);
   useEffect(() => onSignedOut(() => void look()), []);
+  useEffect(() => {
+    addEventListener("keydown", searchOnSlash);
+    return () => removeEventListener("keydown", searchOnSlash);
+  }, []);
   const logOut = async () => {
     await request("DELETE", "_session");
     setLatest(undefined);

@@ -1,6 +1,6 @@
 // Who the user is.
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { type Failure, request } from "./http";
 import { Field, Page, Trouble } from "./parts";
 
@@ -20,6 +20,8 @@ export function LoginPage({ done }: { done: () => Promise<void> }) {
   const [name, setName] = useState("");
   const [password, setPassword] = useState("");
   const [failure, setFailure] = useState<Failure>();
+  const first = useRef<HTMLInputElement>(null);
+  useEffect(() => first.current?.focus(), []); // after the page has given the focus to its heading
   const logIn = async () => {
     setFailure(undefined);
     try {
@@ -33,14 +35,16 @@ export function LoginPage({ done }: { done: () => Promise<void> }) {
   return (
     <Page title="Log in">
       <form
-        class="panel narrow"
+        class="panel narrow centred"
         onSubmit={(event) => {
           event.preventDefault();
           void logIn();
         }}
       >
         <Field label="User">
-          {(id) => <input id={id} autocomplete="username" required value={name} onInput={(event) => setName(event.currentTarget.value)} />}
+          {(id) => (
+            <input id={id} ref={first} autocomplete="username" required value={name} onInput={(event) => setName(event.currentTarget.value)} />
+          )}
         </Field>
         <Field label="Password">
           {(id) => (
