@@ -18,7 +18,7 @@ type storeLevel struct {
 	number int64
 	since  string // the first release that knows it
 	// changes says what it has that the level before has not, reads what a node reads and writes of the level before, and
-	// tested how that is tested. They are a row of the table in docs/operations.md.
+	// tested how that is tested. They are a row of the table in docs/backup-and-upgrade.md.
 	changes, reads, tested string
 	// convert returns a step of the conversion of the level before's rows, on a node of an api_frontend: see
 	// [levels.Conversion]. nil means that no rows have to be converted.

@@ -24,7 +24,7 @@ import (
 // The table of levels in the documents agrees with storeLevels, and the numbers follow one another.
 func TestLevelsDocument(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../../docs/backup-and-upgrade.md")
 	require.NoError(t, err)
 	var table strings.Builder
 	table.WriteString("| level | since | what it changed | what it reads and writes of the one before | tested by |\n| --- | --- | --- | --- | --- |\n")

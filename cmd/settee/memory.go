@@ -41,7 +41,7 @@ const (
 	// Many jobs start if so many more run than garbageInterval before, and more by one in startsPart. What a few leave behind
 	// does not matter.
 	manyStarts, startsPart = 100, 8
-	// jobMemory is the number of bytes that a running job may use with the default settings (docs/operations.md).
+	// jobMemory is the number of bytes that a running job may use with the default settings (docs/capacity.md).
 	jobMemory = 128 << 20
 )
 

@@ -103,7 +103,7 @@ func checkNode(t *testing.T, root string) {
 var printed = []struct{ page, command string }{
 	{"packages/head.ini", "sudo settee password admin --file /etc/settee/admin.ini"},
 	{"../docs/operations.md", "sudo settee password admin --file /etc/settee/admin.ini"},
-	{"../docs/operations.md", "sudo settee import-couchdb http://couchdb.example:5984 --ini /etc/settee/couchdb.ini --credentials admin.netrc"},
+	{"../docs/moving-from-couchdb.md", "sudo settee import-couchdb http://couchdb.example:5984 --ini /etc/settee/couchdb.ini --credentials admin.netrc"},
 	{"../docs/security.md", "settee secrets new-key 2026-02 --append /etc/settee/keys"},
 }
 
