@@ -12,22 +12,17 @@ import (
 	"settee/pkg/tuple"
 )
 
-// Admin is what the keepers of a store need: it removes many jobs, and looks at all.
-type Admin struct{ queue *Queue }
+// What the keepers of a store need: these calls remove many jobs, or look at all.
 
-// Admin returns the administration of the queue.
-func (q *Queue) Admin() Admin { return Admin{q} }
-
-// Rows returns where the queue keeps the states of all jobs, and [Spec].Listed of those that have it, by job id. It is for
-// checks of the states, and for indexes of what jobs list.
-func (a Admin) Rows() (states, listed tuple.Subspace) { return a.queue.keys.state, a.queue.keys.listed }
+// States returns where the queue keeps the states of all jobs, by job id. It is for checks and conversions of the states.
+func (q *Queue) States() tuple.Subspace { return q.keys.state }
 
 // RequeueAll takes all running jobs from their holders and queues them again. It is for a process that has just opened
 // a store that no other process can have open ([kv.Exclusive]): the holders were in a process that has died. It must be
 // called before the process accepts jobs. It returns the number of jobs.
-func (a Admin) RequeueAll(ctx context.Context) (n int, err error) {
-	active := []*overdue{{rest: rows.Range(a.queue.keys.active)}}
-	moved, err := a.queue.requeueAll(ctx, active, func(tuple.Versionstamp, []byte) (time.Duration, error) { return 0, nil })
+func (q *Queue) RequeueAll(ctx context.Context) (n int, err error) {
+	active := []*overdue{{rest: rows.Range(q.keys.active)}}
+	moved, err := q.requeueAll(ctx, active, func(tuple.Versionstamp, []byte) (time.Duration, error) { return 0, nil })
 	return len(moved), err
 }
 
@@ -38,20 +33,19 @@ func (a Admin) RequeueAll(ctx context.Context) (n int, err error) {
 //
 // The order is descending because ids often grow, and claims begin with the oldest jobs: the two ends of a queue do not
 // conflict.
-func (a Admin) RemoveOwned(tx kv.Transaction, owner, before string, limit int, parts ...Part) ([]*Job, error) {
-	found, err := a.queue.readIDs(tx.Snapshot(), owner, before, true, limit, parts).Await()
+func (q *Queue) RemoveOwned(tx kv.Transaction, owner, before string, limit int, parts ...Part) ([]*Job, error) {
+	found, err := q.readIDs(tx.Snapshot(), owner, before, true, limit, parts).Await()
 	if err != nil {
 		return nil, err
 	}
-	return a.queue.removeMany(tx, found, func(_ int, r *row) bool {
+	return q.removeMany(tx, found, func(_ int, r *row) bool {
 		return r.owner == owner && slices.Contains(parts, r.part())
 	})
 }
 
 // RemoveExpired removes up to limit finished jobs that have expired ([Held].Expires), and returns them as
-// [Admin.RemoveOwned] does.
-func (a Admin) RemoveExpired(tx kv.Transaction, limit int) ([]*Job, error) {
-	q := a.queue
+// [Queue.RemoveOwned] does.
+func (q *Queue) RemoveExpired(tx kv.Transaction, limit int) ([]*Job, error) {
 	expired := rows.Range(q.keys.expiry)
 	expired.End = q.keys.expiry.Pack(q.layer.now().Unix() + 1)
 	pairs, err := tx.Snapshot().GetRange(expired, kv.RangeOptions{Limit: limit}).Slice()
@@ -105,8 +99,7 @@ const (
 // from them then. A nil position is the start. It returns the position after these rows, and nil if no row is left. It is a
 // step of a conversion (package levels), and of the first use of a derivation in a queue that has jobs. Until the last
 // step, entries are missing that only the new version has.
-func (a Admin) Rederive(tx kv.Transaction, from []byte) (next []byte, err error) {
-	q := a.queue
+func (q *Queue) Rederive(tx kv.Transaction, from []byte) (next []byte, err error) {
 	version, err := q.derivation.newVersion(tx)
 	if err != nil {
 		return nil, err
@@ -175,8 +168,7 @@ const resealAtOnce = 50
 // args. If keyID is not empty, it is the id of the layer's current key, and Reseal reseals with it all args that were
 // sealed with another key or not at all, except those that cannot be opened. It may be interrupted, repeated, and run
 // while jobs are added and run.
-func (a Admin) Reseal(ctx context.Context, keyID string) (map[string]int64, error) {
-	q := a.queue
+func (q *Queue) Reseal(ctx context.Context, keyID string) (map[string]int64, error) {
 	counts, err := rows.Reseal(ctx, q.layer.db, q.layer.sealer, keyID, rows.Range(q.keys.data), q.sealedArgs)
 	if err != nil {
 		return nil, fmt.Errorf("sealing the args of jobs: %w", err)

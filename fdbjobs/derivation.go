@@ -51,7 +51,7 @@ type Derivation struct {
 	// Entries returns what follows from a job: at most 16 entries, the most important first. It depends on nothing but its arguments.
 	Entries func(version int64, f Facts) []Entry
 	// Version returns the version of rows that are added, more than 0, or 0 if nothing must follow from them yet. Rows that
-	// are changed keep theirs until [Admin.Rederive]. nil means version 1.
+	// are changed keep theirs until [Queue.Rederive]. nil means version 1.
 	Version func(tx kv.Transaction) (int64, error)
 	// Due has the tags of due jobs, by the tags with which they are added, resubmitted or delayed. A delayed job whose tag is not in
 	// it loses the tag when its time comes.

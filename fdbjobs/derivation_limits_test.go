@@ -179,7 +179,7 @@ func TestLargeEntries(t *testing.T) {
 			return held
 		}
 		takeAll()
-		n, err := b.jobs.Admin().RequeueAll(t.Context())
+		n, err := b.jobs.RequeueAll(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, many, n)
 		ended := make(chan error)

@@ -72,7 +72,7 @@ func (b *bundle) rederive(t *testing.T) (steps int) {
 	for next := []byte(nil); steps == 0 || next != nil; steps++ {
 		var err error
 		next, err = kv.TransactValue(t.Context(), b.db, func(tx kv.Transaction) ([]byte, error) {
-			return b.jobs.Admin().Rederive(tx, next)
+			return b.jobs.Rederive(tx, next)
 		})
 		require.NoError(t, err)
 	}
@@ -301,12 +301,12 @@ func TestWithoutTheDerivation(t *testing.T) {
 		return err
 	})
 	require.ErrorContains(t, err, `open the layer with its derivation`)
-	_, err = kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]byte, error) { return without.jobs.Admin().Rederive(tx, nil) })
+	_, err = kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]byte, error) { return without.jobs.Rederive(tx, nil) })
 	require.ErrorIs(t, err, fdbjobs.ErrInvalid)
 	require.ErrorIs(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
 		return without.jobs.Add(tx, fdbjobs.Spec{ID: "j", Listed: text(`{"l":"a"}`)})
 	}), fdbjobs.ErrInvalid)
-	_, err = without.jobs.Admin().RequeueAll(t.Context())
+	_, err = without.jobs.RequeueAll(t.Context())
 	require.ErrorIs(t, err, fdbjobs.ErrInvalid)
 	require.NoError(t, h.Finish(t.Context(), nil, nil))
 	with.add(t, fdbjobs.Spec{ID: "k", State: text(`{"s":1}`)})
@@ -459,7 +459,7 @@ func (h *history) step(t *testing.T) string {
 			h.rederive(t)
 			return "rederive"
 		}
-		_, err := h.jobs.Admin().RequeueAll(t.Context())
+		_, err := h.jobs.RequeueAll(t.Context())
 		require.NoError(t, err)
 		return "requeue"
 	case 6, 7:

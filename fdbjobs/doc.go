@@ -42,7 +42,7 @@
 // was stopped for a while, or on a machine that was suspended, the timer that ends the context is late: [Held.Check]
 // looks at the clock.
 //
-// A process with a store that no other process can open need not wait: [Admin.RequeueAll] queues at once what the
+// A process with a store that no other process can open need not wait: [Queue.RequeueAll] queues at once what the
 // process before it held.
 //
 // The store repeats a commit whose result is unknown, and each call here recognises its own earlier commit: accept by
@@ -107,7 +107,7 @@
 //   - A holder dies. Amounts that it has not stored are older than its state until the next holder writes the row.
 //   - The function changes. Its result for the rows that exist must stay, or the layer removes entries that are not there and
 //     leaves others behind. So a changed function is a new version: the row says which version its entries are of, the
-//     function gets that version as an argument, and [Admin.Rederive] converts the rows.
+//     function gets that version as an argument, and [Queue.Rederive] converts the rows.
 //   - Two releases use the store. The older one must not see rows of a version that it does not know: let Version return
 //     the new one only when no older release is left (package levels does that).
 //   - A process is opened without the derivation of a queue that has one. It reads the jobs. A write that would change what

@@ -16,7 +16,7 @@ type Held struct {
 	// Tag is the tag that the job gets when it is finished or resubmitted: see [Part]. It has at most a hundred bytes, which
 	// Finish and Resubmit check.
 	Tag string
-	// Expires, if it is not zero, is the time from which [Admin.RemoveExpired] removes the job after Finish, in whole
+	// Expires, if it is not zero, is the time from which [Queue.RemoveExpired] removes the job after Finish, in whole
 	// seconds.
 	Expires time.Time
 

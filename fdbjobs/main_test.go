@@ -111,7 +111,7 @@ func (b *bundle) count(t *testing.T, statuses ...fdbjobs.Status) int64 {
 func removeExpired(ctx context.Context, db kv.Database, queue *fdbjobs.Queue) (removed int, more bool, err error) {
 	const atOnce = 100
 	jobs, err := kv.TransactValue(ctx, db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
-		return queue.Admin().RemoveExpired(tx, atOnce)
+		return queue.RemoveExpired(tx, atOnce)
 	})
 	return len(jobs), len(jobs) == atOnce, err
 }

@@ -72,7 +72,7 @@ func TestRequeueAll(t *testing.T) {
 		before.layer.Close()
 
 		b := newBundle(t, enginetest.UnknownOnce(db))
-		_, err := b.jobs.Admin().RequeueAll(t.Context())
+		_, err := b.jobs.RequeueAll(t.Context())
 		require.NoError(t, err)
 		assert.EqualValues(t, jobs-1, b.count(t, fdbjobs.Pending))
 		assert.Zero(t, b.count(t, fdbjobs.Running))
@@ -81,7 +81,7 @@ func TestRequeueAll(t *testing.T) {
 		assert.JSONEq(t, `{"s":1}`, string(again.Job().State))
 		require.NoError(t, again.Finish(t.Context(), nil, nil))
 		b.halted(t, held[1])
-		n, err := b.jobs.Admin().RequeueAll(t.Context())
+		n, err := b.jobs.RequeueAll(t.Context())
 		require.NoError(t, err)
 		assert.Zero(t, n)
 	})

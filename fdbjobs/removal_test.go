@@ -32,7 +32,7 @@ func TestRemoveOwned(t *testing.T) {
 			t.Helper()
 			removed := map[string]fdbjobs.Status{}
 			b.transact(t, func(tx kv.Transaction) error {
-				jobs, err := b.jobs.Admin().RemoveOwned(tx, "a", before, limit, fdbjobs.Parts(statuses...)...)
+				jobs, err := b.jobs.RemoveOwned(tx, "a", before, limit, fdbjobs.Parts(statuses...)...)
 				assert.LessOrEqual(t, len(jobs), limit)
 				for _, job := range jobs {
 					assert.Nil(t, job.Args)

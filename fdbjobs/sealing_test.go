@@ -32,7 +32,7 @@ func sealedBundle(t *testing.T, db kv.Database, keys *sealed.Keys) *bundle {
 
 func reseal(t *testing.T, b *bundle, keyID string) map[string]int64 {
 	t.Helper()
-	counts, err := b.jobs.Admin().Reseal(t.Context(), keyID)
+	counts, err := b.jobs.Reseal(t.Context(), keyID)
 	require.NoError(t, err)
 	return counts
 }
@@ -167,7 +167,7 @@ func TestResealAndAdd(t *testing.T) {
 			}
 			return faultkv.None
 		}})
-		counts, err := sealedBundle(t, hindered, keys).jobs.Admin().Reseal(context.Background(), "a")
+		counts, err := sealedBundle(t, hindered, keys).jobs.Reseal(context.Background(), "a")
 		require.NoError(t, err)
 		require.True(t, changed)
 		require.Equal(t, map[string]int64{"a": 1}, counts)

@@ -281,7 +281,7 @@ func (s *simulation) deriver(p *simProcess, queue *fdbjobs.Queue) {
 					from = nil
 				}
 				then, err := kv.TransactValue(by.in(ctx), p.db, func(tx kv.Transaction) ([]byte, error) {
-					return queue.Admin().Rederive(tx, from)
+					return queue.Rederive(tx, from)
 				})
 				if !s.must(err, "rederive") {
 					return

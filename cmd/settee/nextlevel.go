@@ -20,7 +20,7 @@ func init() {
 const rewrittenStates = 20
 
 func (n *node) rewriteStates(tx kv.Transaction, from []byte) (next []byte, err error) {
-	states, _ := n.layer.Queue(jobs.QueueName).Admin().Rows()
+	states := n.layer.Queue(jobs.QueueName).States()
 	left := kv.PrefixRange(states.Bytes())
 	if from != nil {
 		left.Begin = from

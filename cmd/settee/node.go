@@ -210,7 +210,7 @@ func (n *node) requeueJobs(ctx context.Context) error {
 		return nil
 	}
 	for _, queue := range []string{jobs.QueueName, jobs.WatchQueue, upkeep.Queue} {
-		requeued, err := n.layer.Queue(queue).Admin().RequeueAll(ctx)
+		requeued, err := n.layer.Queue(queue).RequeueAll(ctx)
 		if err != nil {
 			return fmt.Errorf("queueing the jobs of an earlier process: %w", err)
 		}

@@ -305,7 +305,7 @@ func (v *vault) reseal(ctx context.Context, keyID string) (map[string]int64, err
 	all := map[string]int64{}
 	for _, part := range []func(context.Context, string) (map[string]int64, error){
 		docs.Reseal,
-		layer.Queue(jobs.QueueName).Admin().Reseal,
+		layer.Queue(jobs.QueueName).Reseal,
 		func(ctx context.Context, keyID string) (map[string]int64, error) {
 			return config.Reseal(ctx, v.db, configPrefix, v.keys, keyID)
 		},

@@ -53,7 +53,7 @@ func TestRun(t *testing.T) {
 		tasks := []upkeep.Task{
 			{Name: "expired", Every: time.Minute, Run: func(ctx context.Context, _ *fdbjobs.Held) error {
 				return db.Transact(ctx, func(tx kv.Transaction) error {
-					_, err := jobs.Admin().RemoveExpired(tx, 100)
+					_, err := jobs.RemoveExpired(tx, 100)
 					return err
 				})
 			}},

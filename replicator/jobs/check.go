@@ -20,7 +20,7 @@ import (
 func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer) error {
 	all := &core{jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), space: tuple.NewSubspace("replicator")}
 	k := checker{all, &parkedRows{all}, &jobRecords{all}, &usageRows{all}, new(uint16)}
-	states, _ := k.jobs.Admin().Rows()
+	states := k.jobs.States()
 	if err := c.Walk(ctx, rows.Range(states), k.state); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (k checker) row(p *check.Page, pair kv.KeyValue) (func() error, error) {
 
 // state checks that a parked job can be woken.
 func (k checker) state(p *check.Page, pair kv.KeyValue) (func() error, error) {
-	states, _ := k.jobs.Admin().Rows()
+	states := k.jobs.States()
 	id, err := rows.LastString(states, pair.Key)
 	var state replicator.JobState
 	if err != nil || json.Unmarshal(pair.Value, &state) != nil {

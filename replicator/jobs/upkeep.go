@@ -51,7 +51,7 @@ func (s *Upkeep) Tasks() []upkeep.Task {
 func (s *Upkeep) removeExpired(ctx context.Context) error {
 	for more := true; more; { // watches that have ended
 		removed, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
-			return s.watches.Admin().RemoveExpired(tx, removeAtOnce)
+			return s.watches.RemoveExpired(tx, removeAtOnce)
 		})
 		if err != nil {
 			return err
@@ -59,7 +59,7 @@ func (s *Upkeep) removeExpired(ctx context.Context) error {
 		more = len(removed) == removeAtOnce
 	}
 	return errors.Join(s.reservations.removeVoid(ctx), s.removeAll(ctx, func(tx kv.Transaction, _ string, limit int) ([]*fdbjobs.Job, error) {
-		return s.jobs.Admin().RemoveExpired(tx, limit)
+		return s.jobs.RemoveExpired(tx, limit)
 	}))
 }
 
@@ -92,7 +92,7 @@ func (s *Upkeep) removeCancelled(ctx context.Context) error {
 func (s *Upkeep) removeOwned(ctx context.Context, d deletedDatabase) error {
 	for _, states := range []States{{Shown: []replicator.ShownState{replicator.ShownRunning}}, {}} {
 		err := s.removeAll(ctx, func(tx kv.Transaction, before string, limit int) ([]*fdbjobs.Job, error) {
-			return s.jobs.Admin().RemoveOwned(tx, d.owner, before, limit, partsOf(states, false, []string{labelDocument, labelMirrored})...)
+			return s.jobs.RemoveOwned(tx, d.owner, before, limit, partsOf(states, false, []string{labelDocument, labelMirrored})...)
 		})
 		if err != nil {
 			return err
@@ -211,7 +211,7 @@ func (s *Upkeep) dropSome(tx kv.Transaction, mirror string, limit int) (ended bo
 }
 
 // ForgetEndings lets runs begin that would wait for runs of an earlier process. It is for a process that has just opened
-// a store that no other process can open, see fdbjobs.Admin.RequeueAll.
+// a store that no other process can open, see fdbjobs.Queue.RequeueAll.
 func (s *Upkeep) ForgetEndings(ctx context.Context) error {
 	return s.db.Transact(ctx, func(tx kv.Transaction) error {
 		tx.ClearRange(rows.Range(s.space.Sub("ending")))
