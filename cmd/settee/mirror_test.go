@@ -11,6 +11,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -286,7 +287,8 @@ func TestMirrorOfCouchDB(t *testing.T) {
 		return status == http.StatusNotFound
 	}, limit, 10*time.Millisecond)
 	node.awaitMirror("m", 3)
-	assert.Regexp(t, `(?m)^{"level":"warn".*"target_database":"`+names[0]+`".*"message":"a mirror has deleted a database at the target"`, node.logged())
+	told := regexp.MustCompile(`(?m)^{"level":"warn".*"target_database":"` + names[0] + `".*"message":"a mirror has deleted a database at the target"`)
+	require.Eventually(t, func() bool { return told.MatchString(node.logged()) }, limit, 10*time.Millisecond) // after it is done
 	require.True(t, exists(t, c.url+"c-"+names[0]+"/first")(), "the second mirror keeps its databases")
 
 	// The same, once: everything is there already.
