@@ -63,6 +63,7 @@ type node struct {
 
 	handler  *frontend.Handler
 	frontend *server
+	url      string // of the last entrance, with a slash at its end
 
 	outbound  *connections
 	scheduler *scheduler.Server
@@ -338,7 +339,8 @@ func (n *node) accept(ctx context.Context, e entrance) error {
 	if err != nil {
 		return fmt.Errorf("listening for requests: %w", err)
 	}
-	n.log.Info().Str(field, scheme+address+"/").Msg("settee accepts requests")
+	n.url = scheme + address + "/"
+	n.log.Info().Str(field, n.url).Msg("settee accepts requests")
 	return nil
 }
 
