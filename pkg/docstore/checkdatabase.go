@@ -17,10 +17,10 @@ import (
 type databaseChecker struct {
 	*storeChecker
 	*Database
-	sums     sums
-	unsure   bool // sums do not count all documents
-	content  contentSum
-	sumsOnly bool
+	sums      sums
+	uncounted bool // sums do not count all documents
+	content   contentSum
+	sumsOnly  bool
 }
 
 // sums are what the counters count.
@@ -97,7 +97,7 @@ func (d *databaseChecker) document(p *check.Page, pair kv.KeyValue) (func() erro
 			p.Fault(pair.Key, nil, "a document without leaves")
 		}
 		if err != nil || len(tree) == 0 {
-			p.After(func() error { d.unsure = true; return nil })
+			p.After(func() error { d.uncounted = true; return nil })
 			return nil
 		}
 		d.add(p, tree)
@@ -484,7 +484,7 @@ func (d *databaseChecker) counters(ctx context.Context, changed []byte) error {
 		if err := quiet.Walk(ctx, rows.Range(d.keys.docs), again.document); err != nil {
 			return err
 		}
-		d.sums, d.unsure = again.sums, again.unsure
+		d.sums, d.uncounted = again.sums, again.uncounted
 	}
 }
 
@@ -516,7 +516,7 @@ func (d *databaseChecker) compare(p *check.Page, changed []byte, last bool) (boo
 	switch {
 	case err != nil:
 		return false, err
-	case d.unsure || last && !bytes.Equal(value, changed):
+	case d.uncounted || last && !bytes.Equal(value, changed):
 		p.Unsettled()
 		return true, nil
 	case !bytes.Equal(value, changed):

@@ -37,8 +37,8 @@ type round struct {
 	Next time.Time `json:"next,omitzero"`
 }
 
-// anew returns a quick round that begins now.
-func (r round) anew() round { return round{Last: max(r.Last, r.Pages), Quick: true} }
+// restarted returns a quick round that begins now.
+func (r round) restarted() round { return round{Last: max(r.Last, r.Pages), Quick: true} }
 
 // after returns the round after a page that took a time and ended with a row. whole says that the page was the last one.
 // every is the time of a round.

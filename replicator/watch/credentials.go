@@ -171,14 +171,14 @@ func (w *watch) openFeed(ctx context.Context, a *attempt) (*feed, error) {
 	w.change(func(s *state) {
 		if len(s.Seq) == 0 || s.Log != a.log.Identity || a.log.Lacks(s.Seq) {
 			s.begin(a.log)
-			w.anew = true
+			w.fromStart = true
 		}
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	updates, err := a.server.Updates(ctx, couch.UpdatesOptions{Since: w.now().Seq, Heartbeat: feedHeartbeat})
 	if errors.Is(err, couch.ErrUnknownSince) {
 		w.change(func(s *state) { s.begin(a.log) })
-		w.anew = true
+		w.fromStart = true
 		updates, err = a.server.Updates(ctx, couch.UpdatesOptions{Since: a.log.LastSeq, Heartbeat: feedHeartbeat})
 	}
 	if err != nil {
@@ -193,5 +193,5 @@ func (w *watch) openFeed(ctx context.Context, a *attempt) (*feed, error) {
 // begin begins with a log of updates at its end, and with a comparison of all databases.
 func (s *state) begin(log couch.UpdatesLog) {
 	s.Log, s.Seq = log.Identity, log.LastSeq
-	s.Round = s.Round.anew()
+	s.Round = s.Round.restarted()
 }

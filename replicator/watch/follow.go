@@ -92,9 +92,9 @@ func (w *watch) follow(outer context.Context, f *feed) error {
 	defer cancel()
 	others.Go(func() { broken <- w.read(ctx, f, rows) })
 
-	if w.anew {
+	if w.fromStart {
 		w.missed(ctx) // what happened before the feed began
-		w.anew = false
+		w.fromStart = false
 	}
 	l := &follower{watch: w, feed: f, others: &others, compared: make(chan error, 1), began: time.Now()}
 	l.timer = time.NewTimer(0)
@@ -206,7 +206,7 @@ func (l *follower) pageAt() time.Time {
 func (l *follower) take(row couch.Update) {
 	l.gathered.add(row)
 	if l.feed.Rewound() && !l.watch.now().Round.Quick {
-		l.watch.change(func(s *state) { s.Round = s.Round.anew() })
+		l.watch.change(func(s *state) { s.Round = s.Round.restarted() })
 		l.gathered.news[""] = jobs.NewsMissed
 	}
 	now := time.Now()

@@ -348,8 +348,8 @@ func (s *search) walk(ctx context.Context, page int) (more bool) {
 // begin makes the next walk begin with the first mirror and the first row.
 func (s *search) begin() { s.afterMirror, s.mirrors, s.after = "", false, jobs.ParkedRow{} }
 
-// anew makes the next walk come at once, and try all.
-func (s *search) anew() {
+// restart makes the next walk come at once, and try all.
+func (s *search) restart() {
 	s.begin()
 	s.mu.Lock()
 	clear(s.tried)

@@ -28,8 +28,8 @@ const (
 	feedRetry = 5 * time.Minute
 	// deadFeeds is the number of feeds in a row that brought nothing, or could not be opened, after which the watch asks.
 	deadFeeds = 3
-	// lingers is how long a watch stays without parked jobs.
-	lingers = time.Minute
+	// emptyLimit is how long a watch stays without parked jobs.
+	emptyLimit = time.Minute
 	// storePause is the pause after an error of the store.
 	storePause = time.Second
 	// maxStoredSeq is the maximum size of a sequence in the state, in bytes. A watch without one compares all databases.
@@ -82,7 +82,7 @@ type watch struct {
 	// Only the goroutine of run uses the rest.
 	failures  int                 // feeds that failed in a row
 	backoff   retry.Backoff       // after failures
-	anew      bool                // the feed begins without a place in the log, or after it was not followed
+	fromStart bool                // the feed begins without a place in the log, or after it was not followed
 	told      string              // the latest line in the log
 	login     replicator.Endpoint // from the settings, when the watch last looked for a feed
 	search    *search
@@ -94,7 +94,7 @@ type watch struct {
 
 func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
 	one := &watch{
-		watcher: w, server: held.Job().ID, held: held, paces: w.acquirePaces(paceOf(held.Job().Owner, held.Job().ID)), began: time.Now(), checkAt: time.Now().Add(lingers),
+		watcher: w, server: held.Job().ID, held: held, paces: w.acquirePaces(paceOf(held.Job().Owner, held.Job().ID)), began: time.Now(), checkAt: time.Now().Add(emptyLimit),
 		backoff: retry.Backoff{First: time.Second},
 		log:     w.opts.Log.With().Str("server", held.Job().ID).Logger(),
 	}
@@ -153,7 +153,7 @@ func (w *watch) work(ctx context.Context) error {
 		default:
 			w.late.answered(true)
 			w.tell("following the server's _db_updates", "")
-			w.search.anew()
+			w.search.restart()
 			err = w.follow(ctx, feed)
 			if errors.Is(err, errFlood) {
 				err = w.ask(ctx, err, false)
@@ -282,7 +282,7 @@ func (w *watch) storeFailed(ctx context.Context, err error) {
 // checkSoon makes check look whether there are parked jobs, because some may have gone.
 func (w *watch) checkSoon() {
 	if w.checkAt.IsZero() {
-		w.checkAt = time.Now().Add(lingers)
+		w.checkAt = time.Now().Add(emptyLimit)
 	}
 }
 
@@ -306,7 +306,7 @@ func (w *watch) check(ctx context.Context) error {
 		w.emptyFrom = time.Now()
 		w.checkSoon()
 		return nil
-	case time.Since(w.emptyFrom) < lingers:
+	case time.Since(w.emptyFrom) < emptyLimit:
 		w.checkSoon()
 		return nil
 	}

@@ -177,9 +177,9 @@ func (r *run) bulkGets() bool { return r.useBulkGet && !r.noBulkGet.Load() && r.
 
 // copyInBulk reads documents with _bulk_get and gives those without attachments to w. It returns the revisions to read
 // one by one: design documents, because _bulk_docs does not show their refusal, documents with attachments, and
-// revisions that the answer lacks. small are the documents that have small attachments only, for copySmall. unsure says that the
+// revisions that the answer lacks. small are the documents that have small attachments only, for copySmall. notAsked says that the
 // target was not asked about refs: those that are copied are counted as missing there.
-func (r *run) copyInBulk(ctx context.Context, refs []ref, unsure bool, w *writer) (single []ref, small []smallRef, err error) {
+func (r *run) copyInBulk(ctx context.Context, refs []ref, notAsked bool, w *writer) (single []ref, small []smallRef, err error) {
 	ctx, span := r.step(ctx, "read documents", len(refs))
 	defer func() { r.endSpan(span, err) }()
 	left := refs
@@ -198,7 +198,7 @@ func (r *run) copyInBulk(ctx context.Context, refs []ref, unsure bool, w *writer
 	g, ctx := errgroup.WithContext(ctx)
 	for i, refs := range parts {
 		g.Go(func() (err error) {
-			found[i], err = r.copyPart(ctx, refs, unsure, w)
+			found[i], err = r.copyPart(ctx, refs, notAsked, w)
 			return err
 		})
 	}
@@ -242,9 +242,9 @@ type inBulk struct {
 }
 
 // copyPart is copyInBulk for what is read with one request, or with more if an answer is cut off.
-func (r *run) copyPart(ctx context.Context, left []ref, unsure bool, w *writer) (found inBulk, err error) {
+func (r *run) copyPart(ctx context.Context, left []ref, notAsked bool, w *writer) (found inBulk, err error) {
 	for len(left) > 0 {
-		unanswered, answers, err := r.bulkGet(ctx, left, unsure, w)
+		unanswered, answers, err := r.bulkGet(ctx, left, notAsked, w)
 		found.single, found.small = append(found.single, answers.attached...), append(found.small, answers.small...)
 		switch {
 		case err == nil:
@@ -281,7 +281,7 @@ func (e finalError) Is(target error) bool { return target == errFinal }
 
 // bulkGet makes one _bulk_get request. It returns the revisions that were not answered with a document, and in found
 // those that have attachments. With an error, these are all revisions that were not read.
-func (r *run) bulkGet(ctx context.Context, refs []ref, unsure bool, w *writer) (unanswered []ref, found answers, err error) {
+func (r *run) bulkGet(ctx context.Context, refs []ref, notAsked bool, w *writer) (unanswered []ref, found answers, err error) {
 	ctx, room := r.withRoom(ctx)
 	defer room.leave()
 	results, err := r.source.db.BulkGet(ctx, docRefs(refs))
@@ -306,7 +306,7 @@ func (r *run) bulkGet(ctx context.Context, refs []ref, unsure bool, w *writer) (
 		}
 		// It counts as read before it can count as written.
 		read := replicator.Stats{BulkGetDocs: 1, DocCounts: replicator.DocCounts{DocsRead: 1}}
-		if unsure {
+		if notAsked {
 			read.RevisionsChecked, read.MissingRevisionsFound = more, more
 		}
 		r.count(read)

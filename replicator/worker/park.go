@@ -86,13 +86,13 @@ func (p *parking) tell(idle bool) {
 
 // idles tells that the run is idle, if it is. The caller holds run.mu.
 func (r *run) idles() {
-	if p := r.parking; p != nil && p.open && p.settled && r.dealtWith() {
+	if p := r.parking; p != nil && p.open && p.settled && r.allCopied() {
 		p.tell(true)
 	}
 }
 
-// dealtWith reports whether everything that was read is copied, or recorded as refused. The caller holds run.mu.
-func (p *position) dealtWith() bool { return p.issued == p.next }
+// allCopied reports whether everything that was read is copied, or recorded as refused. The caller holds run.mu.
+func (p *position) allCopied() bool { return p.issued == p.next }
 
 // caughtUp records that a feed has ended.
 func (r *run) caughtUp() {
@@ -175,7 +175,7 @@ func (r *run) notIdle(looked bool) {
 func (r *run) keptUp() (rows int64, yes bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.rowsRead, r.parking != nil && r.parking.open && !r.filtered && r.rowsRead > 0 && r.dealtWith()
+	return r.rowsRead, r.parking != nil && r.parking.open && !r.filtered && r.rowsRead > 0 && r.allCopied()
 }
 
 // park looks whether the run may end, and returns errParked if so. It returns nil if the run goes on: because it has read
@@ -249,7 +249,7 @@ func (f *reader) passOver(ctx context.Context) (changed bool, err error) {
 	last := bytes.Clone(sequence(feed.LastSeq()))
 	f.r.mu.Lock()
 	defer f.r.mu.Unlock()
-	if last == nil || !f.r.dealtWith() {
+	if last == nil || !f.r.allCopied() {
 		return false, errNotIdle
 	}
 	f.since, f.r.read, f.r.through = last, last, last
@@ -264,7 +264,7 @@ func (f *reader) settleUp(ctx context.Context) (since, updateSeq json.RawMessage
 	defer f.checkpoints.enter()() // one may be written now
 	r.mu.Lock()
 	since = r.through
-	done := r.dealtWith()
+	done := r.allCopied()
 	r.mu.Unlock()
 	if !done || len(since) == 0 || string(since) == `"now"` {
 		return nil, nil, errNotIdle

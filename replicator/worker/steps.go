@@ -91,7 +91,7 @@ func (r *run) copyBatch(ctx, writing context.Context, b *batch, asked func(), fa
 		cancel(err)
 		fail(err)
 	}}
-	err := r.carry(ctx, b, w, asked)
+	err := r.startCopy(ctx, b, w, asked)
 	if err != nil && errors.Is(context.Cause(ctx), ErrStopped) {
 		err = cmp.Or(w.flush(writing), err)
 	}
@@ -105,13 +105,13 @@ func (r *run) copyBatch(ctx, writing context.Context, b *batch, asked func(), fa
 	return r.copySetAside(ctx, failed)
 }
 
-// carry is copyBatch without the wait for the last writes.
-func (r *run) carry(ctx context.Context, b *batch, w *writer, asked func()) error {
+// startCopy is copyBatch without the wait for the last writes.
+func (r *run) startCopy(ctx context.Context, b *batch, w *writer, asked func()) error {
 	questions := &r.unasked
 	if b.live {
 		questions = &r.unaskedLive
 	}
-	missing, unsure, err := r.lacking(ctx, r.readable(b.rows), questions)
+	missing, notAsked, err := r.lacking(ctx, r.readable(b.rows), questions)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
@@ -124,11 +124,11 @@ func (r *run) carry(ctx context.Context, b *batch, w *writer, asked func()) erro
 
 	single, small := missing, []smallRef(nil)
 	if r.bulkGets() {
-		if single, small, err = r.copyInBulk(ctx, missing, unsure, w); err != nil {
+		if single, small, err = r.copyInBulk(ctx, missing, notAsked, w); err != nil {
 			return err
 		}
 	}
-	if unsure {
+	if notAsked {
 		if single, small, err = r.askLate(ctx, single, small, questions); err != nil {
 			return err
 		}

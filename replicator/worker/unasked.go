@@ -65,9 +65,9 @@ func (u *unasked) learned() replicator.Lacking {
 	return replicator.Lacking{Lacked: u.lacked, Unasked: u.left}
 }
 
-// lacking is missing, except that it does not always ask. If it has not, unsure is true, and the refs are all revisions
+// lacking is missing, except that it does not always ask. If it has not, notAsked is true, and the refs are all revisions
 // in rows, without ancestors and not yet counted. It is harmless to copy a revision that the target has.
-func (r *run) lacking(ctx context.Context, rows []couch.Row, u *unasked) (refs []ref, unsure bool, err error) {
+func (r *run) lacking(ctx context.Context, rows []couch.Row, u *unasked) (refs []ref, notAsked bool, err error) {
 	all := revisions(rows)
 	if r.bulkGets() && distinct(rows) && u.allows(all) {
 		refs = make([]ref, 0, all)
@@ -93,7 +93,7 @@ func distinct(rows []couch.Row) bool {
 	return len(ids) == len(rows)
 }
 
-// askLate asks the target about the revisions of an unsure batch that are not copied yet, and returns those that it
+// askLate asks the target about the revisions of a batch for which it was not asked that are not copied yet, and returns those that it
 // lacks. They have attachments, or cost a request each, so the question pays.
 func (r *run) askLate(
 	ctx context.Context, single []ref, small []smallRef, u *unasked,
