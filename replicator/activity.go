@@ -19,6 +19,8 @@ const (
 	DoingRateLimited Doing = "rate_limited"
 	// DoingRetrying: a request failed and is repeated, see Activity.Waiting.
 	DoingRetrying Doing = "retrying"
+	// DoingBudget: a request waits for its turn in the budget of a server, see Activity.Budget.
+	DoingBudget Doing = "waiting_for_budget"
 	// DoingStarting: it opens the databases and looks for the latest checkpoint.
 	DoingStarting Doing = "starting"
 	// DoingRefused: it copies, but the target refuses everything, see Activity.Refusing.
@@ -35,6 +37,9 @@ const (
 	DoingFinishing Doing = "finishing"
 )
 
+// heldBack reports whether a run waits because its requests are limited.
+func (d Doing) heldBack() bool { return d == DoingRateLimited || d == DoingBudget }
+
 // Activity says what a run is doing at the moment, and so why a replication makes no progress. Its JSON form is stored; see
 // [ShownActivity] for listings.
 type Activity struct {
@@ -50,8 +55,17 @@ type Activity struct {
 	// Waiting has at most one request for each endpoint: one that the endpoint asked to wait, if
 	// there is one, else the request that will be sent last.
 	Waiting []Wait `json:"waiting,omitempty"`
+	// Budget is set while a request waits for the budget of a server.
+	Budget *BudgetWait `json:"budget,omitempty"`
 	// Refusing is set while the target refuses everything.
 	Refusing *Refusing `json:"refusing,omitempty"`
+}
+
+// BudgetWait says that a request waits for its turn in the budget of a server.
+type BudgetWait struct {
+	Server string    `json:"server"` // its host, with the port if the budget names one
+	Since  time.Time `json:"since"`
+	Before int       `json:"before"` // the jobs of the same node whose turn is before
 }
 
 // Wait is a request that failed and is repeated, or that is held back because the endpoint
@@ -108,6 +122,11 @@ func (a Activity) MarshalJSON() ([]byte, error) {
 		waiting[i] = w
 	}
 	a.Waiting = waiting
+	if a.Budget != nil {
+		budget := *a.Budget
+		budget.Server, budget.Since = cut(budget.Server, maxActivityText), wholeSeconds(budget.Since)
+		a.Budget = &budget
+	}
 	if a.Refusing != nil {
 		refusing := *a.Refusing
 		refusing.Since = wholeSeconds(refusing.Since)

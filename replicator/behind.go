@@ -36,7 +36,7 @@ func (b *Behind) After(state *JobState, now time.Time) *Behind {
 	case DoingWaiting, DoingFinishing:
 		return nil
 	case DoingCopying, DoingFiltering, DoingReading, DoingRefused:
-	case DoingRetrying, DoingRateLimited:
+	case DoingRetrying, DoingRateLimited, DoingBudget:
 		if a.BatchesInFlight == 0 && (state.ChangesPending == nil || *state.ChangesPending == 0) {
 			return b // it may be the feed that is opened again
 		}

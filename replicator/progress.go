@@ -76,11 +76,11 @@ func (s *JobState) CheckProgress(was *JobState, after time.Duration, now time.Ti
 	case s.NoProgressSince.IsZero():
 		s.NoProgressSince = a.Since
 	}
-	if a.Doing == DoingRateLimited {
+	if a.Doing.heldBack() {
 		s.StuckSince = time.Time{}
 		return
 	}
-	if was.Activity != nil && was.Activity.Doing == DoingRateLimited && s.NoProgressSince.Equal(was.NoProgressSince) {
+	if was.Activity != nil && was.Activity.Doing.heldBack() && s.NoProgressSince.Equal(was.NoProgressSince) {
 		s.NoProgressSince = now
 	}
 	if first := !s.NoProgressSince.Before(s.StartTime); first || s.StuckSince.IsZero() {

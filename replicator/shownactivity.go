@@ -8,6 +8,7 @@ type ShownActivity struct {
 	LastProgress    time.Time   `json:"last_progress,omitzero"`
 	LastMoved       time.Time   `json:"last_moved,omitzero"`
 	Waiting         []ShownWait `json:"waiting,omitempty"`
+	Budget          *BudgetWait `json:"budget,omitempty"`
 	Refusing        *Refusing   `json:"refusing,omitempty"`
 }
 
@@ -29,6 +30,7 @@ func (s *JobState) ShownActivity() *ShownActivity {
 	a := s.Activity
 	shown := &ShownActivity{
 		BatchesInFlight: a.BatchesInFlight, LastProgress: wholeSeconds(a.LastProgress), LastMoved: wholeSeconds(a.LastMoved),
+		Budget: a.Budget,
 	}
 	for i := range a.Waiting {
 		w := &a.Waiting[i]

@@ -27,6 +27,7 @@ var reasonTexts = map[Reason]reasonText{
 	Reason(DoingStopping):    {"stops to let other jobs run", false},
 	Reason(DoingRateLimited): {"waits because a server asked for that", true},
 	Reason(DoingRetrying):    {"repeats a request that failed", true},
+	Reason(DoingBudget):      {"waits for its turn in the budget of a server", false},
 	Reason(DoingStarting):    {"opens its databases", false},
 	Reason(DoingRefused):     {"copies, but the target refuses everything", true},
 	Reason(DoingCopying):     {"copies changes", false},

@@ -155,12 +155,13 @@ func TestMetricsDocument(t *testing.T) {
 	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	issued := issue(t, 1, nil)
 	issued.write(t, certFile, keyFile)
-	node := tlsNode(t, certFile, keyFile, "replicator/cert_file="+certFile, "replicator/key_file="+keyFile)
+	node := tlsNode(t, certFile, keyFile, "replicator/cert_file="+certFile, "replicator/key_file="+keyFile,
+		"replicator.budgets/localhost=100 requests/s")
 	node.ask(http.StatusCreated, http.MethodPut, "_replicator/backup", `{"source":"http://localhost:1/","target":"http://localhost:1/","continuous":true,"mirror":{"prefix":"p-"}}`)
 	text := ""
 	require.Eventually(t, func() bool { // the mirror fails soon
 		text = node.ask(http.StatusOK, http.MethodGet, "_node/_local/_prometheus", "")
-		return strings.Contains(text, "settee_replicator_problem_jobs{")
+		return strings.Contains(text, "settee_replicator_problem_jobs{") && strings.Contains(text, "settee_budget_part{")
 	}, limit, 50*time.Millisecond)
 	for _, use := range []string{"client", "server"} {
 		assert.Contains(t, text, fmt.Sprintf("settee_certificate_expiry_timestamp_seconds{use=%q} %v\n", use, float64(issued.NotAfter.Unix())))

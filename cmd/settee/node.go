@@ -28,6 +28,7 @@ import (
 	"settee/pkg/kv/pebblekv"
 	"settee/pkg/nodes"
 	"settee/pkg/sealed"
+	"settee/pkg/serverbudget"
 	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/scheduler"
@@ -57,6 +58,7 @@ type node struct {
 	docs        *docstore.Store
 	nodes       *nodes.Registry
 	upgrade     *nodes.Upgrade
+	budgets     *serverbudget.Node // nil without the role replication
 	metrics     *metrics
 	scrapes     *server // serves the metrics' own port
 	accounts    *accounts.Accounts
@@ -87,6 +89,7 @@ func (n *node) parts() []lifecycle.Part {
 		lifecycle.Background(n.keepNoted),
 		lifecycle.Background(func(ctx context.Context) { _ = n.live.Run(ctx) }), // ends with ctx
 		lifecycle.Background(n.followLevel),
+		n.budgetsPart(),
 		lifecycle.Background(n.reload),
 		n.jobsPart(),
 		n.documentsPart(),
@@ -373,9 +376,10 @@ func (n *node) replicate() {
 		Jobs: n.jobs, Config: n.live.Current, Changed: n.live.Changed, UserAgent: userAgent(), Log: n.log,
 		Node: nodeName(), Transport: n.outbound.transport, Traffic: n.outbound.traffic,
 		Tracer:  n.traces.Tracer("settee/replicator"),
-		Running: n.limitMemory,
+		Running: n.limitMemory, Budgets: n.budgets,
 	})
 	n.metrics.connecting(n.outbound)
+	n.metrics.registry.MustRegister(newBudgetMetrics(n.budgets))
 	n.metrics.replicating(n.scheduler, func() int { return config.MaxJobs.Get(n.live.Current()) })
 	n.metrics.claiming(n.jobs.Jobs().Claims)
 	n.metrics.certificate("client", n.outbound.pool.Certificate)

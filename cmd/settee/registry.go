@@ -22,7 +22,7 @@ func nodeName() string {
 func (n *node) nodesPart() lifecycle.Part {
 	return lifecycle.Part{
 		Start: func(context.Context) error {
-			n.nodes = nodes.New(nodes.Options{Store: n.db, Prefix: nodesPrefix, Describe: n.describe})
+			n.nodes = nodes.New(nodes.Options{Store: n.db, Prefix: nodesPrefix, Describe: n.describe, Budgets: n.budgets})
 			n.metrics.knowing(n.nodes)
 			if n.guard != nil {
 				n.upgrade = nodes.NewUpgrade(n.guard, n.nodes)

@@ -445,6 +445,11 @@ var Watches = defineNamed("replicator.watches", "none", wantLogin, watchLogin,
 	"The logins with which servers are watched for changes in the sources of parked jobs, and asked whether\n"+
 		"their targets are still there. The keys are the servers' URLs. A server that is not listed is watched with the login of a job, if that is enough.")
 
+// Budgets are the budgets of servers, by patterns of their hosts: see [serverbudget.Node.Set].
+var Budgets = defineNamed("replicator.budgets", "none", wantBudget, serverBudget,
+	"What all nodes together may ask of a server. The keys are HOST, HOST:PORT or *.SUFFIX, for each host with\n"+
+		"that suffix. The values are up to three limits, such as 20 requests/s, 2 MB/s, 8 connections.")
+
 // [replicator]: connections, shared by all jobs of a node. A change applies from the next request
 // on.
 var (

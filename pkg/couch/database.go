@@ -16,6 +16,7 @@ import (
 	"settee/pkg/outbound"
 	"settee/pkg/redact"
 	"settee/pkg/route"
+	"settee/pkg/serverbudget"
 )
 
 // Limits of answers that are read whole, in bytes.
@@ -88,6 +89,9 @@ type Config struct {
 	MaxConnections int
 	// MaxDocument is the maximum size in bytes of a document, without its attachments. Default: 64 MiB.
 	MaxDocument int
+
+	// Budgets bound the requests to servers, and the bytes of bodies. nil: none.
+	Budgets *serverbudget.Node
 
 	// Large, if not nil, is called by BulkGet and OpenRevs with a request's context before they hold more than a
 	// megabyte of a document in memory. It may wait until there is room. Its error ends the reading.

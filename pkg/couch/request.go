@@ -21,6 +21,7 @@ import (
 
 	"settee/pkg/outbound"
 	"settee/pkg/redact"
+	"settee/pkg/serverbudget"
 )
 
 const (
@@ -92,16 +93,23 @@ type response struct {
 	end     context.CancelFunc
 	dog     *watchdog
 	span    trace.Span
+	budget  *serverbudget.Exchange
+	stream  *serverbudget.Stream
 	release func()
 }
 
 // Read reads the body. It returns the errors of broken; fail adds the request.
 func (p *response) Read(b []byte) (int, error) {
+	most, err := p.stream.Take(len(b))
+	if err != nil {
+		return 0, err
+	}
 	if err := p.dog.receiving(); err != nil {
 		return 0, err
 	}
-	n, err := p.body.Read(b)
+	n, err := p.body.Read(b[:most])
 	p.dog.received(n)
+	p.stream.Moved(n)
 	if err != nil && err != io.EOF {
 		err = broken(p.outer, p.dog, p.hidden(), err)
 		failSpan(p.span, err, p.hidden())
@@ -132,6 +140,8 @@ func (p *response) Close() error {
 	p.end()
 	p.dog.stop()
 	err := p.body.Close()
+	p.stream.Done()
+	p.budget.Done()
 	p.span.End()
 	p.release()
 	return err
@@ -317,15 +327,24 @@ func (d *Database) send(outer context.Context, r *request, target *url.URL, t ti
 	r.sent++
 	ctx, cancel := context.WithCancel(ctx)
 	e := d.errorOf(r, shown(target))
+	budget, err := d.cfg.Budgets.Begin(ctx, outbound.HostPort(target), r.feed)
+	if err != nil {
+		e.Err = err
+		failSpan(span, err, d.hidden)
+		span.End()
+		cancel()
+		return nil, e
+	}
 	limits := waits{
 		connect: d.cfg.ConnectionTimeout,
 		answer:  cmp.Or(r.idle, d.cfg.AnswerTimeout),
 		idle:    cmp.Or(r.idle, d.cfg.ConnectionTimeout),
 	}
 	dog := watch(limits, cancel)
-	answer, err := d.roundTrip(ctx, r, target, t, dog)
+	answer, err := d.roundTrip(ctx, r, target, t, dog, budget)
 	dog.answer()
 	if err != nil {
+		budget.Done()
 		e.Err = broken(outer, dog, d.hidden.With(t.cookie), err)
 		failSpan(span, e.Err, d.hidden.With(t.cookie))
 		span.End()
@@ -338,6 +357,7 @@ func (d *Database) send(outer context.Context, r *request, target *url.URL, t ti
 	p := &response{
 		d: d, r: r, url: e.URL, status: answer.StatusCode, header: answer.Header,
 		body: answer.Body, hidden: hidden, outer: outer, end: cancel, dog: dog, span: span, release: func() {},
+		budget: budget, stream: budget.Stream(),
 	}
 	answer.Header = nil // answer.Body keeps answer: see settle
 	answeredSpan(span, p.status)
@@ -383,7 +403,7 @@ func (d *Database) learn(header http.Header) {
 }
 
 func (d *Database) roundTrip(
-	ctx context.Context, r *request, target *url.URL, t ticket, dog *watchdog,
+	ctx context.Context, r *request, target *url.URL, t ticket, dog *watchdog, budget *serverbudget.Exchange,
 ) (*http.Response, error) {
 	ctx = outbound.WithConnectTimeout(ctx, d.cfg.ConnectionTimeout)
 	if r.flow != nil {
@@ -401,7 +421,7 @@ func (d *Database) roundTrip(
 		// The transport may still read the body after it has returned. done waits for that.
 		defer r.body.done()
 		hr.ContentLength = length
-		hr.Body = &upload{r: body, w: dog, may: d.cfg.Sending}
+		hr.Body = &upload{r: body, w: dog, may: d.cfg.Sending, budget: budget.Stream()}
 		if length == 0 {
 			hr.Body = http.NoBody
 		}

@@ -8,6 +8,8 @@ import (
 	"net/http/httptrace"
 	"sync"
 	"time"
+
+	"settee/pkg/serverbudget"
 )
 
 // An answer is too slow if fewer than slowSize bytes arrive in each of slowTimes consecutive windows. A window is
@@ -247,6 +249,8 @@ type upload struct {
 	r   io.Reader
 	w   *watchdog
 	may func() error // Config.Sending
+
+	budget *serverbudget.Stream
 }
 
 // The transport calls Read when the network has accepted the bytes of the last call.
@@ -258,7 +262,16 @@ func (u *upload) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	return u.r.Read(p)
+	most, err := u.budget.Take(len(p))
+	if err != nil {
+		return 0, err
+	}
+	n, err := u.r.Read(p[:most])
+	u.budget.Moved(n)
+	if err != nil {
+		u.budget.Done()
+	}
+	return n, err
 }
 
 // Close does nothing. The caller that made the reader closes it.

@@ -11,6 +11,7 @@ import (
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
+	"settee/pkg/serverbudget"
 	"settee/pkg/tuple"
 )
 
@@ -37,6 +38,8 @@ type Node struct {
 	Running  int       `json:"running"` // replication jobs
 	MaxJobs  int       `json:"max_jobs"`
 	MaxChurn int       `json:"max_churn"`
+	// Budgets is what the process needs and has taken of the budgets of servers, by server.
+	Budgets map[string]serverbudget.Need `json:"budgets,omitempty"`
 	// Level is the highest level of the store that the process knows ([levels.Options].Own).
 	Level int64 `json:"level"`
 }
@@ -60,6 +63,8 @@ type Options struct {
 	// Describe returns what the process says about itself. It is called by New and for each renewal, never by two
 	// goroutines at a time. Registry sets Instance and Started. The name stays as the first call returned it.
 	Describe func() Node
+	// Budgets, if not nil, are divided among the live processes with each renewal. Registry sets Node.Budgets.
+	Budgets *serverbudget.Node
 }
 
 // Registry keeps the row of this process, and knows the others.
@@ -118,6 +123,7 @@ func (r *Registry) Start() {
 			select {
 			case <-r.serving.Done():
 			case <-tick.C:
+			case <-r.opts.Budgets.Wanted():
 			}
 		}
 	})
@@ -148,29 +154,60 @@ func (r *Registry) renew() error {
 	self.Name, self.Instance, self.Started = r.self.Name, r.self.Instance, r.self.Started
 	r.renewals++
 	began := time.Now()
-	value, err := json.Marshal(row{self, r.renewals, began.UTC()})
-	if err != nil {
-		return err
-	}
-	forgotten := r.forgotten()
-	others, err := kv.TransactValue(ctx, r.opts.Store, func(tx kv.Transaction) ([]kv.KeyValue, error) {
-		tx.Set([]byte(r.key), value)
+	needs := r.opts.Budgets.Needs()
+	forgotten, live := r.forgotten(), r.live()
+	pairs, err := kv.TransactValue(ctx, r.opts.Store, func(tx kv.Transaction) ([]kv.KeyValue, error) {
 		// Without conflicts: otherwise the renewals of all processes would conflict with each other.
 		pairs, err := tx.Snapshot().GetRange(rows.Range(r.space), kv.RangeOptions{Limit: maxRows}).Slice()
-		return slices.DeleteFunc(pairs, func(pair kv.KeyValue) bool {
+		if err != nil {
+			return nil, err
+		}
+		pairs = slices.DeleteFunc(pairs, func(pair kv.KeyValue) bool {
 			gone := forgotten(pair)
 			if gone {
 				tx.AddReadConflictKey(pair.Key)
 				tx.Clear(pair.Key)
 			}
 			return gone || string(pair.Key) == r.key
-		}), err
+		})
+		if len(needs) > 0 && r.opts.Budgets.Divide(needs, r.key, needsOf(pairs, live)) {
+			tx.AddReadConflictRange(rows.Range(r.space)) // no two processes take the same
+		}
+		self.Budgets = needs
+		value, err := json.Marshal(row{self, r.renewals, began.UTC()})
+		if err != nil {
+			return nil, err
+		}
+		tx.Set([]byte(r.key), value)
+		return append(pairs, kv.KeyValue{Key: []byte(r.key), Value: value}), nil
 	})
 	if err == nil {
-		r.take(append(others, kv.KeyValue{Key: []byte(r.key), Value: value}))
+		r.opts.Budgets.Use()
+		r.take(pairs)
 		r.last = began
 	}
 	return err
+}
+
+// live returns a function that reports whether the process of a row may be live.
+func (r *Registry) live() func(kv.KeyValue) bool {
+	last := r.readings()
+	return func(pair kv.KeyValue) bool {
+		row, known := last[string(pair.Key)]
+		return !known || row.value != string(pair.Value) || time.Since(row.changed) < LiveFor
+	}
+}
+
+// needsOf returns what the live processes of rows need and have taken of budgets, by the rows' keys.
+func needsOf(pairs []kv.KeyValue, live func(kv.KeyValue) bool) map[string]map[string]serverbudget.Need {
+	needs := map[string]map[string]serverbudget.Need{}
+	for _, pair := range pairs {
+		var n row
+		if live(pair) && json.Unmarshal(pair.Value, &n) == nil && len(n.Budgets) > 0 {
+			needs[string(pair.Key)] = n.Budgets
+		}
+	}
+	return needs
 }
 
 // forgotten returns a function that reports whether a row is to be removed.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"settee/pkg/serverbudget"
 	"settee/replicator"
 	"settee/replicator/mirror"
 	"settee/replicator/worker"
@@ -16,7 +17,7 @@ import (
 // mirror runs a mirror and records its end, as replicate does for other jobs.
 func (s *Server) mirror(ctx context.Context, a *attempt) error {
 	run, log := a.run, a.log
-	working, end := s.working(ctx)
+	working, end := s.working(serverbudget.WithFlow(ctx, a.job.flow))
 	defer end()
 
 	summary, err := s.runMirror(working, a.job, log)

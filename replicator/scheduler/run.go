@@ -146,6 +146,7 @@ func (s *Server) workerJob(a *attempt) worker.Job {
 		Replication:   run.Job().Args.Replication,
 		ReplicationID: state.ReplicationID,
 		Stats:         state.Stats,
+		Flow:          job.flow,
 		Attributes:    s.traced(run.Job()),
 		Woken:         a.parked,
 		Lacking:       state.Lacking,
@@ -334,6 +335,7 @@ func (s *Server) requests(current *config.Config) worker.Config {
 	cfg.ServerUUID = s.opts.Jobs.ServerUUID()
 	cfg.UserAgent = cmp.Or(config.UserAgent.Get(current), s.opts.UserAgent, cfg.UserAgent)
 	cfg.Transport = s.opts.Transport
+	cfg.Budgets = s.opts.Budgets
 	cfg.Shared = &s.shared
 	cfg.Tracer = s.opts.Tracer
 	return cfg

@@ -16,6 +16,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/config"
+	"settee/pkg/serverbudget"
 	"settee/pkg/sockopt"
 	"settee/replicator"
 	"settee/replicator/internal/jobserver"
@@ -36,6 +37,8 @@ type Options struct {
 	UserAgent string
 	// Transport is passed to worker.Config.
 	Transport func(replicator.Endpoint, *sockopt.Options) http.RoundTripper
+	// Budgets is passed to worker.Config.
+	Budgets *serverbudget.Node
 	// Traffic, if not nil, returns how many bytes went through the connections of Transport so far.
 	Traffic func() (received, sent int64)
 	// Tracer is passed to worker.Config.
@@ -197,6 +200,7 @@ func (s *Server) parkIdle(accepting context.Context) {
 // start runs a job in a goroutine. began is when the run counts as started.
 func (s *Server) start(ctx context.Context, run *jobs.Run, began time.Time) {
 	job := newRunning(run.Job().ID, run, began)
+	job.flow = s.flow(job)
 	s.slots.add(job)
 	s.runs.Go(func() {
 		defer s.slots.remove(job)

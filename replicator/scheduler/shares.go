@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"settee/pkg/config"
+	"settee/pkg/serverbudget"
 	"settee/replicator/jobs"
 )
 
@@ -45,6 +46,21 @@ func (s *Server) pause(ctx context.Context, run *jobs.Run) error {
 		return err // the job is queued again when nothing has kept it alive
 	}
 	return run.StopFor(ctx, databasePaused.code, databasePaused.text, nil)
+}
+
+// flow returns with whom a job takes turns in the budgets of servers: owners by their shares.
+func (s *Server) flow(job *running) *serverbudget.Flow {
+	of, weight, owner := job.run.Job(), config.DefaultShares, ""
+	if user := of.Args.User; user != nil {
+		owner = "user:" + *user // no database has a colon in its name
+	}
+	if database := of.Args.Database; database != nil {
+		owner = *database
+		if shares, ok := config.Shares.Value(s.opts.Config(), *database); ok {
+			weight = shares
+		}
+	}
+	return &serverbudget.Flow{Owner: owner, Weight: weight, Job: of.ID, Park: job.parker.Ask}
 }
 
 // weights returns the weights of databases by name: their shares divided by the default.

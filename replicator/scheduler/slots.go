@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"settee/pkg/serverbudget"
 	"settee/replicator"
 	"settee/replicator/internal/jobserver"
 	"settee/replicator/jobs"
@@ -58,6 +59,7 @@ type running struct {
 	stop   context.Context    // ends when the job is to stop
 	cancel context.CancelFunc // of stop
 	parker worker.Parker      // asks the job to park
+	flow   *serverbudget.Flow // takes turns in the budgets of servers
 
 	// These are guarded by the mutex of slots.
 	stopping bool       // or ended

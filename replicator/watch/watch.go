@@ -18,6 +18,7 @@ import (
 	"settee/pkg/couch"
 	"settee/pkg/kv"
 	"settee/pkg/retry"
+	"settee/pkg/serverbudget"
 	"settee/replicator"
 	"settee/replicator/internal/jobserver"
 	"settee/replicator/jobs"
@@ -110,6 +111,7 @@ func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
 // run runs the watch until its server has no parked jobs and no mirrors, or accepting ends. Then it puts the job back. If ctx ends, it
 // drops the job.
 func (w *watch) run(ctx, accepting context.Context) {
+	ctx = serverbudget.WithFlow(ctx, &serverbudget.Flow{Job: w.server}) // beside the owners of jobs
 	defer w.stop()
 	defer w.watcher.releasePaces(paceOf(w.held.Job().Owner, w.server))
 	defer w.search.close()

@@ -46,6 +46,11 @@ func (r *run) activity() *replicator.Activity {
 		BatchesInFlight: int(r.inFlight.Load()), LastProgress: r.progressed(), LastMoved: r.moved.last(),
 		Waiting: r.repeats.waiting(), Refusing: r.refusals.refusing(),
 	}
+	if r.flow != nil {
+		if w, ok := r.flow.Waiting(); ok {
+			a.Budget = &replicator.BudgetWait{Server: w.Server, Since: w.Since, Before: w.Before}
+		}
+	}
 	a.Doing, a.Since = r.doing(a)
 	return a
 }
@@ -64,6 +69,8 @@ func (r *run) doing(a *replicator.Activity) (replicator.Doing, time.Time) {
 		return replicator.DoingRateLimited, a.Waiting[held].Since
 	case len(a.Waiting) > 0:
 		return replicator.DoingRetrying, a.Waiting[0].Since
+	case a.Budget != nil:
+		return replicator.DoingBudget, a.Budget.Since
 	case !r.began:
 		return replicator.DoingStarting, r.started
 	case r.rowsRead > r.rowsPassed && a.Refusing != nil:

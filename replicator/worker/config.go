@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"settee/pkg/couch"
+	"settee/pkg/serverbudget"
 	"settee/pkg/sockopt"
 	"settee/replicator"
 )
@@ -98,6 +99,8 @@ type Config struct {
 	// which ignores socket options.
 	Transport func(endpoint replicator.Endpoint, options *sockopt.Options) http.RoundTripper
 
+	// Budgets are passed to couch.Config.
+	Budgets *serverbudget.Node
 	// Sending, if not nil, is passed to couch.Config.
 	Sending func() error
 
@@ -136,6 +139,9 @@ type Job struct {
 	// replication still has that id, and otherwise from the checkpoint alone.
 	ReplicationID string
 	Stats         replicator.Stats
+
+	// Flow, if not nil, says with whom the requests of the run take turns in the budgets of servers.
+	Flow *serverbudget.Flow
 
 	// Attributes are added to each trace of the run, if Config has a Tracer.
 	Attributes []attribute.KeyValue

@@ -22,7 +22,7 @@ func (s *settings) requests(endpoint replicator.Endpoint, sockets *sockopt.Optio
 		ConnectionTimeout: s.connectionTimeout, AnswerTimeout: s.requestTimeout,
 		Retries: s.retries, RetryBase: s.retryBase,
 		MaxConnections: s.connections, UserAgent: cfg.UserAgent, NoCompression: cfg.NoCompression,
-		MaxDocument: cfg.MaxDocument, Sending: cfg.Sending,
+		MaxDocument: cfg.MaxDocument, Sending: cfg.Sending, Budgets: cfg.Budgets,
 		PropagateTrace: cfg.PropagateTrace,
 		Limiter:        &shared.limiter,
 		SessionRefresh: cfg.SessionRefresh, SessionMinAge: cfg.SessionMinAge,

@@ -11,6 +11,7 @@ import (
 
 	"settee/pkg/couch"
 	"settee/pkg/redact"
+	"settee/pkg/serverbudget"
 	"settee/replicator"
 )
 
@@ -48,6 +49,7 @@ type run struct {
 	reject func(row couch.Row, err error) []ref
 
 	pipeline
+	flow    *serverbudget.Flow // Job.Flow
 	moved   moved
 	repeats repeats
 
@@ -74,6 +76,10 @@ func Run(ctx context.Context, job Job, cfg Config, reporter Reporter) (Result, e
 	defer r.databases.close()
 	if r.parking != nil && job.Park != nil {
 		defer job.Park.Listen(r.parking.ask)()
+	}
+	if r.flow = job.Flow; r.flow != nil {
+		r.flow.Changed = r.tellActivity
+		ctx = serverbudget.WithFlow(ctx, r.flow)
 	}
 	r.beginTrace(ctx, cfg.Tracer, &job)
 	err = r.reporting(ctx, r.replicate)
@@ -166,11 +172,7 @@ func newRun(job *Job, given *Config, reporter Reporter) (*run, error) {
 	}
 	r.handle, r.reject = r.copyBatch, r.refuseRow
 	r.parking = newParking(job, r.useCheckpoints)
-	r.repeats.changed = func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.tellSoon()
-	}
+	r.repeats.changed = r.tellActivity
 	r.refusals.told, r.refusals.list = cfg.Refused, cfg.ListRefused
 	if cfg.Shared == nil {
 		cfg.Shared = &Shared{}
@@ -185,6 +187,13 @@ func newRun(job *Job, given *Config, reporter Reporter) (*run, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// tellActivity reports soon that the activity has changed.
+func (r *run) tellActivity() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tellSoon()
 }
 
 func (r *run) snapshot() Progress {

@@ -7,6 +7,7 @@ import (
 
 	"settee/frontend/internal/web"
 	"settee/pkg/nodes"
+	"settee/pkg/serverbudget"
 )
 
 // nodeNames returns the sorted names of the nodes of the store: of those that are live, and of all.
@@ -44,7 +45,9 @@ type listedNode struct {
 	Running  int      `json:"running"`
 	MaxJobs  int      `json:"max_jobs"`
 	MaxChurn int      `json:"max_churn"`
-	Level    int64    `json:"level"` // the highest level of a store that it knows
+	// Budgets has the node's parts of the budgets of servers, by server.
+	Budgets map[string]serverbudget.Need `json:"budgets,omitempty"`
+	Level   int64                        `json:"level"` // the highest level of a store that it knows
 }
 
 // ListNodes answers _scheduler/nodes, which CouchDB does not have: the processes that share the store.
@@ -55,7 +58,7 @@ func (e *Endpoints) ListNodes(w http.ResponseWriter, r *http.Request) error {
 			Name: n.Name, Instance: n.Instance, Roles: n.Roles, Version: n.Version, Store: n.Store,
 			Started: n.Started.UTC().Format(time.RFC3339), LastSeen: n.LastSeen.UTC().Format(time.RFC3339), Live: n.Live,
 			Running: n.Running, MaxJobs: n.MaxJobs, MaxChurn: n.MaxChurn,
-			Level: n.Level,
+			Level: n.Level, Budgets: n.Budgets,
 		})
 	}
 	var store nodes.LevelStatus

@@ -1,0 +1,120 @@
+package serverbudget
+
+import (
+	"context"
+	"time"
+)
+
+// slack is for how long a rate makes up for what was not used: timers are late by up to that much.
+const slack = 2 * time.Millisecond
+
+// usedPart is the part of a rate that is used: what is sent evenly may arrive unevenly.
+const usedPart = 0.99
+
+// gate lets waiters through at a rate. The budget's mutex guards it.
+type gate struct {
+	queue
+	rate   float64   // units a second; 0 if nothing passes
+	free   bool      // there is no limit
+	at     time.Time // when the next one may pass
+	timer  *time.Timer
+	passed float64 // units so far, of bytes also those that are given back
+	waited bool    // somebody has waited since this was last cleared
+}
+
+// charge makes later ones wait for units that pass, or that are given back if cost is negative.
+func (g *gate) charge(now time.Time, cost float64) {
+	if g.free || g.rate == 0 {
+		return
+	}
+	if earliest := now.Add(-slack); g.at.Before(earliest) {
+		g.at = earliest
+	}
+	g.at = g.at.Add(time.Duration(cost / (usedPart * g.rate) * float64(time.Second)))
+}
+
+// open reports whether one may pass, and after which time it may; never if that is negative.
+func (g *gate) open(now time.Time) (ok bool, after time.Duration) {
+	switch {
+	case g.free:
+		return true, 0
+	case g.rate == 0:
+		return false, -1
+	}
+	after = g.at.Sub(now)
+	return after <= 0, after
+}
+
+// pass lets through those who may, and sets a timer that calls again for the next ones.
+func (g *gate) pass(again func()) {
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+	for w := g.next(); w != nil; w = g.next() {
+		now := time.Now()
+		ok, after := g.open(now)
+		if !ok {
+			if after >= 0 {
+				g.timer = time.AfterFunc(after, again)
+			}
+			return
+		}
+		g.charge(now, w.cost)
+		g.passed += w.cost
+		g.serve()
+		close(w.ready)
+	}
+}
+
+// setRate changes the rate. A part of 0 of a limit lets nothing pass. A limit of 0 is none.
+func (g *gate) setRate(limit, part int64) {
+	before := g.rate
+	g.free, g.rate = limit == 0, float64(part)
+	switch now := time.Now(); {
+	case g.rate == 0:
+	case before == 0: // others may have used these units until now
+		g.at = now.Add(time.Duration(float64(time.Second) / (usedPart * g.rate)))
+	case g.at.After(now): // what was charged is paid at the new rate
+		g.at = now.Add(time.Duration(float64(g.at.Sub(now)) * before / g.rate))
+	}
+}
+
+// connections are those of a budget that are in use. The budget's mutex guards them.
+type connections struct {
+	requests, feeds queue // those that wait
+	most            int64 // 0: none
+	free            bool
+	open            int64
+	peak            int64 // since this was last cleared
+	feeding         []*Flow
+	waited          bool
+}
+
+// pass lets through those for whom there are connections: feeds get at most half.
+func (c *connections) pass() {
+	for w := c.requests.next(); w != nil && (c.free || c.open < c.most); w = c.requests.next() {
+		c.take(&c.requests, w)
+	}
+	for w := c.feeds.next(); w != nil && (c.free || c.open < c.most && int64(len(c.feeding)) < c.most/2); w = c.feeds.next() {
+		c.feeding = append(c.feeding, w.flow)
+		c.take(&c.feeds, w)
+	}
+}
+
+func (c *connections) take(q *queue, w *waiter) {
+	q.serve()
+	c.open++
+	c.peak = max(c.peak, c.open)
+	w.flow.held.Add(1)
+	close(w.ready)
+}
+
+// wait returns when w is ready or ctx has ended, which it reports.
+func (w *waiter) wait(ctx context.Context) bool {
+	select {
+	case <-w.ready:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
