@@ -205,9 +205,11 @@ bench: ## run the benchmarks
 	go test -tags '$(TAGS)' -run '^$$' -bench . -timeout $(BENCH_TIMEOUT) $(PKGS)
 	SETTEE_MANY_DOCUMENTS=100000 go test -tags '$(TAGS)' -run TestManyDocuments -v -timeout $(BENCH_TIMEOUT) ./replicator/scheduler
 
+# The program that measures. docs/benchmarks.md says what was measured with it.
+BENCH = go -C scripts build -o '$(CURDIR)/bin/' ./bench && bin/bench
+
 bench-couchdb: build ## compare replications with those of CouchDB on its own databases (BENCH_FLAGS="-all -pairs 5")
-	go -C scripts build -o '$(CURDIR)/bin/' ./bench-couchdb
-	bin/bench-couchdb $(BENCH_FLAGS)
+	$(BENCH) couchdb -settee $(BIN) $(BENCH_FLAGS)
 
 bench-fdb: ## compare commits, jobs and replications on a temporary FoundationDB
 	BENCHTIME=$(BENCHTIME) scripts/bench-fdb
@@ -215,19 +217,16 @@ bench-fdb: ## compare commits, jobs and replications on a temporary FoundationDB
 bench-peers: ## compare the job layer with River, a job queue on PostgreSQL (on Debian: postgresql-15)
 	@left=$$(go tool withservers -fdb -missing 2>&1) || { printf '%s\n' "$$left" >&2; exit 1; }; \
 	if [ -z "$$left" ]; then tags=fdb; else tags=; printf '%s\n' "$$left" >&2; fi; \
-	go -C scripts run -tags "$$tags" ./bench-peers -jobs $(JOBS)
+	go -C scripts build -tags "$$tags" -o '$(CURDIR)/bin/' ./bench && bin/bench peers -jobs $(JOBS)
 
 bench-fleet: build ## measure a hundred thousand replications of which few have something to copy (FLEET_FLAGS="-jobs 2000")
-	go -C scripts build -o '$(CURDIR)/bin/' ./bench-fleet
-	bin/bench-fleet -settee $(BIN) $(FLEET_FLAGS)
+	$(BENCH) fleet -settee $(BIN) $(FLEET_FLAGS)
 
 bench-mirror: build ## measure how long a mirror takes to copy a CouchDB of 1,000 databases, beside a loop (MIRROR_FLAGS="-databases 100")
-	go -C scripts build -o '$(CURDIR)/bin/' ./bench-mirror
-	bin/bench-mirror -settee $(BIN) $(MIRROR_FLAGS)
+	$(BENCH) mirror -settee $(BIN) $(MIRROR_FLAGS)
 
 load: build ## give one node jobs and changes, and print what it took (LOAD_FLAGS="-jobs 100 -rate 100")
-	go -C scripts build -o '$(CURDIR)/bin/' ./load
-	bin/load -settee $(BIN) $(LOAD_FLAGS)
+	$(BENCH) load -settee $(BIN) $(LOAD_FLAGS)
 
 dashboard: node $(DASHBOARD)/node_modules/.package-lock.json ## build the pages of /_utils/, which the binary contains
 	npm run --silent --prefix $(DASHBOARD) check

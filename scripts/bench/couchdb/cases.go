@@ -1,0 +1,230 @@
+package couchdb
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"settee/scripts/bench/lab"
+)
+
+// docSize is the size of a document without its attachments, in bytes.
+const docSize = 1000
+
+// benchCase is one comparison.
+type benchCase struct {
+	name       string
+	usual      bool // it is in the default run
+	docs       int
+	attachment int           // bytes of the attachment of each document; 0 for none
+	trip       time.Duration // the round trip to each of the endpoints
+	continuous bool          // the documents are written to the source of a continuous job
+}
+
+var cases = []benchCase{
+	{name: "docs", usual: true, docs: 50_000},
+	{name: "large", usual: true, docs: 100, attachment: 4 << 20},
+	{name: "small", usual: true, docs: 10_000, attachment: 10 << 10},
+	{name: "far-50ms", docs: 50_000, trip: 50 * time.Millisecond},
+	{name: "burst", usual: true, docs: 5000, continuous: true},
+}
+
+// describe says what is copied.
+func (c benchCase) describe(b *bench) string {
+	text := fmt.Sprintf("%d documents of %d bytes", b.scaled(c.docs), docSize)
+	switch {
+	case c.trip > 0:
+		text += ", a round trip of " + c.trip.String() + " to both"
+	case c.attachment > 0:
+		text += fmt.Sprintf(", each with an attachment of %d KiB", c.attachment>>10)
+	case c.continuous:
+		text += " written at once to the source of a continuous job, until the target has them"
+	}
+	return text
+}
+
+// turn copies a source to a new target, and measures that.
+func (b *bench) turn(ctx context.Context, c benchCase, system int, source string) (s sample, err error) {
+	target, err := b.create(ctx)
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, b.remove(context.WithoutCancel(ctx), target)) }()
+	if c.continuous {
+		return b.burst(ctx, c, system, source, target)
+	}
+	address := ""
+	if c.trip > 0 {
+		r, err := startRelay(ctx, b.server.Host(), c.trip)
+		if err != nil {
+			return s, err
+		}
+		defer r.close()
+		address = r.address()
+	}
+	if err := b.rest(ctx); err != nil {
+		return s, err
+	}
+	meter := lab.Meter{{Name: "endpoints", Time: b.server.Processor}}
+	used, err := meter.Measure(func() error {
+		from, to := b.server.URL(source, address), b.server.URL(target, address)
+		if system == settee {
+			return b.copyOnce(ctx, from, to, &s)
+		}
+		return b.replicate(ctx, b.server, from, to, nil)
+	})
+	if err != nil {
+		return s, err
+	}
+	s.wall, s.endpoints = used.Seconds, used.Of(0)
+	return s, b.sameCount(ctx, source, target)
+}
+
+// burst writes documents to the source of a continuous job as fast as it takes them, and waits until all are on the target.
+func (b *bench) burst(ctx context.Context, c benchCase, system int, source, target string) (s sample, err error) {
+	ctx, cancel := b.Within(ctx, "a burst")
+	defer cancel()
+	job := map[string]any{"continuous": true}
+	host := b.server
+	meter := lab.Meter{{Name: "endpoints", Time: b.server.Processor}}
+	if system == settee {
+		node, err := b.StartNode(ctx, lab.NodeOptions{})
+		if err != nil {
+			return s, err
+		}
+		defer node.Close()
+		host, meter = node.Server, append(meter, lab.Party{Name: "settee", Time: node.Processor})
+		defer func() { _, s.memory = node.Memory() }()
+	}
+	from, to := b.server.URL(source, ""), b.server.URL(target, "")
+	if err := b.replicate(ctx, host, from, to, job); err != nil {
+		return s, err
+	}
+	defer func() {
+		job["cancel"] = true
+		err = errors.Join(err, b.replicate(context.WithoutCancel(ctx), host, from, to, job))
+	}()
+	if err := b.burstOf(ctx, 1, source, target); err != nil { // so that the job runs
+		return s, err
+	}
+	if err := b.rest(ctx); err != nil {
+		return s, err
+	}
+	used, err := meter.Measure(func() error { return b.burstOf(ctx, b.scaled(c.docs), source, target) })
+	if err != nil {
+		return s, err
+	}
+	s.wall, s.endpoints = used.Seconds, used.Of(0)
+	if system == settee {
+		s.own = used.Of(1)
+	}
+	return s, nil
+}
+
+// burstOf writes documents to a source, and waits until the target has as many.
+func (b *bench) burstOf(ctx context.Context, docs int, source, target string) error {
+	err := b.fill(ctx, source, docs, 0)
+	for err == nil && b.sameCount(ctx, source, target) != nil {
+		err = lab.Pause(ctx, 20*time.Millisecond)
+	}
+	return err
+}
+
+// copyOnce runs settee replicate.
+func (b *bench) copyOnce(ctx context.Context, source, target string, s *sample) error {
+	command := exec.CommandContext(ctx, b.Settee, "replicate", source, target)
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("settee replicate: %w: %s", err, bytes.TrimSpace(output))
+	}
+	usage, ok := command.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return errors.New("settee replicate: its resources are unknown")
+	}
+	s.own = (command.ProcessState.UserTime() + command.ProcessState.SystemTime()).Seconds()
+	s.memory = float64(usage.Maxrss << 10) // Linux counts kilobytes
+	return nil
+}
+
+// replicate posts a replication to a server, with more options.
+func (b *bench) replicate(ctx context.Context, host *lab.Server, source, target string, more map[string]any) error {
+	body := map[string]any{"source": source, "target": target}
+	for name, value := range more {
+		body[name] = value
+	}
+	var answer struct {
+		OK bool `json:"ok"`
+	}
+	if err := host.Ask(ctx, http.MethodPost, "_replicate", body, &answer); err != nil {
+		return err
+	}
+	if !answer.OK {
+		return errors.New("POST _replicate: the answer is not ok")
+	}
+	return nil
+}
+
+// sameCount checks that a target has as many documents as its source.
+func (b *bench) sameCount(ctx context.Context, source, target string) error {
+	want, err := b.server.Count(ctx, source)
+	if err != nil {
+		return err
+	}
+	got, err := b.server.Count(ctx, target)
+	if err == nil && got != want {
+		err = fmt.Errorf("the target has %d documents, not %d", got, want)
+	}
+	return err
+}
+
+// newID returns a name that no other call has returned.
+func newID() string { return strings.ToLower(rand.Text()) }
+
+// text returns random text of a number of bytes, which does not compress by much.
+func text(size int) string {
+	raw := make([]byte, size*3/4+3)
+	_, _ = rand.Read(raw) // never fails
+	return base64.RawURLEncoding.EncodeToString(raw)[:size]
+}
+
+// fillBatch is the number of bytes in a request that fills a database, and maxInline the largest attachment in one.
+const fillBatch, maxInline = 1 << 20, 1 << 20
+
+// fill writes documents, each with an attachment of a size, 0 for none.
+func (b *bench) fill(ctx context.Context, name string, docs, attachment int) error {
+	prefix := newID()[:8]
+	const octets = "application/octet-stream"
+	var batch []map[string]any
+	for i := range docs {
+		id := fmt.Sprintf("%s-%08d", prefix, i)
+		if attachment > maxInline {
+			header := http.Header{"Content-Type": {octets}}
+			answer, err := b.server.Do(ctx, http.MethodPut, name+"/"+id+"/attached", header, strings.NewReader(text(attachment)), int64(attachment))
+			if err != nil {
+				return err
+			}
+			answer.Body.Close()
+			continue
+		}
+		doc := map[string]any{"_id": id, "text": text(docSize)}
+		if attachment > 0 {
+			data := base64.StdEncoding.EncodeToString([]byte(text(attachment)))
+			doc["_attachments"] = map[string]any{"attached": map[string]string{"content_type": octets, "data": data}}
+		}
+		batch = append(batch, doc)
+		if len(batch)*(docSize+2*attachment) >= fillBatch || i == docs-1 {
+			if err := b.server.Bulk(ctx, name, batch); err != nil {
+				return err
+			}
+			batch = nil
+		}
+	}
+	return nil
+}

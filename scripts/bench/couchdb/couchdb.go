@@ -1,0 +1,213 @@
+// Package couchdb compares settee's replication with that of CouchDB, on the same databases of one CouchDB. settee runs as a
+// user runs it: settee replicate for copies, and a node with its store in a directory for continuous jobs. CouchDB's side is
+// POST /_replicate of that same CouchDB.
+//
+// The two take turns. Each turn has a new target, and begins when the server is idle. A pair is one turn of each, and the ratio
+// is of the two turns of a pair. The table has the median of the pairs, and in brackets the smallest and the largest ratio.
+//
+// The endpoints' processor time is the time of all processes of CouchDB during a turn. In CouchDB's turns its replicator
+// runs in the same process and is part of it.
+package couchdb
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"settee/scripts/bench/lab"
+)
+
+// Scenario compares settee with CouchDB.
+var Scenario = lab.Scenario{Name: "couchdb", New: func() lab.Measurement { return &bench{} }}
+
+// bench is the flags and the server.
+type bench struct {
+	names string
+	all   bool
+	pairs int
+	size  float64
+
+	*lab.Run
+	server *lab.Server
+}
+
+// Register implements lab.Measurement.
+func (b *bench) Register(f *flag.FlagSet) {
+	var names []string
+	for _, c := range cases {
+		names = append(names, c.name)
+	}
+	f.StringVar(&b.names, "cases", "", "the cases to run, separated by commas: "+strings.Join(names, ", "))
+	f.BoolVar(&b.all, "all", false, "run all cases; otherwise those that take seconds")
+	f.IntVar(&b.pairs, "pairs", 3, "the number of pairs of turns in a case")
+	f.Float64Var(&b.size, "size", 1, "multiplies the numbers of documents")
+}
+
+// Check implements lab.Measurement.
+func (b *bench) Check() error {
+	if b.pairs < 1 || b.size <= 0 {
+		return errors.New("numbers must be positive")
+	}
+	_, err := b.chosen()
+	return err
+}
+
+// chosen returns the cases to run.
+func (b *bench) chosen() (chosen []benchCase, err error) {
+	names := strings.FieldsFunc(b.names, func(c rune) bool { return c == ',' })
+	for _, c := range cases {
+		if slices.Contains(names, c.name) || len(names) == 0 && (b.all || c.usual) {
+			chosen = append(chosen, c)
+		}
+	}
+	if len(names) > len(chosen) {
+		return nil, fmt.Errorf("there is no such case in %q", b.names)
+	}
+	return chosen, nil
+}
+
+// The systems of a pair.
+const settee, couchDB = 0, 1
+
+var systems = []string{"settee", "CouchDB"}
+
+// Measure implements lab.Measurement.
+func (b *bench) Measure(ctx context.Context, r *lab.Run) (err error) {
+	b.Run = r
+	if b.server, err = r.StartCouchDB(ctx, lab.Any); err != nil {
+		return err
+	}
+	chosen, err := b.chosen()
+	if err != nil {
+		return err
+	}
+	about := fmt.Sprintf("%s, and %s; pairs of turns: %d; processors: %d", r.Version, b.server.About, b.pairs, runtime.NumCPU())
+	r.Say("%s", about)
+	for _, c := range chosen {
+		about += "\n" + c.name + ": " + c.describe(b)
+	}
+	r.Report.Table(about, "case", "", "settee", "CouchDB", "ratio")
+	for _, c := range chosen {
+		pairs, err := b.runCase(ctx, c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		for _, m := range measures {
+			r.Report.Row(c.name, m.name, pairs.median(settee, m), pairs.median(couchDB, m), pairs.ratios(m))
+		}
+	}
+	return nil
+}
+
+// runCase makes the sources of a case and runs its pairs.
+func (b *bench) runCase(ctx context.Context, c benchCase) (pairs pairs, err error) {
+	source, err := b.create(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.remove(context.WithoutCancel(ctx), source)) }()
+	if !c.continuous {
+		if err := b.fill(ctx, source, b.scaled(c.docs), c.attachment); err != nil {
+			return nil, fmt.Errorf("filling the source: %w", err)
+		}
+	}
+	for n := range b.pairs {
+		var pair [2]sample
+		for i := range systems {
+			system := (n + i) % 2
+			if pair[system], err = b.turn(ctx, c, system, source); err != nil {
+				return nil, fmt.Errorf("%s: %w", systems[system], err)
+			}
+			b.Say("%s, pair %d of %d: %s: %.2f s", c.name, n+1, b.pairs, systems[system], pair[system].wall)
+		}
+		pairs = append(pairs, pair)
+	}
+	return pairs, nil
+}
+
+// scaled returns a number of documents, at least one.
+func (b *bench) scaled(n int) int { return max(1, int(float64(n)*b.size)) }
+
+// create makes a database with a new name.
+func (b *bench) create(ctx context.Context) (string, error) {
+	name := "bench-" + newID()
+	return name, b.server.Ask(ctx, http.MethodPut, name, nil, nil)
+}
+
+func (b *bench) remove(ctx context.Context, name string) error {
+	return b.server.Ask(ctx, http.MethodDelete, name, nil, nil)
+}
+
+// sample is what a turn measured, in seconds and bytes. What is unknown, or has no meaning for the system, is 0.
+type sample struct {
+	wall      float64
+	endpoints float64 // processor time of CouchDB
+	own       float64 // processor time of settee
+	memory    float64 // settee's largest resident set
+}
+
+// measure is a value of a sample.
+type measure struct {
+	name   string
+	digits int
+	of     func(sample) float64
+}
+
+var measures = []measure{
+	{"time, s", 2, func(s sample) float64 { return s.wall }},
+	{"processor of the endpoints, s", 2, func(s sample) float64 { return s.endpoints }},
+	{"processor of settee, s", 2, func(s sample) float64 { return s.own }},
+	{"memory of settee, MiB", 0, func(s sample) float64 { return s.memory / (1 << 20) }},
+}
+
+// pairs are the samples of a case, by system.
+type pairs [][2]sample
+
+// median returns the median of a value of a system.
+func (p pairs) median(system int, m measure) string {
+	var all []float64
+	for _, pair := range p {
+		all = append(all, m.of(pair[system]))
+	}
+	return lab.Number(lab.Median(all), m.digits)
+}
+
+// ratios returns the median, the smallest and the largest ratio of the pairs, or a dash if the value is unknown.
+func (p pairs) ratios(m measure) string {
+	var all []float64
+	for _, pair := range p {
+		all = append(all, m.of(pair[settee])/m.of(pair[couchDB]))
+	}
+	text := lab.Number(lab.Median(all), 2)
+	if text != "-" {
+		text += fmt.Sprintf(" (%.2f-%.2f)", slices.Min(all), slices.Max(all))
+	}
+	return text
+}
+
+// quietFor is how long a server must use less than a twentieth of a processor to be idle. After quietLimit a turn begins anyway.
+const quietFor, quietLimit = 500 * time.Millisecond, 30 * time.Second
+
+// rest waits until the server is idle.
+func (b *bench) rest(ctx context.Context) error {
+	for limit := time.Now().Add(quietLimit); time.Now().Before(limit); {
+		before, err := b.server.Processor()
+		if err != nil {
+			return err
+		}
+		if err := lab.Pause(ctx, quietFor); err != nil {
+			return err
+		}
+		after, err := b.server.Processor()
+		if err != nil || after-before < quietFor/20 {
+			return err
+		}
+	}
+	return nil
+}

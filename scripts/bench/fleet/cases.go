@@ -1,0 +1,226 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"settee/scripts/bench/lab"
+)
+
+// fewJobs is the number of jobs in the case few, fewSlots that of slots, and fewChanges that of changes.
+const fewJobs, fewSlots, fewChanges = 10, 500, 300
+
+// few measures few jobs, which all have a slot.
+func (f *fleet) few(ctx context.Context) error {
+	ctx, cancel := f.Within(ctx, "it")
+	defer cancel()
+	node, err := f.StartNode(ctx, lab.NodeOptions{Settings: []string{fmt.Sprintf("replicator/max_jobs=%d", fewSlots)}})
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	on, err := f.MakeDatabases(ctx, f.server, "few-", fewJobs, fewJobs, "changed")
+	if err != nil {
+		return err
+	}
+	if err := on.WriteAll(ctx, numbersTo(fewJobs)); err != nil {
+		return err
+	}
+	if err := f.add(ctx, node.Server, on, fewJobs, fewJobs); err != nil {
+		return err
+	}
+	if err := on.Await(ctx); err != nil {
+		return err
+	}
+	on.Take()
+	for range fewChanges {
+		if err := on.Write(f.Random.IntN(fewJobs))(ctx); err != nil {
+			return err
+		}
+		if err := on.Await(ctx); err != nil {
+			return err
+		}
+	}
+	f.Report.Measured(fmt.Sprintf("%d jobs on %d slots: change to target", fewJobs, fewSlots), "as before parking: 13 ms", "%s documents", on.Take())
+	return nil
+}
+
+// numbersTo returns the numbers from 0 to before n.
+func numbersTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// first adds the jobs, and waits until each has copied the first document of its source.
+func (f *fleet) first(ctx context.Context) error {
+	if err := f.login(ctx); err != nil {
+		return err
+	}
+	if err := f.WriteAll(ctx, numbersTo(f.jobs)); err != nil {
+		return err
+	}
+	f.Say("a document in each source; adding %d jobs", f.jobs)
+	ctx, cancel := f.Within(ctx, "the first run of all jobs")
+	defer cancel()
+	var added time.Duration
+	used, w, err := f.measure(ctx, func() error {
+		began := time.Now()
+		if err := f.add(ctx, f.node.Server, f.Databases, f.jobs, f.targets); err != nil {
+			return err
+		}
+		added = time.Since(began)
+		f.Say("all jobs added after %.1f s", added.Seconds())
+		return f.Await(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	f.Take()
+	f.Report.Measured("documents into _replicator until all jobs have run", "", "%.1f jobs/s (%.1f s; documents written in %.1f s)",
+		float64(f.jobs)/used.Seconds, used.Seconds, added.Seconds())
+	f.Report.Measured("  bounded by", "", "%s", used.Bound())
+	f.report(used, w)
+	f.Say("all have had their first run after %.1f s", used.Seconds)
+	return nil
+}
+
+// parked measures the nodes while all jobs are parked and nothing changes.
+func (f *fleet) parked(ctx context.Context) error {
+	began := time.Now()
+	if err := f.awaitJobs(ctx, "parked"); err != nil {
+		return err
+	}
+	f.Say("all jobs parked after %.1f s more", time.Since(began).Seconds())
+	return f.rest(ctx, "all jobs parked")
+}
+
+// awaitParked returns when all jobs are parked, if they can be.
+func (f *fleet) awaitParked(ctx context.Context) error {
+	if !f.has("parked") {
+		return nil
+	}
+	return f.awaitJobs(ctx, "parked")
+}
+
+// next makes a document of a random source due.
+func (f *fleet) next() func(context.Context) error { return f.Write(f.Random.IntN(f.jobs)) }
+
+// changes writes documents to random sources at random times.
+func (f *fleet) changes(ctx context.Context) error {
+	used, w, err := f.arrive(ctx, func() error { return f.writeAtRandom(ctx) })
+	if err != nil {
+		return err
+	}
+	f.reportChanges(used)
+	f.report(used, w)
+	return nil
+}
+
+func (f *fleet) writeAtRandom(ctx context.Context) error {
+	f.Say("writing %g documents a second for %s", f.rate, f.duration)
+	return lab.During(ctx, f.Random, f.rate, f.next, func(ctx context.Context) error { return lab.Pause(ctx, f.duration) })
+}
+
+func (f *fleet) reportChanges(used lab.Used) {
+	d := f.Take()
+	f.Report.Measured("changes in random databases: change to target", "median 300 ms, p99 2 s", "%s documents", d)
+	f.Report.Measured("  rate", "100/s", "%.1f/s", float64(len(d))/used.Seconds)
+}
+
+// arrive measures writes until all documents have arrived.
+func (f *fleet) arrive(ctx context.Context, write func() error) (lab.Used, work, error) {
+	if err := f.login(ctx); err != nil {
+		return lab.Used{}, nil, err
+	}
+	limited, cancel := f.Within(ctx, "the arrival of the last change")
+	defer cancel()
+	return f.measure(ctx, func() error {
+		if err := write(); err != nil {
+			return err
+		}
+		return f.Await(limited)
+	})
+}
+
+// atOnce writes to many sources at once.
+func (f *fleet) atOnce(ctx context.Context) error {
+	if err := f.awaitParked(ctx); err != nil {
+		return err
+	}
+	f.Say("writing to %d sources at once", f.burst)
+	used, w, err := f.arrive(ctx, func() error { return f.WriteAll(ctx, f.Random.Perm(f.jobs)[:f.burst]) })
+	if err != nil {
+		return err
+	}
+	d := f.Take()
+	f.Report.Measured("databases that change at once: all at their targets", "20 s for 1,000", "%d in %.1f s", len(d), used.Seconds)
+	f.Report.Measured("  delay", "", "%s documents", d)
+	f.report(used, w)
+	return nil
+}
+
+// restart kills the node and starts it again.
+func (f *fleet) restart(ctx context.Context) error {
+	if err := f.awaitParked(ctx); err != nil {
+		return err
+	}
+	f.node.Close()
+	f.node = nil
+	f.Say("starting the node again")
+	began := time.Now()
+	if err := f.startNode(ctx); err != nil {
+		return err
+	}
+	answers := time.Since(began).Seconds()
+	if err := f.next()(ctx); err != nil {
+		return err
+	}
+	limited, cancel := f.Within(ctx, "the arrival of a change")
+	defer cancel()
+	if err := f.Await(limited); err != nil {
+		return err
+	}
+	f.Report.Measured("restart: answers after", "2 s", "%.2f s", answers)
+	f.Report.Measured("  first change to target", "at once", "%.2f s", slices.Max(f.Take()).Seconds())
+	return f.rest(ctx, "  afterwards")
+}
+
+// settling is the time that CouchDB's replicator has before changes are written.
+const settling = time.Minute
+
+// alone measures the case changes with jobs that CouchDB runs. Documents that have not arrived within the limit count as
+// missing.
+func (f *fleet) alone(ctx context.Context) error {
+	if err := f.add(ctx, f.server, f.Databases, f.jobs, f.targets); err != nil {
+		return err
+	}
+	f.Say("%d jobs added; waiting for %s", f.jobs, settling)
+	if err := lab.Pause(ctx, settling); err != nil {
+		return err
+	}
+	var missing error
+	used, w, err := f.measure(ctx, func() error {
+		if err := f.writeAtRandom(ctx); err != nil {
+			return err
+		}
+		limited, cancel := f.Within(ctx, "the arrival of the last change")
+		defer cancel()
+		missing = f.Await(limited) // it names one
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	f.reportChanges(used)
+	if missing != nil {
+		c := f.Counts()
+		f.Report.Measured("  not arrived", "", "%d: %v", c.Due-c.Arrived, missing)
+	}
+	f.report(used, w)
+	return nil
+}

@@ -1,0 +1,221 @@
+// Package fleet measures many continuous replications of which few have something to copy. It starts two nodes of settee: one
+// has all sources and targets, the other one runs the jobs. With -endpoints the installed CouchDB has the sources and targets.
+// With couchdb-alone it also runs the jobs, and only the case changes is measured, after its replicator has had a minute. The
+// cases, in this order:
+//
+//   - few: 10 jobs and 500 slots, and one change at a time.
+//   - first: replication documents are added until each job has copied the first document of its source.
+//   - parked: all jobs are parked, and nothing changes.
+//   - changes: documents are written to random sources, at random times.
+//   - burst: a document is written to each of many sources at once.
+//   - roll: with -nodes, each node that runs jobs is told to stop and started again, one after the other, while documents
+//     are written to random sources. It needs jobs that are not parked: a long -idle, and as many -slots as jobs.
+//   - restart: the node is killed and started again. Then a document is written to a random source. With -nodes it is
+//     the one that gets the documents.
+//
+// Each job has a source of its own. The jobs share targets, whose changes feeds this program follows. A delay is from
+// the answer to the write of a document until it is in the feed of its target.
+package fleet
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"settee/scripts/bench/lab"
+)
+
+// Scenario measures a fleet of jobs.
+var Scenario = lab.Scenario{Name: "fleet", New: func() lab.Measurement { return &fleet{} }}
+
+// The cases, in their order.
+var cases = []string{"few", "first", "parked", "changes", "burst", "roll", "restart"}
+
+// usual are the cases that run if the flags name none.
+const usual = "few,first,parked,changes,burst,restart"
+
+// fleet is the flags, the databases and the nodes.
+type fleet struct {
+	cases                 string
+	jobs, targets, slots  int
+	nodes, burst          int
+	idle, quiet, look     time.Duration
+	rate                  float64
+	duration              time.Duration
+	endpoints, storeNamed string
+
+	*lab.Run
+	server *lab.Server // has the databases
+	*lab.Databases
+	store  string      // its URL
+	node   *lab.Node   // gets the documents, and runs the jobs if there are no others
+	others []*lab.Node // with -nodes: the other frontend, and the nodes that run the jobs
+}
+
+// Register implements lab.Measurement.
+func (f *fleet) Register(flags *flag.FlagSet) {
+	flags.StringVar(&f.cases, "cases", usual, "the cases, of "+strings.Join(cases, ", ")+"; first is always run before those that follow it")
+	flags.IntVar(&f.jobs, "jobs", 100_000, "continuous jobs, each with a source of its own")
+	flags.IntVar(&f.targets, "targets", 100, "databases that the jobs write to")
+	flags.IntVar(&f.slots, "slots", 500, "[replicator] max_jobs")
+	flags.IntVar(&f.nodes, "nodes", 0, "nodes that run the jobs, which share the store with two others that get the documents; 0 is one node with both roles")
+	flags.DurationVar(&f.idle, "idle", 5*time.Second, "[replicator] idle_timeout_sec")
+	flags.DurationVar(&f.quiet, "quiet", 2*time.Minute, "how long the nodes are measured while nothing changes; idle connections are closed after 90 s")
+	flags.DurationVar(&f.look, "look", time.Hour, "[replicator] max_idle_sec, in which all databases are compared")
+	flags.Float64Var(&f.rate, "rate", 100, "documents written a second in the case changes")
+	flags.DurationVar(&f.duration, "duration", time.Minute, "how long they are written")
+	flags.IntVar(&f.burst, "burst", 1000, "sources that change at once")
+	flags.StringVar(&f.endpoints, "endpoints", lab.OnSettee, "what has the databases: settee, couchdb, couchdb-without-feed, couchdb-alone")
+	flags.StringVar(&f.storeNamed, "store", "embedded", "where the nodes with the jobs have them: embedded, or fdb, a FoundationDB (settee must be built with it)")
+}
+
+// Check implements lab.Measurement.
+func (f *fleet) Check() error {
+	for name := range strings.SplitSeq(f.cases, ",") {
+		if err := lab.Choose("case", name, cases...); err != nil {
+			return err
+		}
+	}
+	err := errors.Join(lab.Choose("store", f.storeNamed, "embedded", "fdb"),
+		lab.Choose("endpoint", f.endpoints, lab.OnSettee, lab.OnCouchDB, lab.OnCouchDBWithoutFeed, lab.OnCouchDBAlone))
+	switch {
+	case err != nil:
+		return err
+	case f.nodes > 0 && f.storeNamed == "embedded":
+		return errors.New("-nodes needs -store fdb, which several nodes can share")
+	case f.has("roll") && f.nodes < 2:
+		return errors.New("the case roll needs -nodes: two at least, so that one can be stopped")
+	case f.jobs < 1 || f.targets < 1 || f.slots < 1 || f.rate <= 0 || f.quiet <= 0 || f.duration <= 0:
+		return errors.New("numbers must be positive")
+	case f.idle < time.Second || f.look < time.Second:
+		return errors.New("-idle and -look must be at least a second")
+	case f.has("burst") && (f.burst < 1 || f.burst > f.jobs):
+		return errors.New("there cannot be more sources that change at once than jobs")
+	}
+	return nil
+}
+
+// has reports whether a case is to be run.
+func (f *fleet) has(name string) bool { return slices.Contains(strings.Split(f.cases, ","), name) }
+
+// Measure implements lab.Measurement.
+func (f *fleet) Measure(ctx context.Context, r *lab.Run) (err error) {
+	f.Run = r
+	if f.server, err = r.StartEndpoints(ctx, f.endpoints); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%s, with databases of %s: %d jobs, %d slots", r.Version, f.server.About, f.jobs, f.slots)
+	if f.nodes > 0 {
+		text += fmt.Sprintf(" on each of %d nodes, with one store; memory and connections of the node that has most", f.nodes)
+	}
+	r.Report.Targets("%s", text)
+	alone := f.endpoints == lab.OnCouchDBAlone
+	if f.has("few") && !alone {
+		if err := f.few(ctx); err != nil {
+			return fmt.Errorf("the case few: %w", err)
+		}
+	}
+	if f.cases == "few" {
+		return nil
+	}
+	if f.Databases, err = r.MakeDatabases(ctx, f.server, "", f.jobs, f.targets, "changed"); err != nil {
+		return err
+	}
+	if alone {
+		return f.alone(ctx)
+	}
+	if err := f.start(ctx); err != nil {
+		return err
+	}
+	for i, run := range []func(context.Context) error{f.first, f.parked, f.changes, f.atOnce, f.roll, f.restart} {
+		name := cases[i+1]
+		if name != "first" && !f.has(name) {
+			continue
+		}
+		if err := run(ctx); err != nil {
+			return fmt.Errorf("the case %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// start starts the nodes.
+func (f *fleet) start(ctx context.Context) error {
+	f.store = "pebble:" + filepath.Join(f.Dir, "store")
+	if f.storeNamed == "fdb" {
+		cluster, err := f.StartFoundationDB(ctx)
+		if err != nil {
+			return err
+		}
+		f.store = "fdb://" + cluster.ClusterFile
+	}
+	if err := f.startNode(ctx); err != nil || f.nodes == 0 {
+		return err
+	}
+	for n := range f.nodes + 1 {
+		o := lab.NodeOptions{Replication: true}
+		if n == 0 {
+			o = lab.NodeOptions{Settings: []string{lab.NoJobs}}
+		}
+		node, err := f.startOne(ctx, o)
+		if err != nil {
+			return err
+		}
+		f.others = append(f.others, node)
+	}
+	f.Say("%d nodes started", len(f.others)+1)
+	return nil
+}
+
+// startNode starts the node that gets the documents.
+func (f *fleet) startNode(ctx context.Context) (err error) {
+	var o lab.NodeOptions
+	if f.nodes > 0 {
+		o.Settings = []string{lab.NoJobs}
+	}
+	f.node, err = f.startOne(ctx, o)
+	return err
+}
+
+// startOne starts a node on the store.
+func (f *fleet) startOne(ctx context.Context, o lab.NodeOptions) (*lab.Node, error) {
+	o.Store = f.store
+	o.Settings = append(o.Settings, fmt.Sprintf("replicator/max_jobs=%d", f.slots),
+		fmt.Sprintf("replicator/idle_timeout_sec=%d", int(f.idle.Seconds())), fmt.Sprintf("replicator/max_idle_sec=%d", int(f.look.Seconds())))
+	return f.StartNode(ctx, o)
+}
+
+// running returns the nodes that run.
+func (f *fleet) running() []*lab.Node {
+	if f.node == nil {
+		return f.others
+	}
+	return append([]*lab.Node{f.node}, f.others...)
+}
+
+// login makes a request to the databases. A node remembers a login for a minute, and refuses many at a time that it does
+// not remember.
+func (f *fleet) login(ctx context.Context) error {
+	return f.server.Ask(ctx, http.MethodGet, "_session", nil, nil)
+}
+
+// add adds the jobs to a server.
+func (f *fleet) add(ctx context.Context, to *lab.Server, on *lab.Databases, jobs, targets int) error {
+	own := func(job int) int { return job }
+	shared := func(job int) int { return job % targets }
+	return on.AddJobs(ctx, to, "_replicator", 0, jobs, own, shared, map[string]any{"continuous": true})
+}
+
+// awaitJobs returns when all jobs are in a state.
+func (f *fleet) awaitJobs(ctx context.Context, state string) error {
+	ctx, cancel := f.Within(ctx, "that all jobs are "+state)
+	defer cancel()
+	_, err := f.node.Jobs(ctx, func(states map[string]int) bool { return states[state] == f.jobs })
+	return err
+}

@@ -1,0 +1,177 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Arrivals tracks documents from their writing until they are at all their targets. The zero value tracks none.
+type Arrivals struct {
+	mu      sync.Mutex
+	open    map[string]*arrival // by the document's id
+	counts  Counts
+	from    time.Time
+	delays  Delays        // of documents that were written since from
+	settled chan struct{} // closed when all have arrived; nil if nothing waits for that
+}
+
+// Counts are numbers of documents.
+type Counts struct {
+	Written int
+	Due     int // arrivals of these: one at each target
+	Arrived int
+}
+
+// arrival is a document that is not both written and at all its targets. Either may be noticed first.
+type arrival struct {
+	written time.Time
+	early   int // arrivals that were noticed before the answer to the write
+	left    int // arrivals to come
+}
+
+// Expect begins to track a document that is about to be written, and has a number of targets.
+func (a *Arrivals) Expect(id string, targets int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.open == nil {
+		a.open = map[string]*arrival{}
+	}
+	a.open[id] = &arrival{left: targets}
+	a.counts.Written++
+	a.counts.Due += targets
+}
+
+// Wrote notes that the write of a document was answered.
+func (a *Arrivals) Wrote(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	d := a.open[id]
+	d.written = time.Now()
+	a.delays = append(a.delays, make(Delays, d.early)...)
+	a.settle(id, d)
+}
+
+// Arrive notes that a document is at a target. Other documents are ignored.
+func (a *Arrivals) Arrive(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	d := a.open[id]
+	if d == nil || d.left == 0 {
+		return
+	}
+	d.left--
+	a.counts.Arrived++
+	switch {
+	case d.written.IsZero():
+		d.early++
+	case !d.written.Before(a.from):
+		a.delays = append(a.delays, time.Since(d.written))
+	}
+	a.settle(id, d)
+}
+
+// settle forgets a document that is written and has arrived. The caller holds a.mu.
+func (a *Arrivals) settle(id string, d *arrival) {
+	if d.written.IsZero() || d.left > 0 {
+		return
+	}
+	delete(a.open, id)
+	if len(a.open) == 0 && a.settled != nil {
+		close(a.settled)
+		a.settled = nil
+	}
+}
+
+// Await returns when all documents have arrived. If ctx ends before, the error names one that has not.
+func (a *Arrivals) Await(ctx context.Context) error {
+	a.mu.Lock()
+	if len(a.open) == 0 {
+		a.mu.Unlock()
+		return nil
+	}
+	if a.settled == nil {
+		a.settled = make(chan struct{})
+	}
+	settled := a.settled
+	a.mu.Unlock()
+	select {
+	case <-settled:
+		return nil
+	case <-ctx.Done():
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id := range a.open {
+		return fmt.Errorf("%d of %d documents have not arrived everywhere, among them %s: %w", len(a.open), a.counts.Written, id, context.Cause(ctx))
+	}
+	return nil
+}
+
+// Take returns the delays from the answers to writes until the arrivals, of the documents that were written since it was last
+// called.
+func (a *Arrivals) Take() Delays {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := a.delays
+	a.delays, a.from = nil, time.Now()
+	slices.Sort(all)
+	return all
+}
+
+// Counts returns the numbers until now.
+func (a *Arrivals) Counts() Counts {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.counts
+}
+
+// maxWriting is the number of documents that AtRandom writes at a time.
+const maxWriting = 100
+
+// AtRandom makes writes at random times (a Poisson process), so many a second, until ctx ends, and returns when all were
+// answered. next chooses a write and returns it.
+func AtRandom(ctx context.Context, random *rand.Rand, rate float64, next func() (write func(context.Context) error)) error {
+	writing, working := errgroup.WithContext(ctx)
+	writing.SetLimit(maxWriting)
+	for at := time.Now(); rate > 0; {
+		at = at.Add(time.Duration(random.ExpFloat64() / rate * float64(time.Second)))
+		if Pause(working, time.Until(at)) != nil {
+			break
+		}
+		write := next()
+		// A write that has begun goes on, since it is unknown whether one that is given up happens.
+		writing.Go(func() error { return write(context.WithoutCancel(ctx)) })
+	}
+	return writing.Wait()
+}
+
+// During makes writes as AtRandom does, until f returns.
+func During(ctx context.Context, random *rand.Rand, rate float64, next func() func(context.Context) error, f func(context.Context) error) error {
+	return Both(ctx, func(ctx context.Context) error { return AtRandom(ctx, random, rate, next) }, f)
+}
+
+// Both calls f, and meanwhile beside, whose context ends when f returns. That beside was cancelled is no error.
+func Both(ctx context.Context, beside, f func(context.Context) error) error {
+	both, working := errgroup.WithContext(ctx)
+	until, end := context.WithCancel(working)
+	defer end()
+	both.Go(func() error {
+		err := beside(until)
+		if errors.Is(err, context.Canceled) && until.Err() != nil {
+			return nil // f has returned, or failed
+		}
+		return err
+	})
+	both.Go(func() error {
+		defer end()
+		return f(working)
+	})
+	return both.Wait()
+}

@@ -1,0 +1,184 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// What has the databases: a node of settee, or the installed CouchDB with the feed _db_updates or without it. With the last one
+// CouchDB also runs the jobs, with its default settings.
+const (
+	OnSettee             = "settee"
+	OnCouchDB            = "couchdb"
+	OnCouchDBWithoutFeed = "couchdb-without-feed"
+	OnCouchDBAlone       = "couchdb-alone"
+)
+
+// NoJobs is the setting of a node that runs no jobs.
+const NoJobs = "node_types/replication=false"
+
+// Any is a number of jobs that no test reaches.
+const Any = 100_000
+
+// StartEndpoints starts what has the databases.
+func (r *Run) StartEndpoints(ctx context.Context, kind string) (*Server, error) {
+	switch kind {
+	case OnSettee:
+		node, err := r.StartNode(ctx, NodeOptions{Settings: []string{NoJobs}})
+		if err != nil {
+			return nil, err
+		}
+		return node.Server, nil
+	case OnCouchDBAlone:
+		return r.StartCouchDB(ctx, defaultMaxJobs)
+	case OnCouchDBWithoutFeed:
+		return r.StartCouchDB(ctx, Any)
+	}
+	db, err := r.StartCouchDB(ctx, Any)
+	if err != nil {
+		return nil, err
+	}
+	return db, db.Ask(ctx, http.MethodPut, "_global_changes", nil, nil)
+}
+
+// defaultMaxJobs is CouchDB's default of [replicator] max_jobs.
+const defaultMaxJobs = 500
+
+// Databases are the sources and targets of jobs, and the documents on their way. The sources are s0, s1 and so on, and the
+// targets t0, t1 and so on, after a prefix.
+type Databases struct {
+	Arrivals
+	// URL returns the URL of a database, with credentials.
+	URL func(name string) string
+	// Put writes a document of a source. Its id is ID(source, number).
+	Put func(ctx context.Context, source, number int) error
+	// Readers returns the number of targets that get the documents of a source.
+	Readers func(source int) int
+
+	mu      sync.Mutex
+	numbers map[int]int // of documents written, by source
+}
+
+// One is a number of readers.
+func One(int) int { return 1 }
+
+// ID returns the id of a document.
+func ID(source, number int) string { return fmt.Sprintf("%d-%d", source, number) }
+
+// makers is the number of databases that are made at a time, and writers the number of documents that WriteAll writes.
+const makers, writers = 16, 64
+
+// MakeDatabases makes databases on a server, and follows the targets until the run ends. Documents have a text.
+func (r *Run) MakeDatabases(ctx context.Context, s *Server, prefix string, sources, targets int, text string) (*Databases, error) {
+	began := time.Now()
+	d := &Databases{Readers: One, URL: func(name string) string { return s.URL(prefix+name, "") }}
+	d.Put = func(ctx context.Context, source, number int) error {
+		path := prefix + "s" + strconv.Itoa(source) + "/" + ID(source, number)
+		return s.Ask(ctx, http.MethodPut, path, map[string]string{"text": text}, nil)
+	}
+	err := Each(ctx, makers, sources+targets, func(ctx context.Context, n int) error {
+		name := "s" + strconv.Itoa(n)
+		if n >= sources {
+			name = "t" + strconv.Itoa(n-sources)
+		}
+		return s.Ask(ctx, http.MethodPut, prefix+name, nil, nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	following, end := context.WithCancel(ctx)
+	var feeds errgroup.Group
+	for n := range targets {
+		feeds.Go(func() error {
+			if err := s.Follow(following, prefix+"t"+strconv.Itoa(n), d.Arrive); err != nil {
+				r.fail(err)
+			}
+			return nil
+		})
+	}
+	r.AtEnd(func() {
+		end()
+		_ = feeds.Wait() // fail has the error
+	})
+	r.Say("%d databases made in %.1f s", sources+targets, time.Since(began).Seconds())
+	return d, nil
+}
+
+// Write makes a new document of a source due, and returns a function that writes it.
+func (d *Databases) Write(source int) func(context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.numbers == nil {
+		d.numbers = map[int]int{}
+	}
+	number := d.numbers[source]
+	d.numbers[source]++
+	d.Expect(ID(source, number), d.Readers(source))
+	return func(ctx context.Context) error {
+		err := d.Put(ctx, source, number)
+		if err == nil {
+			d.Wrote(ID(source, number))
+		}
+		return err
+	}
+}
+
+// WriteAll writes a document to each of some sources.
+func (d *Databases) WriteAll(ctx context.Context, sources []int) error {
+	return Each(ctx, writers, len(sources), func(ctx context.Context, n int) error { return d.Write(sources[n])(ctx) })
+}
+
+// addBatch is the number of replication documents in a request, and adders the number of requests at a time.
+const addBatch, adders = 100, 2
+
+// AddJobs adds the jobs from first to before last to a replicator database. more returns further fields of a job's document.
+func (d *Databases) AddJobs(
+	ctx context.Context, node *Server, database string, first, last int, source, target func(job int) int, more map[string]any,
+) error {
+	return Each(ctx, adders, (last-first+addBatch-1)/addBatch, func(ctx context.Context, batch int) error {
+		var docs []map[string]any
+		for job := first + batch*addBatch; job < min(first+(batch+1)*addBatch, last); job++ {
+			doc := map[string]any{
+				"_id":    "job-" + strconv.Itoa(job),
+				"source": d.URL("s" + strconv.Itoa(source(job))), "target": d.URL("t" + strconv.Itoa(target(job))),
+			}
+			for name, value := range more {
+				doc[name] = value
+			}
+			docs = append(docs, doc)
+		}
+		return node.Bulk(ctx, database, docs)
+	})
+}
+
+// Each calls f with the numbers from 0 to before n, some at a time.
+func Each(ctx context.Context, atATime, n int, f func(ctx context.Context, i int) error) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(atATime)
+	for i := range n {
+		all.Go(func() error {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return f(ctx, i)
+		})
+	}
+	return all.Wait()
+}
+
+// Choose checks that a value is one of some.
+func Choose(what, value string, all ...string) error {
+	for _, one := range all {
+		if one == value {
+			return nil
+		}
+	}
+	return errors.New("there is no " + what + " " + strconv.Quote(value))
+}

@@ -1,0 +1,123 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestArrivals: a document counts when it is both written and at all targets, in either order.
+func TestArrivals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var a Arrivals
+		require.NoError(t, a.Await(t.Context()))
+		a.Arrive("unknown")
+		a.Expect("early", 1)
+		a.Expect("late", 2)
+		a.Arrive("early")
+		ended := make(chan error)
+		go func() { ended <- a.Await(t.Context()) }()
+		time.Sleep(time.Millisecond)
+		a.Wrote("early")
+		a.Wrote("late")
+		a.Arrive("late")
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		gone, cancel := context.WithCancelCause(t.Context())
+		late := errors.New("too late")
+		cancel(late)
+		err := a.Await(gone)
+		require.ErrorIs(t, err, late)
+		require.ErrorContains(t, err, "1 of 2 documents have not arrived everywhere, among them late")
+		require.Equal(t, Counts{Written: 2, Due: 3, Arrived: 2}, a.Counts())
+		a.Arrive("late")
+		require.NoError(t, <-ended)
+		require.Equal(t, Delays{0, 0, 2 * time.Millisecond}, a.Take())
+		require.Empty(t, a.Take())
+	})
+}
+
+// Delays are those of documents that are written after the last Take.
+func TestTake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var a Arrivals
+		a.Expect("before", 1)
+		a.Wrote("before")
+		time.Sleep(time.Second)
+		a.Take()
+		a.Expect("after", 1)
+		a.Wrote("after")
+		a.Arrive("before")
+		a.Arrive("after")
+		require.Len(t, a.Take(), 1)
+	})
+}
+
+func TestAtRandom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		written, failed := 0, errors.New("refused")
+		next := func() func(context.Context) error {
+			written++
+			return func(context.Context) error { return nil }
+		}
+		r := newRandom(1)
+		err := During(t.Context(), r, 100, next, func(ctx context.Context) error { return Pause(ctx, 10*time.Second) })
+		require.NoError(t, err)
+		require.InDelta(t, 1000, written, 200)
+		err = During(t.Context(), r, 0, next, func(ctx context.Context) error { return failed })
+		require.ErrorIs(t, err, failed)
+		refused := func() func(context.Context) error { return func(context.Context) error { return failed } }
+		err = During(t.Context(), r, 100, refused, func(ctx context.Context) error { return Pause(ctx, time.Hour) })
+		require.ErrorIs(t, err, failed)
+	})
+}
+
+func TestMedianAndPercentiles(t *testing.T) {
+	require.True(t, math.IsNaN(Median(nil)))
+	for want, all := range map[float64][]float64{3: {9, 1, 3}, 2: {3, 1}, 4: {4}, 3.5: {4, 1, 9, 3}} {
+		require.Equal(t, want, Median(all))
+	}
+	var d Delays
+	for n := range 200 {
+		d = append(d, time.Duration(n+1)*time.Millisecond)
+	}
+	require.Equal(t, "median 101.0 ms, p90 181.0, p99 199.0, at most 200.0; 200", d.String())
+	require.Zero(t, Percentile(nil, 50))
+}
+
+// All processors may be used by what is not told apart.
+func TestUsed(t *testing.T) {
+	m := Meter{{Name: "nothing", Time: func() (time.Duration, error) { return time.Hour, nil }}}
+	u, err := m.Measure(func() error { return nil })
+	require.NoError(t, err)
+	require.Zero(t, u.Of(0))
+	u = Used{Seconds: 10, parties: []string{"node", "others"}, of: []float64{5, 2}}
+	require.Equal(t, "node 50.0 %, others 20.0 %", u.String())
+	require.Contains(t, u.Bound(), "something other")
+	u.of[0] = 1e6
+	require.Equal(t, "the processors of the machine", u.Bound())
+}
+
+func TestReport(t *testing.T) {
+	var r Report
+	r.Table("nothing", "a", "b")
+	r.Targets("settee %d", 1)
+	r.Measured("speed", "2", "%.1f", 3.0)
+	r.Measured("  more", "", "%s", Number(0, 2))
+	require.Equal(t, "3.0", r.Find("speed"))
+	require.Equal(t, "-", r.Find("  more"))
+	require.Empty(t, r.Find("less"))
+	var text strings.Builder
+	require.NoError(t, r.Print(&text))
+	require.Contains(t, text.String(), "what    target  measured\nspeed   2       3.0\n  more          -\n")
+	require.NotContains(t, text.String(), "nothing")
+}

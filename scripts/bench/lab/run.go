@@ -1,0 +1,180 @@
+// Package lab starts what the scenarios measure, which are nodes of settee, CouchDBs, FoundationDBs and PostgreSQLs, reads
+// what processes have used, and prints reports. It needs Linux, which counts processor time in /proc.
+package lab
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"settee/internal/servers"
+)
+
+// Scenario is what the program can measure.
+type Scenario struct {
+	// Name is the first argument of the program.
+	Name string
+	// New returns the flags' values, with defaults.
+	New func() Measurement
+	// WithoutSettee says that no program of settee is needed.
+	WithoutSettee bool
+}
+
+// Measurement is a scenario with its flags.
+type Measurement interface {
+	// Register adds the flags, and Check checks their values.
+	Register(f *flag.FlagSet)
+	Check() error
+	// Measure adds what it measures to the report. The report is printed even after an error.
+	Measure(ctx context.Context, r *Run) error
+}
+
+// Run is one run of a scenario. What it has started and written ends with it.
+type Run struct {
+	Report Report
+	// Dir is a folder for files.
+	Dir string
+	// Settee is the path of the program, and Version the first line that settee version prints.
+	Settee, Version string
+	// Random decides when which source is written to.
+	Random *rand.Rand
+
+	limit    time.Duration // how long a step may take
+	fail     context.CancelCauseFunc
+	progress io.Writer
+	ends     []func()
+}
+
+// ErrUsage is the error for wrong arguments. How the program is used has been printed then.
+var ErrUsage = errors.New("wrong arguments")
+
+// Execute runs the scenario that the arguments name, prints the progress, and returns the report, nil if nothing was measured.
+func Execute(ctx context.Context, all []Scenario, args []string, progress io.Writer) (*Report, error) {
+	at := slices.IndexFunc(all, func(one Scenario) bool { return len(args) > 0 && one.Name == args[0] })
+	if at < 0 {
+		names := make([]string, len(all))
+		for i, one := range all {
+			names[i] = one.Name
+		}
+		_, _ = fmt.Fprintf(progress, "usage: bench %s [flags]; -help lists the flags\n", strings.Join(names, "|"))
+		return nil, ErrUsage
+	}
+	m := all[at].New()
+	r := &Run{progress: progress}
+	seed := uint64(0)
+	flags := flag.NewFlagSet("bench "+args[0], flag.ContinueOnError)
+	flags.SetOutput(progress)
+	flags.StringVar(&r.Settee, "settee", "", "the settee `program`; otherwise it is built")
+	flags.DurationVar(&r.limit, "limit", time.Hour, "how long a step may take, such as the first run of all jobs")
+	flags.Uint64Var(&seed, "seed", 1, "decides what happens at random")
+	m.Register(flags)
+	if err := flags.Parse(args[1:]); err != nil {
+		return nil, ErrUsage
+	}
+	if err := check(flags, m); err != nil {
+		_, _ = fmt.Fprintf(progress, "bench %s: %v\n", args[0], err)
+		flags.Usage()
+		return nil, ErrUsage
+	}
+	r.Random = newRandom(seed)
+	err := r.run(ctx, m, all[at].WithoutSettee)
+	return &r.Report, err
+}
+
+func newRandom(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
+
+// check checks the flags' values.
+func check(flags *flag.FlagSet, m Measurement) (err error) {
+	if flags.NArg() > 0 {
+		return errors.New("a scenario takes no arguments")
+	}
+	flags.VisitAll(func(f *flag.Flag) {
+		if text := f.Value.String(); strings.HasPrefix(text, "-") {
+			err = fmt.Errorf("-%s must not be negative", f.Name)
+		}
+	})
+	return errors.Join(err, m.Check())
+}
+
+// run measures.
+func (r *Run) run(ctx context.Context, m Measurement, withoutSettee bool) (err error) {
+	ctx, r.fail = context.WithCancelCause(ctx)
+	defer r.fail(nil)
+	if r.Dir, err = os.MkdirTemp("", "bench-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(r.Dir)) }()
+	defer func() {
+		for _, end := range slices.Backward(r.ends) {
+			end()
+		}
+	}()
+	if !withoutSettee {
+		if err := r.findSettee(ctx); err != nil {
+			return err
+		}
+	}
+	err = m.Measure(ctx, r)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	return err
+}
+
+// findSettee builds settee if no flag names it, and asks for its version.
+func (r *Run) findSettee(ctx context.Context) (err error) {
+	if r.Settee == "" {
+		r.Settee = filepath.Join(r.Dir, "settee")
+		err = Build(ctx, r.Settee)
+	} else {
+		r.Settee, err = filepath.Abs(r.Settee)
+	}
+	if err != nil {
+		return err
+	}
+	version, err := exec.CommandContext(ctx, r.Settee, "version").Output()
+	if err != nil {
+		return fmt.Errorf("%s version: %w", r.Settee, err)
+	}
+	r.Version, _, _ = strings.Cut(string(version), "\n")
+	return nil
+}
+
+// Build builds settee, in its own module.
+func Build(ctx context.Context, program string) error {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "settee").Output()
+	if err != nil {
+		return fmt.Errorf("looking for settee's module: %w", err)
+	}
+	return servers.BuildSettee(ctx, strings.TrimSpace(string(root)), "", program)
+}
+
+// AtEnd has a function called when the run ends, before those that were added earlier.
+func (r *Run) AtEnd(end func()) { r.ends = append(r.ends, end) }
+
+// Say prints progress.
+func (r *Run) Say(format string, args ...any) { _, _ = fmt.Fprintf(r.progress, format+"\n", args...) }
+
+// Within returns a context that ends after -limit, with the cause that something takes too long.
+func (r *Run) Within(ctx context.Context, what string) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, r.limit, fmt.Errorf("%s takes longer than %s", what, r.limit))
+}
+
+// Pause waits for a time.
+func Pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

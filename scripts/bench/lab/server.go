@@ -1,0 +1,143 @@
+package lab
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"settee/internal/servers"
+)
+
+// Server is a CouchDB or a node of settee that the program has started. It is asked as its administrator.
+type Server struct {
+	// About is the name and the version.
+	About string
+
+	root   *url.URL // with the administrator's name and password
+	client http.Client
+	pid    int
+}
+
+func newServer(root *url.URL) *Server {
+	return &Server{root: root, client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}}
+}
+
+// CloseIdle closes the connections that no request uses.
+func (s *Server) CloseIdle() { s.client.CloseIdleConnections() }
+
+// URL returns the URL of a path, with credentials and at another address if that is not empty.
+func (s *Server) URL(path, address string) string {
+	u := s.root.JoinPath(path)
+	if address != "" {
+		u.Host = address
+	}
+	return u.String()
+}
+
+// Host returns the server's address.
+func (s *Server) Host() string { return s.root.Host }
+
+// Processor returns the processor time of all processes of the server.
+func (s *Server) Processor() (time.Duration, error) { return servers.ProcessorTime(s.pid) }
+
+// Do makes a request with a body of a known size. The caller must close the answer's body. A status of 400 or more is an error.
+func (s *Server) Do(ctx context.Context, method, path string, header http.Header, body io.Reader, size int64) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, s.root.String()+"/"+path, body)
+	if err != nil {
+		return nil, err
+	}
+	r.Header, r.ContentLength = header, size
+	answer, err := s.client.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, errors.Unwrap(err)) // the error of Do names the URL
+	}
+	if answer.StatusCode < http.StatusBadRequest {
+		return answer, nil
+	}
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, 1000)) // the status is an error anyway
+	answer.Body.Close()
+	return nil, fmt.Errorf("%s %s: %d %s", method, path, answer.StatusCode, bytes.TrimSpace(text))
+}
+
+// Ask sends a value as JSON, or nothing if it is nil, and reads the answer into a variable if that is not nil.
+func (s *Server) Ask(ctx context.Context, method, path string, value, into any) error {
+	var body []byte
+	if value != nil {
+		var err error
+		if body, err = json.Marshal(value); err != nil {
+			return err
+		}
+	}
+	header := http.Header{"Content-Type": {"application/json"}}
+	answer, err := s.Do(ctx, method, path, header, bytes.NewReader(body), int64(len(body)))
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && into != nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// Bulk writes documents to a database. It fails if one of them is refused.
+func (s *Server) Bulk(ctx context.Context, database string, docs any) error {
+	var written []struct{ ID, Error, Reason string }
+	if err := s.Ask(ctx, http.MethodPost, database+"/_bulk_docs", map[string]any{"docs": docs}, &written); err != nil {
+		return err
+	}
+	for _, one := range written {
+		if one.Error != "" {
+			return fmt.Errorf("writing %s: %s: %s", one.ID, one.Error, one.Reason)
+		}
+	}
+	return nil
+}
+
+// Count returns the number of documents in a database.
+func (s *Server) Count(ctx context.Context, database string) (int, error) {
+	var info struct {
+		Docs int `json:"doc_count"`
+	}
+	err := s.Ask(ctx, http.MethodGet, database, nil, &info)
+	return info.Docs, err
+}
+
+// Follow calls row with the id of each change of a database until ctx ends.
+func (s *Server) Follow(ctx context.Context, database string, row func(id string)) error {
+	if err := s.follow(ctx, database, row); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+func (s *Server) follow(ctx context.Context, database string, row func(id string)) error {
+	answer, err := s.Do(ctx, http.MethodGet, database+"/_changes?feed=continuous&since=0&heartbeat=10000", nil, nil, 0)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	for lines.Scan() {
+		var change struct{ ID string }
+		if len(lines.Bytes()) == 0 {
+			continue
+		}
+		if err := json.Unmarshal(lines.Bytes(), &change); err != nil {
+			return fmt.Errorf("the feed of a database: %w", err)
+		}
+		row(change.ID)
+	}
+	return errors.Join(errors.New("the feed of a database has ended"), lines.Err())
+}

@@ -1,0 +1,347 @@
+// Package load gives one node of settee jobs and changes to copy, and measures what the node takes. It adds documents to
+// several replicator databases, and waits until all jobs run and have copied the first documents of their sources. Then it
+// writes documents to random sources, at random times. After a warm-up it measures for a time, and waits until every document
+// is on the target of every job that reads its source. It fails if one does not come.
+//
+// With -once the jobs end when they have copied the documents that there are. Time counts from when the node may run
+// jobs, which all wait then, until the last one has ended.
+//
+// The endpoints are simulated by this program, at little cost, or are databases of a CouchDB. A delay is from the answer to
+// the write of a document until the target gets it, or until it is in the changes feed of a CouchDB.
+package load
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"settee/scripts/bench/lab"
+)
+
+// Scenario gives a node jobs and changes to copy.
+var Scenario = lab.Scenario{Name: "load", New: func() lab.Measurement { return &load{} }}
+
+const (
+	// docSize is the size of a document, in bytes.
+	docSize = 1000
+	// setteeMaxJobs is the default of [replicator] max_jobs.
+	setteeMaxJobs = 500
+	// spareFiles is how many files a process needs beside the connection of each changes feed.
+	spareFiles = 2000
+	// onSimulated is the name of simulated endpoints.
+	onSimulated = "simulated"
+)
+
+// load is the flags, the endpoints and the node.
+type load struct {
+	databases, jobs, sources, docs int
+	rate                           float64
+	warmUp, duration               time.Duration
+	once                           bool
+	endpoints, nodeCPUs            string
+	maxJobs                        int
+	settings                       []string
+
+	*lab.Run
+	*lab.Databases
+	about     string     // of the endpoints
+	simulated *simulated // nil if they are not
+	node      *lab.Node
+	meter     lab.Meter
+}
+
+// The first party of the meter.
+const node = 0
+
+// Register implements lab.Measurement.
+func (l *load) Register(f *flag.FlagSet) {
+	f.IntVar(&l.databases, "databases", 10, "replicator databases")
+	f.IntVar(&l.jobs, "jobs", 100, "jobs in each replicator database")
+	f.IntVar(&l.sources, "sources", 0, "databases that the jobs read, each job one of them; 0: one for each job")
+	f.IntVar(&l.docs, "docs", 1, "documents in each source at the beginning")
+	f.Float64Var(&l.rate, "rate", 100, "documents written a second, to all sources together")
+	f.DurationVar(&l.warmUp, "warm-up", 5*time.Second, "how long documents are written before the node is measured")
+	f.DurationVar(&l.duration, "duration", 30*time.Second, "how long the node is measured")
+	f.BoolVar(&l.once, "once", false, "the jobs are one-shot; nothing is written but -docs")
+	f.StringVar(&l.endpoints, "endpoints", onSimulated, "simulated, or couchdb: the installed one is started")
+	f.IntVar(&l.maxJobs, "max-jobs", 0, "[replicator] max_jobs; 0: all jobs, or at most 500 with -once")
+	f.Func("set", "another setting of the node, as `section/key=value`; may be repeated", func(one string) error {
+		l.settings = append(l.settings, one)
+		return nil
+	})
+	f.StringVar(&l.nodeCPUs, "node-cpus", "", "the processors of the node, as taskset takes them, such as 0-1")
+}
+
+// Check implements lab.Measurement. It fills in what follows from other flags.
+func (l *load) Check() error {
+	all := l.databases * l.jobs
+	if l.sources == 0 {
+		l.sources = all
+	}
+	if l.maxJobs == 0 {
+		l.maxJobs = all
+		if l.once {
+			l.maxJobs = min(all, setteeMaxJobs)
+		}
+	}
+	switch {
+	case l.databases < 1 || l.jobs < 1:
+		return errors.New("there must be a job")
+	case l.sources > all:
+		return errors.New("there cannot be more sources than jobs")
+	case l.duration <= 0:
+		return errors.New("-duration must be positive")
+	}
+	var limit syscall.Rlimit // Go raises the soft limit to the hard one
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	if need := uint64(l.maxJobs + spareFiles); limit.Max < need {
+		return fmt.Errorf("%d jobs at a time need %d open files, and the limit is %d (ulimit -Hn)", l.maxJobs, need, limit.Max)
+	}
+	return lab.Choose("endpoint", l.endpoints, onSimulated, lab.OnCouchDB)
+}
+
+// Measure implements lab.Measurement.
+func (l *load) Measure(ctx context.Context, r *lab.Run) (err error) {
+	l.Run = r
+	if err := l.start(ctx); err != nil {
+		return err
+	}
+	if err := l.fill(ctx); err != nil {
+		return err
+	}
+	what, then := "continuous jobs", fmt.Sprintf(", then %g a second in all", l.rate)
+	measure := l.measureContinuous
+	if l.once {
+		what, then, measure = "one-shot jobs", "", l.measureOnce
+	}
+	r.Report.Targets("%s, with %s: %d %s in %d databases, max_jobs %d, of %d sources; at first %d documents in each source%s; %d bytes each",
+		r.Version, l.about, l.databases*l.jobs, what, l.databases, l.maxJobs, l.sources, l.docs, then, docSize)
+	if err := l.add(ctx); err != nil {
+		return err
+	}
+	if err := measure(ctx); err != nil {
+		return err
+	}
+	return l.finish(ctx)
+}
+
+// source returns the source of a job.
+func (l *load) source(job int) int { return job % l.sources }
+
+// start starts the endpoints and the node.
+func (l *load) start(ctx context.Context) (err error) {
+	l.node, err = l.StartNode(ctx, lab.NodeOptions{Settings: l.settings, CPUs: l.nodeCPUs})
+	if err != nil {
+		return err
+	}
+	l.meter = lab.Meter{{Name: "node", Time: l.node.Processor}}
+	jobs := l.databases * l.jobs
+	if l.endpoints == onSimulated {
+		l.about = "simulated endpoints"
+		l.simulated, err = startSimulated(ctx, l.Run, l.sources, jobs)
+		if err == nil {
+			l.Databases = l.simulated.Databases
+		}
+	} else {
+		var db *lab.Server
+		if db, err = l.StartEndpoints(ctx, l.endpoints); err != nil {
+			return err
+		}
+		l.about, l.meter = db.About, append(l.meter, lab.Party{Name: "endpoints", Time: db.Processor})
+		l.Databases, err = l.MakeDatabases(ctx, db, "", l.sources, jobs, makeText()[:docSize])
+	}
+	if err == nil {
+		l.Readers = func(source int) int { return (jobs - source + l.sources - 1) / l.sources }
+	}
+	return err
+}
+
+// fill writes the documents of the beginning.
+func (l *load) fill(ctx context.Context) error {
+	sources := make([]int, l.sources*l.docs)
+	for n := range sources {
+		sources[n] = n % l.sources
+	}
+	return l.WriteAll(ctx, sources)
+}
+
+// add adds all jobs. None runs until setMaxJobs is called.
+func (l *load) add(ctx context.Context) error {
+	if err := l.setMaxJobs(ctx, 0); err != nil {
+		return err
+	}
+	began := time.Now()
+	own := func(job int) int { return job }
+	for n := range l.databases {
+		name := url.PathEscape(fmt.Sprintf("load-%d/_replicator", n))
+		if err := l.node.Ask(ctx, http.MethodPut, name, nil, nil); err != nil {
+			return err
+		}
+		more := map[string]any{"continuous": !l.once}
+		if err := l.AddJobs(ctx, l.node.Server, name, n*l.jobs, (n+1)*l.jobs, l.source, own, more); err != nil {
+			return err
+		}
+	}
+	l.row("jobs added", "%.1f s", time.Since(began).Seconds())
+	l.Say("%d jobs added", l.databases*l.jobs)
+	return nil
+}
+
+func (l *load) row(what, format string, values ...any) {
+	l.Report.Measured(what, "", format, values...)
+}
+
+func (l *load) setMaxJobs(ctx context.Context, n int) error {
+	return l.node.Ask(ctx, http.MethodPut, "_node/_local/_config/replicator/max_jobs", fmt.Sprint(n), nil)
+}
+
+// measureContinuous measures jobs that go on, while documents are written.
+func (l *load) measureContinuous(ctx context.Context) error {
+	began := time.Now()
+	if err := l.setMaxJobs(ctx, l.maxJobs); err != nil {
+		return err
+	}
+	starting, cancel := l.Within(ctx, "starting the jobs")
+	defer cancel()
+	_, err := l.node.Jobs(starting, func(states map[string]int) bool { return states["running"] >= min(l.maxJobs, l.databases*l.jobs) })
+	if err == nil {
+		err = l.Await(starting)
+	}
+	if err != nil {
+		return err
+	}
+	l.row("jobs started", "%.1f s", time.Since(began).Seconds())
+	l.Say("all jobs run")
+	next := func() func(context.Context) error { return l.Write(l.Random.IntN(l.sources)) }
+	var behind int
+	err = lab.During(ctx, l.Random, l.rate, next, func(ctx context.Context) error {
+		if err := lab.Pause(ctx, l.warmUp); err != nil {
+			return err
+		}
+		behind, err = l.window(ctx, func(ctx context.Context) error { return lab.Pause(ctx, l.duration) })
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.Say("measured; waiting for the last documents")
+	ended := time.Now()
+	arriving, cancel := l.Within(ctx, "the arrival of the last document")
+	defer cancel()
+	if err := l.Await(arriving); err != nil {
+		return err
+	}
+	l.row("delay", "%s documents", l.Take())
+	l.row("  behind at the end", "%d, for %.1f s", behind, time.Since(ended).Seconds())
+	return nil
+}
+
+// measureOnce measures jobs that end.
+func (l *load) measureOnce(ctx context.Context) error {
+	_, err := l.window(ctx, func(ctx context.Context) error {
+		if err := l.setMaxJobs(ctx, l.maxJobs); err != nil {
+			return err
+		}
+		ending, cancel := l.Within(ctx, "the end of the last job")
+		defer cancel()
+		_, err := l.node.Jobs(ending, func(states map[string]int) bool {
+			return states["completed"]+states["failed"] == l.databases*l.jobs
+		})
+		return err
+	})
+	return err
+}
+
+// window measures the node while f runs, and returns the number of arrivals that are due at its end.
+func (l *load) window(ctx context.Context, f func(context.Context) error) (behind int, err error) {
+	checkpoints := func() (written int64) {
+		if l.simulated != nil {
+			written = l.simulated.checkpoints.Load()
+		}
+		return written / 2 // one at each end
+	}
+	metrics, c, saved := l.node.Metrics(ctx), l.Counts(), checkpoints()
+	l.Take()
+	used, err := l.meter.Measure(func() error { return f(ctx) })
+	if err != nil {
+		return 0, err
+	}
+	_, largest := l.node.Memory()
+	nowMetrics, now := l.node.Metrics(ctx), l.Counts()
+	s := used.Seconds
+	written, arrived := float64(now.Written-c.Written), float64(now.Arrived-c.Arrived)
+	const mebibyte = 1 << 20
+	l.row("measured", "%.1f s", s)
+	if l.once {
+		l.row("jobs ended", "%.1f/s", float64(l.databases*l.jobs)/s)
+	}
+	l.row("processor of the node", "%.2f s, %.3f of a core", used.Of(node), used.Cores(node))
+	l.row("  of a core", "%s", used)
+	l.row("  of the node, per arrival", "%s ms", lab.Number(1000*used.Of(node)/arrived, 3))
+	l.row("memory of the node", "%.0f MiB at most", largest/mebibyte)
+	l.row("  Go heap, goroutines, files", "%.0f MiB, %.0f, %.0f", nowMetrics["go_memstats_heap_alloc_bytes"]/mebibyte,
+		nowMetrics["go_goroutines"], nowMetrics["process_open_fds"])
+	if !l.once {
+		l.row("documents written", "%.1f/s of %g/s", written/s, l.rate)
+	}
+	l.row("documents arrived", "%.1f/s", arrived/s)
+	if text := l.bound(used, written, now); text != "" {
+		l.row("  bounded by", "%s", text)
+	}
+	const requests = "couchdb_couch_replicator_requests_total"
+	l.row("requests to the endpoints", "%.1f/s", (nowMetrics[requests]-metrics[requests])/s)
+	l.row("checkpoints", "%s/s", lab.Number(float64(checkpoints()-saved)/s, 2))
+	return now.Due - now.Arrived, nil
+}
+
+// bound returns what bounded the rate, or nothing if the node has kept up.
+func (l *load) bound(used lab.Used, written float64, now lab.Counts) string {
+	asked := l.rate * used.Seconds
+	switch {
+	case !l.once && asked-written > max(asked/20, 4*math.Sqrt(asked)): // more than chance
+		return "the sources, which took too long for a write"
+	case !l.once && float64(now.Due-now.Arrived)*used.Seconds <= written*float64(l.Readers(0)):
+		return "" // no more is under way than is written in a second
+	}
+	return used.Bound()
+}
+
+// finish adds what is known at the end. It fails if something has not arrived.
+func (l *load) finish(ctx context.Context) error {
+	states, err := l.node.Jobs(ctx, func(map[string]int) bool { return true })
+	if err != nil {
+		return err
+	}
+	metrics, c := l.node.Metrics(ctx), l.Counts()
+	l.row("in all: documents written", "%d", c.Written)
+	l.row("  arrived", "%d of %d, %d lost", c.Arrived, c.Due, c.Due-c.Arrived)
+	var texts []string
+	for _, state := range slices.Sorted(maps.Keys(states)) {
+		if states[state] > 0 {
+			texts = append(texts, fmt.Sprintf("%d %s", states[state], state))
+		}
+	}
+	l.row("  jobs", "%s; %.0f runs crashed, %.0f stopped to go on later", strings.Join(texts, ", "),
+		metrics["couchdb_couch_replicator_jobs_crashes_total"], metrics["couchdb_couch_replicator_jobs_stops_total"])
+	if l.simulated != nil {
+		l.row("  arrived again", "%d", l.simulated.again.Load())
+		if unknown := l.simulated.unknownRequests(); len(unknown) > 0 {
+			return fmt.Errorf("the simulated endpoints do not know requests of the node: %q", unknown)
+		}
+	}
+	if c.Arrived < c.Due {
+		return fmt.Errorf("%d of %d documents have not arrived", c.Due-c.Arrived, c.Due)
+	}
+	return nil
+}

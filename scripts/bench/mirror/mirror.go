@@ -1,0 +1,244 @@
+// Package mirror measures how long it takes to copy all databases of a CouchDB to another one: by a mirror, which is one
+// document on a node of settee, and by a loop of the obvious kind, which asks the target for `_replicate` of one database of
+// `_all_dbs` after another. Then it measures how long a new database takes to be at the target.
+//
+// The source has a database `_global_changes`. The databases of the target are deleted between two ways of copying. The order
+// of the two ways changes with each pair.
+//
+// A delay is from the answer to the write of the first document of a new database until the target has the document.
+package mirror
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"settee/scripts/bench/lab"
+)
+
+// Scenario compares a mirror with a loop.
+var Scenario = lab.Scenario{Name: "mirror", New: func() lab.Measurement { return &bench{} }}
+
+const (
+	// makers is the number of databases that are made, counted or deleted at a time.
+	makers = 16
+	// lookEvery is how often the target is asked for each of makers databases, until it has all documents of them. Then the
+	// next ones follow. So most databases are asked for once.
+	lookEvery = 250 * time.Millisecond
+	// poll is how often the target is asked for the document of a new database.
+	poll = 20 * time.Millisecond
+
+	document = "_replicator/bench"
+)
+
+// text is the text of a document.
+var text = strings.Repeat("x", 200)
+
+// bench is the flags, the servers, and what was measured.
+type bench struct {
+	databases, docs, pairs, fresh int
+
+	*lab.Run
+	source, target *lab.Server
+	node           *lab.Node
+	meter          lab.Meter
+}
+
+// Register implements lab.Measurement.
+func (b *bench) Register(f *flag.FlagSet) {
+	f.IntVar(&b.databases, "databases", 1000, "databases of the source")
+	f.IntVar(&b.docs, "docs", 100, "documents of each")
+	f.IntVar(&b.pairs, "pairs", 1, "how many times all databases are copied by each of the two")
+	f.IntVar(&b.fresh, "new", 20, "new databases")
+}
+
+// Check implements lab.Measurement.
+func (b *bench) Check() error {
+	if min(b.databases, b.docs, b.pairs, b.fresh) < 1 {
+		return errors.New("numbers must be positive")
+	}
+	return nil
+}
+
+// Measure implements lab.Measurement.
+func (b *bench) Measure(ctx context.Context, r *lab.Run) (err error) {
+	b.Run = r
+	if b.source, err = r.StartEndpoints(ctx, lab.OnCouchDB); err != nil {
+		return err
+	}
+	if b.target, err = r.StartCouchDB(ctx, lab.Any); err != nil {
+		return err
+	}
+	if b.node, err = r.StartNode(ctx, lab.NodeOptions{}); err != nil {
+		return err
+	}
+	b.meter = lab.Meter{{Name: "node", Time: b.node.Processor}, {Name: "source", Time: b.source.Processor}, {Name: "target", Time: b.target.Processor}}
+	r.Report.Targets("%s, from %s to another one: %d databases of %d documents", r.Version, b.source.About, b.databases, b.docs)
+	if err := b.each(ctx, func(ctx context.Context, name string) error { return b.makeDatabase(ctx, name, b.docs) }); err != nil {
+		return err
+	}
+	r.Say("%d databases made", b.databases)
+	if err := b.compare(ctx); err != nil {
+		return err
+	}
+	return b.newDatabases(ctx)
+}
+
+// each calls f with the names of the source's databases, makers at a time.
+func (b *bench) each(ctx context.Context, f func(ctx context.Context, name string) error) error {
+	return lab.Each(ctx, makers, b.databases, func(ctx context.Context, n int) error { return f(ctx, fmt.Sprintf("db%06d", n)) })
+}
+
+// makeDatabase makes a database of the source with a number of documents.
+func (b *bench) makeDatabase(ctx context.Context, name string, docs int) error {
+	if err := b.source.Ask(ctx, http.MethodPut, name, nil, nil); err != nil {
+		return err
+	}
+	list := make([]map[string]string, docs)
+	for i := range list {
+		list[i] = map[string]string{"_id": fmt.Sprintf("doc%06d", i), "text": text}
+	}
+	return b.source.Bulk(ctx, name, list)
+}
+
+// compare measures both ways.
+func (b *bench) compare(ctx context.Context) error {
+	ways := []struct {
+		what string
+		copy func(context.Context) error
+	}{{"a mirror copies all databases", b.mirror}, {"a loop of _replicate, by CouchDB", b.loop}}
+	seconds := make([][]float64, len(ways))
+	for pair := range b.pairs {
+		for i := range ways {
+			n := (pair + i) % len(ways)
+			used, err := b.measure(ctx, ways[n].what, ways[n].copy)
+			if err != nil {
+				return fmt.Errorf("%s: %w", ways[n].what, err)
+			}
+			seconds[n] = append(seconds[n], used.Seconds)
+			b.Report.Measured(ways[n].what, "", "%.1f s (%.1f databases/s)", used.Seconds, float64(b.databases)/used.Seconds)
+			b.Report.Measured("  processor, of a core", "", "%s", used)
+		}
+	}
+	b.Report.Measured("the mirror's time, of the loop's", "0.5", "%.2f", lab.Median(seconds[0])/lab.Median(seconds[1]))
+	return nil
+}
+
+// measure measures a way of copying to an empty target, and removes the copies.
+func (b *bench) measure(ctx context.Context, what string, way func(context.Context) error) (used lab.Used, err error) {
+	limited, cancel := b.Within(ctx, what)
+	defer cancel()
+	if used, err = b.meter.Measure(func() error { return way(limited) }); err != nil {
+		return used, errors.Join(context.Cause(limited), err)
+	}
+	b.Say("%s: %.1f s", what, used.Seconds)
+	if err := b.each(ctx, b.complete); err != nil {
+		return used, err
+	}
+	if err := b.removeMirror(ctx); err != nil {
+		return used, err
+	}
+	return used, b.each(ctx, func(ctx context.Context, name string) error {
+		return b.target.Ask(ctx, http.MethodDelete, name, nil, nil)
+	})
+}
+
+// complete checks that the target has all documents of a database.
+func (b *bench) complete(ctx context.Context, name string) error {
+	docs, err := b.target.Count(ctx, name)
+	if err == nil && docs != b.docs {
+		err = fmt.Errorf("%s has %d documents at the target instead of %d", name, docs, b.docs)
+	}
+	return err
+}
+
+// loop does what people's scripts do.
+func (b *bench) loop(ctx context.Context) error {
+	var names []string
+	if err := b.source.Ask(ctx, http.MethodGet, "_all_dbs", nil, &names); err != nil {
+		return err
+	}
+	for _, name := range slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "_") }) {
+		asked := map[string]any{"source": b.source.URL(name, ""), "target": b.target.URL(name, ""), "create_target": true}
+		if err := b.target.Ask(ctx, http.MethodPost, "_replicate", asked, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mirror adds the mirror's document, and returns when the target has all documents.
+func (b *bench) mirror(ctx context.Context) error {
+	added := map[string]any{
+		"source": b.source.URL("", ""), "target": b.target.URL("", ""), "mirror": map[string]any{}, "continuous": true,
+	}
+	if err := b.node.Ask(ctx, http.MethodPut, document, added, nil); err != nil {
+		return err
+	}
+	return b.each(ctx, func(ctx context.Context, name string) error {
+		for b.complete(ctx, name) != nil {
+			if err := lab.Pause(ctx, lookEvery); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// removeMirror deletes the mirror's document, if there is one, and returns when its jobs are gone.
+func (b *bench) removeMirror(ctx context.Context) error {
+	var list struct {
+		Rows []struct{ Value struct{ Rev string } }
+	}
+	if err := b.node.Ask(ctx, http.MethodGet, "_replicator/_all_docs?key=%22bench%22", nil, &list); err != nil {
+		return err
+	}
+	for _, row := range list.Rows {
+		if err := b.node.Ask(ctx, http.MethodDelete, document+"?rev="+row.Value.Rev, nil, nil); err != nil {
+			return err
+		}
+	}
+	_, err := b.node.Jobs(ctx, func(states map[string]int) bool {
+		left := 0
+		for _, n := range states {
+			left += n
+		}
+		return left == 0
+	})
+	return err
+}
+
+// newDatabases measures how long new databases take to be at the target, with all databases mirrored.
+func (b *bench) newDatabases(ctx context.Context) error {
+	ctx, cancel := b.Within(ctx, "copying new databases")
+	defer cancel()
+	if err := b.mirror(ctx); err != nil {
+		return errors.Join(context.Cause(ctx), err)
+	}
+	var seconds []float64
+	for i := range b.fresh {
+		// Not in step with anything that happens periodically.
+		if err := lab.Pause(ctx, time.Second+time.Duration(b.Random.Int64N(int64(2*time.Second)))); err != nil {
+			return err
+		}
+		name := fmt.Sprintf("new%06d", i)
+		if err := b.makeDatabase(ctx, name, 1); err != nil {
+			return err
+		}
+		began := time.Now()
+		for b.target.Ask(ctx, http.MethodGet, name+"/doc000000", nil, nil) != nil {
+			if err := lab.Pause(ctx, poll); err != nil {
+				return err
+			}
+		}
+		seconds = append(seconds, time.Since(began).Seconds())
+	}
+	b.Report.Measured("first document of a new database: at the target", "median 3 s", "median %.2f s, at most %.2f; %d databases",
+		lab.Median(seconds), slices.Max(seconds), len(seconds))
+	return nil
+}

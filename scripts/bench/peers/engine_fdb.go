@@ -1,0 +1,6 @@
+//go:build fdb
+
+package peers
+
+// This engine needs FoundationDB's C library.
+import _ "settee/pkg/kv/fdbkv"

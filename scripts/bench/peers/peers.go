@@ -1,0 +1,266 @@
+// Package peers runs the same jobs through fdbjobs and through River (https://riverqueue.com), a Go library for jobs in
+// PostgreSQL.
+//
+// The systems take turns: River on PostgreSQL, fdbjobs on the embedded store, and, with the build tag fdb, fdbjobs on a
+// FoundationDB of one process. A turn starts with an empty store and with servers of its own, which end with it. Each system
+// acknowledges a commit when it is on disk.
+package peers
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"settee/internal/servers"
+	"settee/scripts/bench/lab"
+)
+
+// Scenario compares fdbjobs with River.
+var Scenario = lab.Scenario{Name: "peers", New: func() lab.Measurement { return &bench{} }, WithoutSettee: true}
+
+const (
+	// clients is the number of goroutines that add jobs.
+	clients = 64
+	// warmUp is the number of jobs that run before a measurement.
+	warmUp = 1000
+	// latencyPart is the part of the jobs that measure the latency, with latencyWorkers and latencyRate jobs a second.
+	latencyPart    = 5
+	latencyWorkers = 64
+	latencyRate    = 1000
+)
+
+// bench is the flag.
+type bench struct {
+	jobs int
+	*lab.Run
+}
+
+// Register implements lab.Measurement.
+func (b *bench) Register(f *flag.FlagSet) {
+	f.IntVar(&b.jobs, "jobs", 100_000, "the number of jobs in a turn")
+}
+
+// Check implements lab.Measurement.
+func (b *bench) Check() error {
+	if b.jobs < latencyPart {
+		return fmt.Errorf("there must be %d jobs", latencyPart)
+	}
+	return nil
+}
+
+// A system is a job queue with the servers that it needs.
+type system struct {
+	name string
+	// open starts the system with an empty queue that will have a number of workers. about says which releases it has.
+	open func(ctx context.Context, r *lab.Run, workers int, p *progress) (q queue, about string, err error)
+}
+
+// A queue is an open system.
+type queue interface {
+	// add adds the jobs with the numbers from begin up to end, in one call of the system.
+	add(ctx context.Context, begin, end int) error
+	// work starts the workers, which take jobs until stop is called or ctx ends. A worker tells progress that a job has
+	// started, updates the job's state if progress says so, finishes it, and tells progress after the commit.
+	work(ctx context.Context) (stop func(), err error)
+	// finished returns the number of finished jobs in the store.
+	finished(ctx context.Context) (int, error)
+	// close ends everything that open has started.
+	close()
+}
+
+// progress connects the workers of a queue with a measurement.
+type progress struct {
+	update  bool                    // workers update the state of each job
+	started []time.Time             // by the job's number
+	fail    context.CancelCauseFunc // ends the turn with an error
+	left    atomic.Int64            // jobs to finish
+	done    chan struct{}           // closed when there are none left
+}
+
+func (p *progress) jobStarted(number int) { p.started[number] = time.Now() }
+
+func (p *progress) jobFinished() {
+	if p.left.Add(-1) == 0 {
+		close(p.done)
+	}
+}
+
+// A load is a way to run jobs.
+type load struct {
+	mixed   bool // jobs are added while others run, and are updated before they finish
+	batch   int  // jobs in one call of add
+	workers int
+}
+
+var loads = []load{
+	{false, 1, 64}, {false, 1, 512}, {false, 100, 64}, {false, 100, 512},
+	{true, 1, 64}, {true, 1, 512}, {true, 100, 64}, {true, 100, 512},
+}
+
+// Measure implements lab.Measurement.
+func (b *bench) Measure(ctx context.Context, r *lab.Run) error {
+	b.Run = r
+	systems := systems()
+	r.Report.Table(fmt.Sprintf(`%d jobs in a turn, added by %d clients; %d processors
+A no-op cycle is insert, start and finish; all jobs are inserted before any starts. A mixed cycle is insert, start,
+update and finish; jobs are inserted while others run. Processor time is that of all processes.`, b.jobs, clients, runtime.NumCPU()),
+		"cycle", "jobs per insert", "workers", "system", "inserts/s", "runs/s", "cycles/s", "x River", "processor, µs/cycle")
+	for _, l := range loads {
+		river := 0.0
+		for _, s := range systems {
+			rate, err := b.cycles(ctx, s, l, river)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			if river == 0 {
+				river = rate
+			}
+		}
+	}
+	r.Report.Table(fmt.Sprintf("From insert to start: %d jobs a second, added by one, %d workers", latencyRate, latencyWorkers), "system", "")
+	for _, s := range systems {
+		if err := b.latency(ctx, s, b.jobs/latencyPart); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// cycles runs jobs with a load and reports on them. It returns the number of cycles per second. river is that of River, or 0.
+func (b *bench) cycles(ctx context.Context, s system, l load, river float64) (rate float64, err error) {
+	add, run := cost{}, cost{}
+	p := &progress{update: l.mixed}
+	err = b.turn(ctx, s, p, l, b.jobs, func(ctx context.Context, q queue) error {
+		adding := func() error { return inBatches(ctx, warmUp, warmUp+b.jobs, l.batch, q.add) }
+		if !l.mixed {
+			if add, err = measure(adding); err != nil {
+				return err
+			}
+			adding = func() error { return nil }
+		}
+		run, err = runJobs(ctx, q, p, b.jobs, adding)
+		return err
+	})
+	n := float64(b.jobs)
+	rate = n / (add.wall + run.wall)
+	if river == 0 {
+		river = rate
+	}
+	cycle, inserts, runs := "no-op", lab.Number(n/add.wall, 0), lab.Number(n/run.wall, 0)
+	if l.mixed {
+		cycle, inserts, runs = "mixed", "-", "-"
+	}
+	b.Report.Row(cycle, fmt.Sprint(l.batch), fmt.Sprint(l.workers), s.name, inserts, runs, lab.Number(rate, 0),
+		lab.Number(rate/river, 2), lab.Number(1e6*(add.processor+run.processor)/n, 0))
+	return rate, err
+}
+
+// latency adds single jobs at latencyRate, however long each addition takes, and reports how long they wait for a worker.
+func (b *bench) latency(ctx context.Context, s system, jobs int) error {
+	p := &progress{}
+	added := make([]time.Time, warmUp+jobs)
+	err := b.turn(ctx, s, p, load{batch: 1, workers: latencyWorkers}, jobs, func(ctx context.Context, q queue) error {
+		_, err := runJobs(ctx, q, p, jobs, func() error {
+			began := time.Now()
+			return lab.Each(ctx, jobs, jobs, func(ctx context.Context, i int) error {
+				n := warmUp + i
+				if err := lab.Pause(ctx, time.Until(began.Add(time.Duration(i)*time.Second/latencyRate))); err != nil {
+					return err
+				}
+				added[n] = time.Now()
+				return q.add(ctx, n, n+1)
+			})
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var all lab.Delays
+	for n := warmUp; n < len(added); n++ {
+		all = append(all, p.started[n].Sub(added[n]))
+	}
+	slices.Sort(all)
+	b.Report.Row(s.name, all.String())
+	return nil
+}
+
+// turn opens the system, warms it up, calls measure, which runs jobs, and checks that no job is missing.
+func (b *bench) turn(ctx context.Context, s system, p *progress, l load, jobs int, measure func(context.Context, queue) error) (err error) {
+	ctx, p.fail = context.WithCancelCause(ctx)
+	defer func() {
+		err = errors.Join(context.Cause(ctx), err)
+		p.fail(nil)
+	}()
+	p.started = make([]time.Time, warmUp+jobs)
+	q, about, err := s.open(ctx, b.Run, l.workers, p)
+	if err != nil {
+		return err
+	}
+	defer q.close()
+	b.Say("%s: %s: %+v", s.name, about, l)
+	warm := func() error { return inBatches(ctx, 0, warmUp, l.batch, q.add) }
+	if _, err := runJobs(ctx, q, p, warmUp, warm); err != nil {
+		return err
+	}
+	runtime.GC() // what was left by other turns
+	if err := measure(ctx, q); err != nil {
+		return err
+	}
+	finished, err := q.finished(ctx)
+	if err == nil && finished != warmUp+jobs {
+		err = fmt.Errorf("%d jobs have finished, not %d", finished, warmUp+jobs)
+	}
+	return err
+}
+
+// A cost is the time that something took, and the processor time of all processes for it, in seconds.
+type cost struct{ wall, processor float64 }
+
+// measure returns the cost of f.
+func measure(f func() error) (cost, error) {
+	all := lab.Meter{{Name: "all", Time: func() (time.Duration, error) { return servers.ProcessorTime(os.Getpid()) }}}
+	used, err := all.Measure(f)
+	if err != nil {
+		return cost{}, err
+	}
+	return cost{used.Seconds, used.Of(0)}, nil
+}
+
+// runJobs starts workers, calls add, waits until all jobs have finished, and ends the workers. The cost counts all
+// but the end of the workers.
+func runJobs(ctx context.Context, q queue, p *progress, jobs int, add func() error) (cost, error) {
+	p.left.Store(int64(jobs))
+	p.done = make(chan struct{})
+	stop := func() {}
+	defer func() { stop() }()
+	return measure(func() error {
+		end, err := q.work(ctx)
+		if err != nil {
+			return err
+		}
+		stop = end
+		if err := add(); err != nil {
+			return err
+		}
+		select {
+		case <-p.done:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+}
+
+// inBatches has clients call f with the numbers from begin up to end, each time with the next batch of them.
+func inBatches(ctx context.Context, begin, end, batch int, f func(ctx context.Context, begin, end int) error) error {
+	return lab.Each(ctx, clients, (end-begin+batch-1)/batch, func(ctx context.Context, n int) error {
+		return f(ctx, begin+n*batch, min(begin+(n+1)*batch, end))
+	})
+}
