@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os/exec"
 	"strings"
@@ -156,19 +157,8 @@ func (b *bench) copyOnce(ctx context.Context, source, target string, s *sample) 
 // replicate posts a replication to a server, with more options.
 func (b *bench) replicate(ctx context.Context, host *lab.Server, source, target string, more map[string]any) error {
 	body := map[string]any{"source": source, "target": target}
-	for name, value := range more {
-		body[name] = value
-	}
-	var answer struct {
-		OK bool `json:"ok"`
-	}
-	if err := host.Ask(ctx, http.MethodPost, "_replicate", body, &answer); err != nil {
-		return err
-	}
-	if !answer.OK {
-		return errors.New("POST _replicate: the answer is not ok")
-	}
-	return nil
+	maps.Copy(body, more)
+	return host.Ask(ctx, http.MethodPost, "_replicate", body, nil)
 }
 
 // sameCount checks that a target has as many documents as its source.
@@ -194,29 +184,18 @@ func text(size int) string {
 	return base64.RawURLEncoding.EncodeToString(raw)[:size]
 }
 
-// fillBatch is the number of bytes in a request that fills a database, and maxInline the largest attachment in one.
-const fillBatch, maxInline = 1 << 20, 1 << 20
+// fillBatch is the number of bytes in a request that fills a database, about.
+const fillBatch = 1 << 20
 
 // fill writes documents, each with an attachment of a size, 0 for none.
 func (b *bench) fill(ctx context.Context, name string, docs, attachment int) error {
 	prefix := newID()[:8]
-	const octets = "application/octet-stream"
 	var batch []map[string]any
 	for i := range docs {
-		id := fmt.Sprintf("%s-%08d", prefix, i)
-		if attachment > maxInline {
-			header := http.Header{"Content-Type": {octets}}
-			answer, err := b.server.Do(ctx, http.MethodPut, name+"/"+id+"/attached", header, strings.NewReader(text(attachment)), int64(attachment))
-			if err != nil {
-				return err
-			}
-			answer.Body.Close()
-			continue
-		}
-		doc := map[string]any{"_id": id, "text": text(docSize)}
+		doc := map[string]any{"_id": fmt.Sprintf("%s-%08d", prefix, i), "text": text(docSize)}
 		if attachment > 0 {
 			data := base64.StdEncoding.EncodeToString([]byte(text(attachment)))
-			doc["_attachments"] = map[string]any{"attached": map[string]string{"content_type": octets, "data": data}}
+			doc["_attachments"] = map[string]any{"attached": map[string]string{"content_type": "application/octet-stream", "data": data}}
 		}
 		batch = append(batch, doc)
 		if len(batch)*(docSize+2*attachment) >= fillBatch || i == docs-1 {

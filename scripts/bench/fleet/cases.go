@@ -2,50 +2,11 @@ package fleet
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"settee/scripts/bench/lab"
 )
-
-// fewJobs is the number of jobs in the case few, fewSlots that of slots, and fewChanges that of changes.
-const fewJobs, fewSlots, fewChanges = 10, 500, 300
-
-// few measures few jobs, which all have a slot.
-func (f *fleet) few(ctx context.Context) error {
-	ctx, cancel := f.Within(ctx, "it")
-	defer cancel()
-	node, err := f.StartNode(ctx, lab.NodeOptions{Settings: []string{fmt.Sprintf("replicator/max_jobs=%d", fewSlots)}})
-	if err != nil {
-		return err
-	}
-	defer node.Close()
-	on, err := f.MakeDatabases(ctx, f.server, "few-", fewJobs, fewJobs, "changed")
-	if err != nil {
-		return err
-	}
-	if err := on.WriteAll(ctx, numbersTo(fewJobs)); err != nil {
-		return err
-	}
-	if err := f.add(ctx, node.Server, on, fewJobs, fewJobs); err != nil {
-		return err
-	}
-	if err := on.Await(ctx); err != nil {
-		return err
-	}
-	on.Take()
-	for range fewChanges {
-		if err := on.Write(f.Random.IntN(fewJobs))(ctx); err != nil {
-			return err
-		}
-		if err := on.Await(ctx); err != nil {
-			return err
-		}
-	}
-	f.Report.Measured(fmt.Sprintf("%d jobs on %d slots: change to target", fewJobs, fewSlots), "as before parking: 13 ms", "%s documents", on.Take())
-	return nil
-}
 
 // numbersTo returns the numbers from 0 to before n.
 func numbersTo(n int) []int {
@@ -70,7 +31,7 @@ func (f *fleet) first(ctx context.Context) error {
 	var added time.Duration
 	used, w, err := f.measure(ctx, func() error {
 		began := time.Now()
-		if err := f.add(ctx, f.node.Server, f.Databases, f.jobs, f.targets); err != nil {
+		if err := f.add(ctx, f.node.Server); err != nil {
 			return err
 		}
 		added = time.Since(began)
@@ -196,7 +157,7 @@ const settling = time.Minute
 // alone measures the case changes with jobs that CouchDB runs. Documents that have not arrived within the limit count as
 // missing.
 func (f *fleet) alone(ctx context.Context) error {
-	if err := f.add(ctx, f.server, f.Databases, f.jobs, f.targets); err != nil {
+	if err := f.add(ctx, f.server); err != nil {
 		return err
 	}
 	f.Say("%d jobs added; waiting for %s", f.jobs, settling)

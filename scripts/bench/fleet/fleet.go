@@ -3,7 +3,6 @@
 // With couchdb-alone it also runs the jobs, and only the case changes is measured, after its replicator has had a minute. The
 // cases, in this order:
 //
-//   - few: 10 jobs and 500 slots, and one change at a time.
 //   - first: replication documents are added until each job has copied the first document of its source.
 //   - parked: all jobs are parked, and nothing changes.
 //   - changes: documents are written to random sources, at random times.
@@ -35,10 +34,10 @@ import (
 var Scenario = lab.Scenario{Name: "fleet", New: func() lab.Measurement { return &fleet{} }}
 
 // The cases, in their order.
-var cases = []string{"few", "first", "parked", "changes", "burst", "roll", "restart"}
+var cases = []string{"first", "parked", "changes", "burst", "roll", "restart"}
 
 // usual are the cases that run if the flags name none.
-const usual = "few,first,parked,changes,burst,restart"
+const usual = "first,parked,changes,burst,restart"
 
 // fleet is the flags, the databases and the nodes.
 type fleet struct {
@@ -115,26 +114,17 @@ func (f *fleet) Measure(ctx context.Context, r *lab.Run) (err error) {
 		text += fmt.Sprintf(" on each of %d nodes, with one store; memory and connections of the node that has most", f.nodes)
 	}
 	r.Report.Targets("%s", text)
-	alone := f.endpoints == lab.OnCouchDBAlone
-	if f.has("few") && !alone {
-		if err := f.few(ctx); err != nil {
-			return fmt.Errorf("the case few: %w", err)
-		}
-	}
-	if f.cases == "few" {
-		return nil
-	}
-	if f.Databases, err = r.MakeDatabases(ctx, f.server, "", f.jobs, f.targets, "changed"); err != nil {
+	if f.Databases, err = r.MakeDatabases(ctx, f.server, f.jobs, f.targets, "changed"); err != nil {
 		return err
 	}
-	if alone {
+	if f.endpoints == lab.OnCouchDBAlone {
 		return f.alone(ctx)
 	}
 	if err := f.start(ctx); err != nil {
 		return err
 	}
 	for i, run := range []func(context.Context) error{f.first, f.parked, f.changes, f.atOnce, f.roll, f.restart} {
-		name := cases[i+1]
+		name := cases[i]
 		if name != "first" && !f.has(name) {
 			continue
 		}
@@ -206,10 +196,10 @@ func (f *fleet) login(ctx context.Context) error {
 }
 
 // add adds the jobs to a server.
-func (f *fleet) add(ctx context.Context, to *lab.Server, on *lab.Databases, jobs, targets int) error {
+func (f *fleet) add(ctx context.Context, to *lab.Server) error {
 	own := func(job int) int { return job }
-	shared := func(job int) int { return job % targets }
-	return on.AddJobs(ctx, to, "_replicator", 0, jobs, own, shared, map[string]any{"continuous": true})
+	shared := func(job int) int { return job % f.targets }
+	return f.AddJobs(ctx, to, "_replicator", 0, f.jobs, own, shared, map[string]any{"continuous": true})
 }
 
 // awaitJobs returns when all jobs are in a state.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"sync"
@@ -52,7 +53,7 @@ func (r *Run) StartEndpoints(ctx context.Context, kind string) (*Server, error) 
 const defaultMaxJobs = 500
 
 // Databases are the sources and targets of jobs, and the documents on their way. The sources are s0, s1 and so on, and the
-// targets t0, t1 and so on, after a prefix.
+// targets t0, t1 and so on.
 type Databases struct {
 	Arrivals
 	// URL returns the URL of a database, with credentials.
@@ -76,11 +77,11 @@ func ID(source, number int) string { return fmt.Sprintf("%d-%d", source, number)
 const makers, writers = 16, 64
 
 // MakeDatabases makes databases on a server, and follows the targets until the run ends. Documents have a text.
-func (r *Run) MakeDatabases(ctx context.Context, s *Server, prefix string, sources, targets int, text string) (*Databases, error) {
+func (r *Run) MakeDatabases(ctx context.Context, s *Server, sources, targets int, text string) (*Databases, error) {
 	began := time.Now()
-	d := &Databases{Readers: One, URL: func(name string) string { return s.URL(prefix+name, "") }}
+	d := &Databases{Readers: One, URL: func(name string) string { return s.URL(name, "") }}
 	d.Put = func(ctx context.Context, source, number int) error {
-		path := prefix + "s" + strconv.Itoa(source) + "/" + ID(source, number)
+		path := "s" + strconv.Itoa(source) + "/" + ID(source, number)
 		return s.Ask(ctx, http.MethodPut, path, map[string]string{"text": text}, nil)
 	}
 	err := Each(ctx, makers, sources+targets, func(ctx context.Context, n int) error {
@@ -88,7 +89,7 @@ func (r *Run) MakeDatabases(ctx context.Context, s *Server, prefix string, sourc
 		if n >= sources {
 			name = "t" + strconv.Itoa(n-sources)
 		}
-		return s.Ask(ctx, http.MethodPut, prefix+name, nil, nil)
+		return s.Ask(ctx, http.MethodPut, name, nil, nil)
 	})
 	if err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ func (r *Run) MakeDatabases(ctx context.Context, s *Server, prefix string, sourc
 	var feeds errgroup.Group
 	for n := range targets {
 		feeds.Go(func() error {
-			if err := s.Follow(following, prefix+"t"+strconv.Itoa(n), d.Arrive); err != nil {
+			if err := s.Follow(following, "t"+strconv.Itoa(n), d.Arrive); err != nil {
 				r.fail(err)
 			}
 			return nil
@@ -149,9 +150,7 @@ func (d *Databases) AddJobs(
 				"_id":    "job-" + strconv.Itoa(job),
 				"source": d.URL("s" + strconv.Itoa(source(job))), "target": d.URL("t" + strconv.Itoa(target(job))),
 			}
-			for name, value := range more {
-				doc[name] = value
-			}
+			maps.Copy(doc, more)
 			docs = append(docs, doc)
 		}
 		return node.Bulk(ctx, database, docs)

@@ -154,7 +154,7 @@ func (n *Node) Memory() (now, largest float64) {
 func (n *Node) Jobs(ctx context.Context, wanted func(states map[string]int) bool) (map[string]int, error) {
 	header := http.Header{"Prefer": {"wait=60"}}
 	for {
-		answer, err := n.Do(ctx, http.MethodGet, "_scheduler/summary", header, nil, 0)
+		answer, err := n.Do(ctx, http.MethodGet, "_scheduler/summary", header, nil)
 		if err != nil {
 			return nil, errors.Join(context.Cause(ctx), err)
 		}
@@ -177,7 +177,7 @@ func (n *Node) Jobs(ctx context.Context, wanted func(states map[string]int) bool
 // Metrics returns the values of the metrics, by name with labels. The run fails if they are unknown.
 func (n *Node) Metrics(ctx context.Context) map[string]float64 {
 	all := map[string]float64{}
-	answer, err := n.Do(ctx, http.MethodGet, "_node/_local/_prometheus", nil, nil, 0)
+	answer, err := n.Do(ctx, http.MethodGet, "_node/_local/_prometheus", nil, nil)
 	if err != nil {
 		n.fail(err)
 		return all

@@ -178,3 +178,13 @@ func Pause(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	}
 }
+
+// InOrder calls functions until one fails.
+func InOrder(ctx context.Context, all ...func(context.Context) error) error {
+	for _, one := range all {
+		if err := one(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -47,13 +47,13 @@ func (s *Server) Host() string { return s.root.Host }
 // Processor returns the processor time of all processes of the server.
 func (s *Server) Processor() (time.Duration, error) { return servers.ProcessorTime(s.pid) }
 
-// Do makes a request with a body of a known size. The caller must close the answer's body. A status of 400 or more is an error.
-func (s *Server) Do(ctx context.Context, method, path string, header http.Header, body io.Reader, size int64) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, method, s.root.String()+"/"+path, body)
+// Do makes a request. The caller must close the answer's body. A status of 400 or more is an error.
+func (s *Server) Do(ctx context.Context, method, path string, header http.Header, body []byte) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, s.root.String()+"/"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	r.Header, r.ContentLength = header, size
+	r.Header = header
 	answer, err := s.client.Do(r)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, path, errors.Unwrap(err)) // the error of Do names the URL
@@ -76,7 +76,7 @@ func (s *Server) Ask(ctx context.Context, method, path string, value, into any) 
 		}
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
-	answer, err := s.Do(ctx, method, path, header, bytes.NewReader(body), int64(len(body)))
+	answer, err := s.Do(ctx, method, path, header, body)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (s *Server) Follow(ctx context.Context, database string, row func(id string
 }
 
 func (s *Server) follow(ctx context.Context, database string, row func(id string)) error {
-	answer, err := s.Do(ctx, http.MethodGet, database+"/_changes?feed=continuous&since=0&heartbeat=10000", nil, nil, 0)
+	answer, err := s.Do(ctx, http.MethodGet, database+"/_changes?feed=continuous&since=0&heartbeat=10000", nil, nil)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,8 +9,8 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -72,14 +71,14 @@ const postgresStop = 10 * time.Second
 
 // Postgres is a PostgreSQL with a new cluster and with default settings, except that it listens only on a socket.
 type Postgres struct {
-	// URL is for clients, and About the version.
-	URL, About string
+	// URL is for clients.
+	URL string
 
 	process *servers.Process
 }
 
-// FindPostgres returns the folder of PostgreSQL's programs.
-func FindPostgres() (string, error) {
+// findPostgres returns the folder of PostgreSQL's programs.
+func findPostgres() (string, error) {
 	if initdb, err := exec.LookPath("initdb"); err == nil {
 		return filepath.Dir(initdb), nil
 	}
@@ -92,11 +91,10 @@ func FindPostgres() (string, error) {
 
 // StartPostgres starts a PostgreSQL, and returns when it accepts connections. Stop ends it, at the latest with the run.
 func (r *Run) StartPostgres(ctx context.Context) (*Postgres, error) {
-	bin, err := FindPostgres()
+	bin, err := findPostgres()
 	if err != nil {
 		return nil, err
 	}
-	// A folder that the server's user can enter.
 	dir, err := os.MkdirTemp("", "bench-postgres-")
 	if err != nil {
 		return nil, err
@@ -106,17 +104,21 @@ func (r *Run) StartPostgres(ctx context.Context) (*Postgres, error) {
 		p.Stop()
 		_ = os.RemoveAll(dir)
 	})
-	credential, err := unprivileged(dir)
-	if err != nil {
-		return nil, fmt.Errorf("starting PostgreSQL: %w", err)
-	}
 	self, err := user.Current()
 	if err != nil {
 		return nil, err
 	}
+	var other []string // PostgreSQL refuses to run as root
+	if self.Uid == "0" {
+		other = []string{"runuser", "-u", postgresUser, "--"}
+		if err := exec.CommandContext(ctx, "chown", postgresUser, dir).Run(); err != nil {
+			return nil, fmt.Errorf("starting PostgreSQL: chown: %w", err)
+		}
+	}
 	program := func(ctx context.Context, name string, arguments ...string) *exec.Cmd {
-		command := exec.CommandContext(ctx, filepath.Join(bin, name), arguments...)
-		command.Dir, command.SysProcAttr = dir, &syscall.SysProcAttr{Credential: credential}
+		all := slices.Concat(other, []string{filepath.Join(bin, name)}, arguments)
+		command := exec.CommandContext(ctx, all[0], all[1:]...)
+		command.Dir = dir
 		return command
 	}
 	data := filepath.Join(dir, "data")
@@ -126,12 +128,8 @@ func (r *Run) StartPostgres(ctx context.Context) (*Postgres, error) {
 	if printed, err := initdb.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("starting PostgreSQL: initdb: %w: %s", err, printed)
 	}
-	version, err := program(ctx, "postgres", "--version").Output()
-	if err != nil {
-		return nil, err
-	}
 	where := url.Values{"host": {dir}, "user": {self.Username}, "database": {"postgres"}}
-	p.URL, p.About = "postgres://?"+where.Encode(), strings.TrimSpace(string(version))
+	p.URL = "postgres://?" + where.Encode()
 	// It ends with Stop, not with ctx, because killing it would leave its shared memory.
 	log := filepath.Join(dir, "log")
 	server := program(context.WithoutCancel(ctx), "postgres", "-D", data, "-k", dir, "-c", "listen_addresses=")
@@ -149,24 +147,6 @@ func (r *Run) StartPostgres(ctx context.Context) (*Postgres, error) {
 		return nil, fmt.Errorf("starting PostgreSQL: %w; the end of its log: %s", err, servers.LastLines(log))
 	}
 	return p, nil
-}
-
-// unprivileged returns the credential of postgresUser and makes it the owner of dir, if this process runs as root,
-// because PostgreSQL refuses to. Otherwise it returns nil.
-func unprivileged(dir string) (*syscall.Credential, error) {
-	if os.Geteuid() != 0 {
-		return nil, nil
-	}
-	account, err := user.Lookup(postgresUser)
-	if err != nil {
-		return nil, fmt.Errorf("it does not run as root, and there is no user for it: %w", err)
-	}
-	uid, uidErr := strconv.ParseUint(account.Uid, 10, 32)
-	gid, gidErr := strconv.ParseUint(account.Gid, 10, 32)
-	if err := errors.Join(uidErr, gidErr); err != nil {
-		return nil, err
-	}
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, os.Chown(dir, int(uid), int(gid))
 }
 
 // Stop ends the server with PostgreSQL's immediate shutdown, which also removes its shared memory. A second call does nothing.

@@ -6,8 +6,8 @@
 // With -once the jobs end when they have copied the documents that there are. Time counts from when the node may run
 // jobs, which all wait then, until the last one has ended.
 //
-// The endpoints are simulated by this program, at little cost, or are databases of a CouchDB. A delay is from the answer to
-// the write of a document until the target gets it, or until it is in the changes feed of a CouchDB.
+// The endpoints are simulated by this program, at little cost, or are databases of another node or of a CouchDB. A delay is from
+// the answer to the write of a document until a simulated target gets it, or until it is in the changes feed of the target.
 package load
 
 import (
@@ -72,7 +72,7 @@ func (l *load) Register(f *flag.FlagSet) {
 	f.DurationVar(&l.warmUp, "warm-up", 5*time.Second, "how long documents are written before the node is measured")
 	f.DurationVar(&l.duration, "duration", 30*time.Second, "how long the node is measured")
 	f.BoolVar(&l.once, "once", false, "the jobs are one-shot; nothing is written but -docs")
-	f.StringVar(&l.endpoints, "endpoints", onSimulated, "simulated, or couchdb: the installed one is started")
+	f.StringVar(&l.endpoints, "endpoints", onSimulated, "simulated, settee for another node, or couchdb for the installed one")
 	f.IntVar(&l.maxJobs, "max-jobs", 0, "[replicator] max_jobs; 0: all jobs, or at most 500 with -once")
 	f.Func("set", "another setting of the node, as `section/key=value`; may be repeated", func(one string) error {
 		l.settings = append(l.settings, one)
@@ -108,32 +108,22 @@ func (l *load) Check() error {
 	if need := uint64(l.maxJobs + spareFiles); limit.Max < need {
 		return fmt.Errorf("%d jobs at a time need %d open files, and the limit is %d (ulimit -Hn)", l.maxJobs, need, limit.Max)
 	}
-	return lab.Choose("endpoint", l.endpoints, onSimulated, lab.OnCouchDB)
+	return lab.Choose("endpoint", l.endpoints, onSimulated, lab.OnSettee, lab.OnCouchDB)
 }
 
 // Measure implements lab.Measurement.
 func (l *load) Measure(ctx context.Context, r *lab.Run) (err error) {
 	l.Run = r
-	if err := l.start(ctx); err != nil {
-		return err
-	}
-	if err := l.fill(ctx); err != nil {
-		return err
-	}
-	what, then := "continuous jobs", fmt.Sprintf(", then %g a second in all", l.rate)
-	measure := l.measureContinuous
+	what, then, measure := "continuous jobs", fmt.Sprintf(", then %g a second in all", l.rate), l.measureContinuous
 	if l.once {
 		what, then, measure = "one-shot jobs", "", l.measureOnce
 	}
+	if err := l.start(ctx); err != nil {
+		return err
+	}
 	r.Report.Targets("%s, with %s: %d %s in %d databases, max_jobs %d, of %d sources; at first %d documents in each source%s; %d bytes each",
 		r.Version, l.about, l.databases*l.jobs, what, l.databases, l.maxJobs, l.sources, l.docs, then, docSize)
-	if err := l.add(ctx); err != nil {
-		return err
-	}
-	if err := measure(ctx); err != nil {
-		return err
-	}
-	return l.finish(ctx)
+	return lab.InOrder(ctx, l.fill, l.add, measure, l.finish)
 }
 
 // source returns the source of a job.
@@ -159,7 +149,7 @@ func (l *load) start(ctx context.Context) (err error) {
 			return err
 		}
 		l.about, l.meter = db.About, append(l.meter, lab.Party{Name: "endpoints", Time: db.Processor})
-		l.Databases, err = l.MakeDatabases(ctx, db, "", l.sources, jobs, makeText()[:docSize])
+		l.Databases, err = l.MakeDatabases(ctx, db, l.sources, jobs, makeText()[:docSize])
 	}
 	if err == nil {
 		l.Readers = func(source int) int { return (jobs - source + l.sources - 1) / l.sources }

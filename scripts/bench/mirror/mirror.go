@@ -79,14 +79,12 @@ func (b *bench) Measure(ctx context.Context, r *lab.Run) (err error) {
 	}
 	b.meter = lab.Meter{{Name: "node", Time: b.node.Processor}, {Name: "source", Time: b.source.Processor}, {Name: "target", Time: b.target.Processor}}
 	r.Report.Targets("%s, from %s to another one: %d databases of %d documents", r.Version, b.source.About, b.databases, b.docs)
-	if err := b.each(ctx, func(ctx context.Context, name string) error { return b.makeDatabase(ctx, name, b.docs) }); err != nil {
-		return err
-	}
-	r.Say("%d databases made", b.databases)
-	if err := b.compare(ctx); err != nil {
-		return err
-	}
-	return b.newDatabases(ctx)
+	return lab.InOrder(ctx, b.fill, b.compare, b.newDatabases)
+}
+
+// fill makes the databases of the source.
+func (b *bench) fill(ctx context.Context) error {
+	return b.each(ctx, func(ctx context.Context, name string) error { return b.makeDatabase(ctx, name, b.docs) })
 }
 
 // each calls f with the names of the source's databases, makers at a time.

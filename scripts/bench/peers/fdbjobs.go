@@ -29,32 +29,32 @@ type fdbjobsQueue struct {
 
 // systems returns River, fdbjobs on the embedded store, and fdbjobs on FoundationDB if its engine is in the binary.
 func systems() []system {
-	all := []system{{"River", openRiver}, {"fdbjobs, embedded", func(ctx context.Context, r *lab.Run, workers int, p *progress) (queue, string, error) {
+	all := []system{{"River", openRiver}, {"fdbjobs, embedded", func(ctx context.Context, r *lab.Run, workers int, p *progress) (queue, error) {
 		dir, err := os.MkdirTemp(r.Dir, "store-")
 		if err != nil {
-			return nil, "", err
+			return nil, err
 		}
 		return openFdbjobs(ctx, "pebble:"+dir, workers, p, func() {})
 	}}}
 	if !slices.Contains(kv.Engines(), "fdb") {
 		return all
 	}
-	return append(all, system{"fdbjobs on FoundationDB", func(ctx context.Context, r *lab.Run, workers int, p *progress) (queue, string, error) {
+	return append(all, system{"fdbjobs on FoundationDB", func(ctx context.Context, r *lab.Run, workers int, p *progress) (queue, error) {
 		cluster, err := r.StartFoundationDB(ctx)
 		if err != nil {
-			return nil, "", err
+			return nil, err
 		}
 		return openFdbjobs(ctx, "fdb://"+cluster.ClusterFile, workers, p, cluster.Stop)
 	}})
 }
 
-func openFdbjobs(ctx context.Context, store string, workers int, p *progress, stop func()) (queue, string, error) {
+func openFdbjobs(ctx context.Context, store string, workers int, p *progress, stop func()) (queue, error) {
 	db, err := kv.Open(ctx, store, kv.Options{})
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	layer := fdbjobs.Open(db, []byte("jobs/"), fdbjobs.Options{})
-	return &fdbjobsQueue{progress: p, workers: workers, stop: stop, db: db, layer: layer, jobs: layer.Queue("bench")}, store, nil
+	return &fdbjobsQueue{progress: p, workers: workers, stop: stop, db: db, layer: layer, jobs: layer.Queue("bench")}, nil
 }
 
 func (q *fdbjobsQueue) add(ctx context.Context, begin, end int) error {

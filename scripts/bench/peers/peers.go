@@ -57,8 +57,8 @@ func (b *bench) Check() error {
 // A system is a job queue with the servers that it needs.
 type system struct {
 	name string
-	// open starts the system with an empty queue that will have a number of workers. about says which releases it has.
-	open func(ctx context.Context, r *lab.Run, workers int, p *progress) (q queue, about string, err error)
+	// open starts the system with an empty queue that will have a number of workers.
+	open func(ctx context.Context, r *lab.Run, workers int, p *progress) (queue, error)
 }
 
 // A queue is an open system.
@@ -134,7 +134,8 @@ update and finish; jobs are inserted while others run. Processor time is that of
 
 // cycles runs jobs with a load and reports on them. It returns the number of cycles per second. river is that of River, or 0.
 func (b *bench) cycles(ctx context.Context, s system, l load, river float64) (rate float64, err error) {
-	add, run := cost{}, cost{}
+	var add, run lab.Used
+	processor := 0.0
 	p := &progress{update: l.mixed}
 	err = b.turn(ctx, s, p, l, b.jobs, func(ctx context.Context, q queue) error {
 		adding := func() error { return inBatches(ctx, warmUp, warmUp+b.jobs, l.batch, q.add) }
@@ -142,23 +143,27 @@ func (b *bench) cycles(ctx context.Context, s system, l load, river float64) (ra
 			if add, err = measure(adding); err != nil {
 				return err
 			}
+			processor = add.Of(0)
 			adding = func() error { return nil }
 		}
 		run, err = runJobs(ctx, q, p, b.jobs, adding)
 		return err
 	})
+	if err != nil {
+		return 0, err
+	}
 	n := float64(b.jobs)
-	rate = n / (add.wall + run.wall)
+	rate = n / (add.Seconds + run.Seconds)
 	if river == 0 {
 		river = rate
 	}
-	cycle, inserts, runs := "no-op", lab.Number(n/add.wall, 0), lab.Number(n/run.wall, 0)
+	cycle, inserts, runs := "no-op", lab.Number(n/add.Seconds, 0), lab.Number(n/run.Seconds, 0)
 	if l.mixed {
 		cycle, inserts, runs = "mixed", "-", "-"
 	}
 	b.Report.Row(cycle, fmt.Sprint(l.batch), fmt.Sprint(l.workers), s.name, inserts, runs, lab.Number(rate, 0),
-		lab.Number(rate/river, 2), lab.Number(1e6*(add.processor+run.processor)/n, 0))
-	return rate, err
+		lab.Number(rate/river, 2), lab.Number(1e6*(processor+run.Of(0))/n, 0))
+	return rate, nil
 }
 
 // latency adds single jobs at latencyRate, however long each addition takes, and reports how long they wait for a worker.
@@ -199,12 +204,12 @@ func (b *bench) turn(ctx context.Context, s system, p *progress, l load, jobs in
 		p.fail(nil)
 	}()
 	p.started = make([]time.Time, warmUp+jobs)
-	q, about, err := s.open(ctx, b.Run, l.workers, p)
+	q, err := s.open(ctx, b.Run, l.workers, p)
 	if err != nil {
 		return err
 	}
 	defer q.close()
-	b.Say("%s: %s: %+v", s.name, about, l)
+	b.Say("%s: %+v", s.name, l)
 	warm := func() error { return inBatches(ctx, 0, warmUp, l.batch, q.add) }
 	if _, err := runJobs(ctx, q, p, warmUp, warm); err != nil {
 		return err
@@ -220,22 +225,14 @@ func (b *bench) turn(ctx context.Context, s system, p *progress, l load, jobs in
 	return err
 }
 
-// A cost is the time that something took, and the processor time of all processes for it, in seconds.
-type cost struct{ wall, processor float64 }
-
-// measure returns the cost of f.
-func measure(f func() error) (cost, error) {
-	all := lab.Meter{{Name: "all", Time: func() (time.Duration, error) { return servers.ProcessorTime(os.Getpid()) }}}
-	used, err := all.Measure(f)
-	if err != nil {
-		return cost{}, err
-	}
-	return cost{used.Seconds, used.Of(0)}, nil
+// measure returns the time and the processor time of all processes for f.
+func measure(f func() error) (lab.Used, error) {
+	return lab.Meter{{Name: "all", Time: func() (time.Duration, error) { return servers.ProcessorTime(os.Getpid()) }}}.Measure(f)
 }
 
 // runJobs starts workers, calls add, waits until all jobs have finished, and ends the workers. The cost counts all
 // but the end of the workers.
-func runJobs(ctx context.Context, q queue, p *progress, jobs int, add func() error) (cost, error) {
+func runJobs(ctx context.Context, q queue, p *progress, jobs int, add func() error) (lab.Used, error) {
 	p.left.Store(int64(jobs))
 	p.done = make(chan struct{})
 	stop := func() {}

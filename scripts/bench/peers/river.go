@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -17,8 +16,6 @@ import (
 
 	"settee/scripts/bench/lab"
 )
-
-const riverModule = "github.com/riverqueue/river"
 
 // The settings of River's own benchmark (cmd/river/riverbench), whose comment says that they do much better than the
 // defaults.
@@ -38,28 +35,17 @@ type riverQueue struct {
 	client   *river.Client[pgx.Tx]
 }
 
-func openRiver(ctx context.Context, r *lab.Run, workers int, p *progress) (queue, string, error) {
+func openRiver(ctx context.Context, r *lab.Run, workers int, p *progress) (queue, error) {
 	server, err := r.StartPostgres(ctx)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	q := &riverQueue{progress: p, server: server}
 	if err := q.connect(ctx, workers); err != nil {
 		q.close()
-		return nil, "", err
+		return nil, err
 	}
-	return q, fmt.Sprintf("River %s, %s", moduleVersion(riverModule), server.About), nil
-}
-
-func moduleVersion(path string) string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, module := range info.Deps {
-			if module.Path == path {
-				return module.Version
-			}
-		}
-	}
-	return "of unknown version"
+	return q, nil
 }
 
 // connect creates River's tables and the client.
