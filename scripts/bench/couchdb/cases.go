@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"settee/internal/servers"
 	"settee/scripts/bench/lab"
 )
 
@@ -64,12 +65,12 @@ func (b *bench) turn(ctx context.Context, c benchCase, system int, source string
 	}
 	address := ""
 	if c.trip > 0 {
-		r, err := startRelay(ctx, b.server.Host(), c.trip)
+		r, err := servers.StartRelay(ctx, b.server.Host(), c.trip)
 		if err != nil {
 			return s, err
 		}
-		defer r.close()
-		address = r.address()
+		defer r.Close()
+		address = r.Address()
 	}
 	if err := b.rest(ctx); err != nil {
 		return s, err

@@ -1,4 +1,4 @@
-package couchdb
+package servers
 
 import (
 	"context"
@@ -15,8 +15,8 @@ const (
 	relayPieces = 512
 )
 
-// relay passes TCP connections on to a server, as if it were farther away.
-type relay struct {
+// Relay passes TCP connections on to a server, as if it were farther away.
+type Relay struct {
 	listener net.Listener
 	to       string        // the server's address
 	trip     time.Duration // the round trip
@@ -24,13 +24,13 @@ type relay struct {
 	end      context.CancelFunc
 }
 
-// startRelay starts a relay on a free port of 127.0.0.1.
-func startRelay(ctx context.Context, to string, trip time.Duration) (*relay, error) {
+// StartRelay starts a relay on a free port of 127.0.0.1. A round trip through it takes so much longer.
+func StartRelay(ctx context.Context, to string, trip time.Duration) (*Relay, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	r := &relay{listener: listener, to: to, trip: trip}
+	r := &Relay{listener: listener, to: to, trip: trip}
 	ctx, r.end = context.WithCancel(ctx)
 	r.running.Go(func() {
 		for {
@@ -44,18 +44,19 @@ func startRelay(ctx context.Context, to string, trip time.Duration) (*relay, err
 	return r, nil
 }
 
-// close ends the relay with its connections.
-func (r *relay) close() {
+// Close ends the relay with its connections.
+func (r *Relay) Close() {
 	r.listener.Close()
 	r.end()
 	r.running.Wait()
 }
 
-func (r *relay) address() string { return r.listener.Addr().String() }
+// Address returns the address that clients connect to.
+func (r *Relay) Address() string { return r.listener.Addr().String() }
 
 // pass serves one connection. It is made at once, so the first bytes of the client wait for the round trip of its
 // handshake, too.
-func (r *relay) pass(ctx context.Context, client net.Conn) {
+func (r *Relay) pass(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	server, err := (&net.Dialer{}).DialContext(ctx, "tcp", r.to)
 	if err != nil {
@@ -80,7 +81,7 @@ type piece struct {
 }
 
 // carry copies one direction with half the round trip as delay, and not before a time.
-func (r *relay) carry(to, from net.Conn, notBefore time.Time) {
+func (r *Relay) carry(to, from net.Conn, notBefore time.Time) {
 	pieces := make(chan piece, relayPieces)
 	var writing sync.WaitGroup
 	writing.Go(func() {
