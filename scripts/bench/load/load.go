@@ -16,7 +16,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -286,25 +285,15 @@ func (l *load) window(ctx context.Context, f func(context.Context) error) (behin
 		l.row("documents written", "%.1f/s of %g/s", written/s, l.rate)
 	}
 	l.row("documents arrived", "%.1f/s", arrived/s)
-	if text := l.bound(used, written, now); text != "" {
-		l.row("  bounded by", "%s", text)
+	// If no more is under way than is written in a second, the node has kept up.
+	behind = now.Due - now.Arrived
+	if l.once || float64(behind) > float64(now.Due-c.Due)/s {
+		l.row("  bounded by", "%s", used.Bound())
 	}
 	const requests = "couchdb_couch_replicator_requests_total"
 	l.row("requests to the endpoints", "%.1f/s", (nowMetrics[requests]-metrics[requests])/s)
 	l.row("checkpoints", "%s/s", lab.Number(float64(checkpoints()-saved)/s, 2))
-	return now.Due - now.Arrived, nil
-}
-
-// bound returns what bounded the rate, or nothing if the node has kept up.
-func (l *load) bound(used lab.Used, written float64, now lab.Counts) string {
-	asked := l.rate * used.Seconds
-	switch {
-	case !l.once && asked-written > max(asked/20, 4*math.Sqrt(asked)): // more than chance
-		return "the sources, which took too long for a write"
-	case !l.once && float64(now.Due-now.Arrived)*used.Seconds <= written*float64(l.Readers(0)):
-		return "" // no more is under way than is written in a second
-	}
-	return used.Bound()
+	return behind, nil
 }
 
 // finish adds what is known at the end. It fails if something has not arrived.

@@ -45,8 +45,7 @@ type bench struct {
 
 	*lab.Run
 	source, target *lab.Server
-	node           *lab.Node
-	meter          lab.Meter
+	node           *lab.Node // has the mirror
 }
 
 // Register implements lab.Measurement.
@@ -74,10 +73,6 @@ func (b *bench) Measure(ctx context.Context, r *lab.Run) (err error) {
 	if b.target, err = r.StartCouchDB(ctx, lab.Any); err != nil {
 		return err
 	}
-	if b.node, err = r.StartNode(ctx, lab.NodeOptions{}); err != nil {
-		return err
-	}
-	b.meter = lab.Meter{{Name: "node", Time: b.node.Processor}, {Name: "source", Time: b.source.Processor}, {Name: "target", Time: b.target.Processor}}
 	r.Report.Targets("%s, from %s to another one: %d databases of %d documents", r.Version, b.source.About, b.databases, b.docs)
 	return lab.InOrder(ctx, b.fill, b.compare, b.newDatabases)
 }
@@ -129,21 +124,29 @@ func (b *bench) compare(ctx context.Context) error {
 
 // measure measures a way of copying to an empty target, and removes the copies.
 func (b *bench) measure(ctx context.Context, what string, way func(context.Context) error) (used lab.Used, err error) {
-	limited, cancel := b.Within(ctx, what)
+	ctx, cancel := b.Within(ctx, what)
 	defer cancel()
-	if used, err = b.meter.Measure(func() error { return way(limited) }); err != nil {
-		return used, errors.Join(context.Cause(limited), err)
+	if err := b.startNode(ctx); err != nil {
+		return used, err
+	}
+	meter := lab.Meter{{Name: "node", Time: b.node.Processor}, {Name: "source", Time: b.source.Processor}, {Name: "target", Time: b.target.Processor}}
+	if used, err = meter.Measure(func() error { return way(ctx) }); err != nil {
+		return used, errors.Join(context.Cause(ctx), err)
 	}
 	b.Say("%s: %.1f s", what, used.Seconds)
 	if err := b.each(ctx, b.complete); err != nil {
 		return used, err
 	}
-	if err := b.removeMirror(ctx); err != nil {
-		return used, err
-	}
+	b.node.Close() // with its mirror
 	return used, b.each(ctx, func(ctx context.Context, name string) error {
 		return b.target.Ask(ctx, http.MethodDelete, name, nil, nil)
 	})
+}
+
+// startNode starts a node without jobs.
+func (b *bench) startNode(ctx context.Context) (err error) {
+	b.node, err = b.StartNode(ctx, lab.NodeOptions{})
+	return err
 }
 
 // complete checks that the target has all documents of a database.
@@ -188,34 +191,11 @@ func (b *bench) mirror(ctx context.Context) error {
 	})
 }
 
-// removeMirror deletes the mirror's document, if there is one, and returns when its jobs are gone.
-func (b *bench) removeMirror(ctx context.Context) error {
-	var list struct {
-		Rows []struct{ Value struct{ Rev string } }
-	}
-	if err := b.node.Ask(ctx, http.MethodGet, "_replicator/_all_docs?key=%22bench%22", nil, &list); err != nil {
-		return err
-	}
-	for _, row := range list.Rows {
-		if err := b.node.Ask(ctx, http.MethodDelete, document+"?rev="+row.Value.Rev, nil, nil); err != nil {
-			return err
-		}
-	}
-	_, err := b.node.Jobs(ctx, func(states map[string]int) bool {
-		left := 0
-		for _, n := range states {
-			left += n
-		}
-		return left == 0
-	})
-	return err
-}
-
 // newDatabases measures how long new databases take to be at the target, with all databases mirrored.
 func (b *bench) newDatabases(ctx context.Context) error {
 	ctx, cancel := b.Within(ctx, "copying new databases")
 	defer cancel()
-	if err := b.mirror(ctx); err != nil {
+	if err := lab.InOrder(ctx, b.startNode, b.mirror); err != nil {
 		return errors.Join(context.Cause(ctx), err)
 	}
 	var seconds []float64
