@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
-	"strings"
 
-	"settee/frontend/internal/access"
 	"settee/frontend/internal/docbody"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
@@ -34,11 +32,12 @@ func (e *Endpoints) BulkDocs(w http.ResponseWriter, r *http.Request, db *docstor
 	if err := web.RequireJSON(r); err != nil {
 		return err
 	}
-	s, err := e.spool(w, r)
+	out := e.newWriter(r, db, false)
+	defer out.close()
+	s, err := out.receiveJSON(w)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = s.Close() }() // it was only read
 	bulk, err := docbody.ReadBulk(s, e.documentOptions())
 	if err != nil {
 		return bodyFailure(err)
@@ -46,11 +45,8 @@ func (e *Endpoints) BulkDocs(w http.ResponseWriter, r *http.Request, db *docstor
 	if bulk.AllOrNothing && bulk.NewEdits {
 		return refuseBulk(w, r, bulk)
 	}
-	b := &bulkWrite{
-		writer: e.newWriter(r, db), replicated: !bulk.NewEdits,
-		out: web.NewStream(w, r, http.StatusCreated, "application/json"),
-	}
-	defer b.discard()
+	out.replicated = !bulk.NewEdits
+	b := &bulkWrite{writer: out, out: web.NewStream(w, r, http.StatusCreated, "application/json")}
 	return b.run(bulk)
 }
 
@@ -81,18 +77,10 @@ func refuseBulk(w http.ResponseWriter, r *http.Request, bulk *docbody.Bulk) erro
 // bulkWrite is a bulk write under way. Only a batch of its documents and a part of its answer are in memory.
 type bulkWrite struct {
 	*writer
-	replicated bool
-	out        *web.Stream
-	results    int // in the answer so far
-	batch      []bulkEdit
-	size       int // of the batch, in bytes
-}
-
-// bulkEdit is a document of a batch.
-type bulkEdit struct {
-	docstore.Edit
-	rev     string       // as the client states it
-	refused *web.Failure // if not nil, the document is not written
+	out     *web.Stream
+	results int // in the answer so far
+	batch   []*entry
+	size    int // of the batch, in bytes
 }
 
 func (b *bulkWrite) run(bulk *docbody.Bulk) error {
@@ -116,35 +104,22 @@ func (b *bulkWrite) run(bulk *docbody.Bulk) error {
 	return b.out.End()
 }
 
-// add adds a document to the batch, or writes it at once if it is a local one.
+// add adds a document to the batch.
 func (b *bulkWrite) add(doc *docbody.Document) error {
 	if doc.ID == "" {
-		doc.ID = b.newID()
+		doc.ID = b.endpoints.newID()
 	}
-	if strings.HasPrefix(doc.ID, localPrefix) {
-		if err := b.flush(); err != nil {
-			return err
-		}
-		rev, err := b.local(doc, doc.Rev)
-		return b.result(doc.ID, doc.Rev, rev, err)
-	}
-	edit, err := newEdit(doc, doc.Rev, b.replicated)
-	if err == nil {
-		edit.Attachments, err = b.inline(doc)
-	}
-	added := bulkEdit{Edit: edit, rev: doc.Rev}
-	if err == nil {
-		err = access.RightsOf(b.r).Writes(b.r.Context(), b.db, &added.Edit, b.replicated)
-	}
-	if err != nil && !errors.As(err, &added.refused) {
+	one, err := b.newEntry(doc)
+	if err != nil && !errors.As(err, new(*web.Failure)) {
 		return err
 	}
-	b.batch = append(b.batch, added)
-	b.size += len(edit.ID) + edit.Body.Len()
-	for _, id := range edit.Path {
+	one.err = err
+	b.batch = append(b.batch, one)
+	b.size += len(one.ID) + one.Body.Len()
+	for _, id := range one.Path {
 		b.size += len(id)
 	}
-	for _, a := range edit.Attachments {
+	for _, a := range one.Attachments {
 		b.size += len(a.Name) + len(a.Type)
 	}
 	if b.size < bulkBytes && len(b.batch) < bulkEdits {
@@ -155,29 +130,18 @@ func (b *bulkWrite) add(doc *docbody.Document) error {
 
 // flush writes the batch, and answers with its results.
 func (b *bulkWrite) flush() error {
-	if len(b.batch) == 0 {
-		return nil
-	}
-	results, err := b.write()
-	if err != nil {
+	if err := b.write(b.batch); err != nil {
 		return err
 	}
-	if err := b.missingStub(results); err != nil {
+	if err := b.missingStub(); err != nil {
 		return err
 	}
-	unused := b.replicated // a replicated revision may have been there already, with other uploads
-	for i, edit := range b.batch {
-		result := results[i]
-		unused = unused || result.Err != nil
-		if err := b.result(edit.ID, edit.rev, result.Rev.String(), result.Err); err != nil {
+	for _, one := range b.batch {
+		if err := b.result(one); err != nil {
 			return err
 		}
 	}
-	if unused {
-		b.discard()
-	} else {
-		b.used()
-	}
+	b.discard()
 	clear(b.batch) // frees the documents
 	b.batch, b.size = b.batch[:0], 0
 	return nil
@@ -186,54 +150,31 @@ func (b *bulkWrite) flush() error {
 // missingStub returns the failure of a document with a stub that stands for no attachment. As in CouchDB the whole
 // request fails with it, also if other documents were written. After the answer has begun, it is the result of its
 // document.
-func (b *bulkWrite) missingStub(results []docstore.Result) error {
-	for _, result := range results {
-		if errors.As(result.Err, new(*docstore.MissingStubError)) && !b.out.Begun() {
-			return web.StoreFailure(result.Err)
+func (b *bulkWrite) missingStub() error {
+	for _, one := range b.batch {
+		if errors.As(one.err, new(*docstore.MissingStubError)) && !b.out.Begun() {
+			return web.StoreFailure(one.err)
 		}
 	}
 	return nil
 }
 
-// write writes the edits of the batch that were not refused, and returns the results of all edits.
-func (b *bulkWrite) write() ([]docstore.Result, error) {
-	var edits []docstore.Edit
-	for _, edit := range b.batch {
-		if edit.refused == nil {
-			edits = append(edits, edit.Edit)
-		}
-	}
-	made, err := b.writer.write(edits, b.replicated)
-	if err != nil {
-		return nil, err
-	}
-	results := make([]docstore.Result, len(b.batch))
-	for i, edit := range b.batch {
-		if edit.refused != nil {
-			results[i].Err = edit.refused
-			continue
-		}
-		results[i], made = made[0], made[1:]
-	}
-	return results, nil
-}
-
 // result answers with the result of one document. As in CouchDB replicated documents have a result only if they
 // were refused. An error that is not about the document is returned.
-func (b *bulkWrite) result(id, rev, written string, err error) error {
-	result := bulkResult{OK: true, ID: id, Rev: written}
-	if err != nil {
+func (b *bulkWrite) result(one *entry) error {
+	result := bulkResult{OK: true, ID: one.ID, Rev: one.written}
+	if one.err != nil {
 		var refused *web.Failure
-		if !errors.As(web.StoreFailure(err), &refused) {
-			return err
+		if !errors.As(web.StoreFailure(one.err), &refused) {
+			return one.err
 		}
-		result = bulkResult{ID: id, Error: refused.Code, Reason: refused.Reason}
+		result = bulkResult{ID: one.ID, Error: refused.Code, Reason: refused.Reason}
 	}
 	if b.replicated {
-		if err == nil {
+		if one.err == nil {
 			return nil
 		}
-		result.Rev = rev
+		result.Rev = one.rev
 	}
 	a := web.Appender{To: b.out}
 	b.results++

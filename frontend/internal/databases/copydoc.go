@@ -33,11 +33,8 @@ func (e *Endpoints) CopyDocument(w http.ResponseWriter, r *http.Request, db *doc
 	if err != nil {
 		return err
 	}
-	if err := e.takeForWrite(r, int64(len(source.Body))); err != nil {
-		return err
-	}
-	out := e.newWriter(r, db)
-	defer out.discard()
+	out := e.newWriter(r, db, false)
+	defer out.close()
 	copied, err := out.copy(source, target)
 	if err != nil {
 		return err
@@ -82,7 +79,7 @@ func copySource(r *http.Request, db *docstore.Database, id, rev string) (*docsto
 	if err := access.RightsOf(r).Opens(db, id); err != nil {
 		return nil, err
 	}
-	if strings.HasPrefix(id, localPrefix) {
+	if isLocal(id) {
 		local, err := db.GetLocal(ctx, id)
 		if err != nil {
 			return nil, web.StoreFailure(err)
@@ -113,27 +110,29 @@ func readRevision(ctx context.Context, db *docstore.Database, id, rev string) (*
 
 // copy writes source as a revision of target.
 func (w *writer) copy(source *docstore.Document, target *docbody.Document) (string, error) {
+	if err := w.takeForWrite(int64(len(source.Body))); err != nil {
+		return "", err
+	}
 	var err error
 	if target.Body, err = docjson.Parse(source.Body); err != nil {
 		return "", web.StoreFailure(err)
 	}
 	target.Deleted = source.Deleted
-	if strings.HasPrefix(target.ID, localPrefix) {
-		return w.local(target, target.Rev)
-	}
-	edit, err := newEdit(target, target.Rev, false)
+	one, err := w.newEntry(target)
 	if err != nil {
 		return "", err
 	}
 	for _, a := range source.Attachments {
-		content := w.db.ReadAttachment(w.r.Context(), source.ID, a)
-		upload, err := w.store(target.ID, a.Name, content, docstore.UploadOptions{
+		if isLocal(target.ID) {
+			break
+		}
+		upload, err := w.upload(target.ID, a.Name, w.db.ReadAttachment(w.r.Context(), source.ID, a), docstore.UploadOptions{
 			Digest: a.Digest(), Encoding: a.Encoding, DecodedLength: &a.Length,
 		})
 		if err != nil {
 			return "", err
 		}
-		edit.Attachments = append(edit.Attachments, docstore.EditAttachment{Name: a.Name, Type: a.Type, Upload: upload})
+		one.Attachments = append(one.Attachments, docstore.EditAttachment{Name: a.Name, Type: a.Type, Upload: upload})
 	}
-	return w.edit(edit, false)
+	return w.writeOne(one)
 }

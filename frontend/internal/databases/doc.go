@@ -3,10 +3,12 @@
 //	databases.go, maintenance.go, revslimit.go     databases as wholes
 //	getdoc.go, openrevs.go, documentquery.go       reading documents
 //	docout.go, contents.go, multipart.go           the answers that have documents and attachments
-//	writedoc.go, copydoc.go, writer.go, checkedwrite.go, docin.go
-//	                                               writing documents
-//	getattachment.go, putattachment.go             attachments
-//	bulkdocs.go, bulkget.go, revsdiff.go           many documents at a time
+//	write.go                                       the way of all writes, which begins with a list of its steps
+//	receive.go, uploads.go, functionarguments.go   what is received, attachments, what functions get
+//	writedoc.go, copydoc.go, putattachment.go, postform.go, bulkdocs.go
+//	                                               the requests that write, and their answers
+//	getattachment.go                               attachments
+//	bulkget.go, revsdiff.go                        many documents at a time
 //	alldocs.go, listquery.go, listbody.go          listings
 //	changes.go, changesfeed.go, changesfilter.go, changesfunction.go, changesformat.go
 //	                                               changes feeds

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 
 	"settee/frontend/internal/access"
 	"settee/frontend/internal/web"
@@ -18,7 +17,7 @@ import (
 // GetAttachment answers GET /{db}/{doc}/{attachment}.
 func (e *Endpoints) GetAttachment(w http.ResponseWriter, r *http.Request, db *docstore.Database) error {
 	id := web.PathValue(r, "doc")
-	if strings.HasPrefix(id, localPrefix) {
+	if isLocal(id) {
 		return web.BadRequest("_local documents do not accept attachments.")
 	}
 	ask, err := readDocumentQuery(r, db)

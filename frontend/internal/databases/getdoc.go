@@ -13,7 +13,13 @@ import (
 	"settee/pkg/docstore"
 )
 
-const localPrefix = "_local/"
+// The prefixes of the ids of local documents and of design documents.
+const (
+	localPrefix  = "_local/"
+	designPrefix = "_design/"
+)
+
+func isLocal(id string) bool { return strings.HasPrefix(id, localPrefix) }
 
 // GetDocument answers GET /{db}/{doc}.
 func (e *Endpoints) GetDocument(w http.ResponseWriter, r *http.Request, db *docstore.Database) error {
@@ -28,7 +34,7 @@ func (e *Endpoints) GetDocument(w http.ResponseWriter, r *http.Request, db *docs
 	if err := access.RightsOf(r).Opens(db, id); err != nil {
 		return err
 	}
-	if strings.HasPrefix(id, localPrefix) {
+	if isLocal(id) {
 		return sendLocal(w, r, db, id, &ask)
 	}
 	return sendRevision(w, r, db, id, &ask)

@@ -3,7 +3,6 @@ package databases
 import (
 	"iter"
 	"net/http"
-	"strings"
 
 	"settee/frontend/internal/access"
 	"settee/frontend/internal/web"
@@ -49,7 +48,7 @@ func sendLeaves(w http.ResponseWriter, r *http.Request, db *docstore.Database, i
 func openRevs(r *http.Request, db *docstore.Database, id string, ask *documentQuery) iter.Seq2[docstore.OpenRev, error] {
 	return func(yield func(docstore.OpenRev, error) bool) {
 		leaves := db.OpenRevs(r.Context(), id, docstore.OpenRevsOptions{Revs: ask.openRevs, Latest: ask.latest, LargeBody: largeBody})
-		if strings.HasPrefix(id, localPrefix) || access.RightsOf(r).Opens(db, id) != nil {
+		if isLocal(id) || access.RightsOf(r).Opens(db, id) != nil {
 			leaves = allMissing(ask.openRevs)
 		}
 		for leaf, err := range leaves {

@@ -38,12 +38,16 @@ func (e *Endpoints) PostForm(w http.ResponseWriter, r *http.Request, db *docstor
 	if err != nil {
 		return bodyFailure(err)
 	}
-	p := &postedForm{writer: e.newWriter(r, db), spool: e.spoolOptions(r), id: id, names: map[string]bool{}}
+	p := &postedForm{writer: e.newWriter(r, db, false), spool: e.spoolOptions(r), id: id, names: map[string]bool{}}
 	defer p.close()
 	if err := p.read(form); err != nil {
 		return bodyFailure(err)
 	}
-	rev, err := p.write(e.documentOptions())
+	one, err := p.entry(e.documentOptions())
+	if err != nil {
+		return err
+	}
+	rev, err := p.writeOne(one)
 	if err != nil {
 		return err
 	}
@@ -75,7 +79,7 @@ type postedForm struct {
 }
 
 func (p *postedForm) close() {
-	p.discard()
+	p.writer.close()
 	for _, s := range []*docbody.Spool{p.doc, p.rev} {
 		if s != nil {
 			_ = s.Close() // it was only read
@@ -116,7 +120,7 @@ func (p *postedForm) file(field *docbody.Field) error {
 	if p.names[name] {
 		return web.BadRequest("Duplicate attachments")
 	}
-	upload, err := p.store(p.id, name, field.Content, docstore.UploadOptions{})
+	upload, err := p.upload(p.id, name, field.Content, docstore.UploadOptions{})
 	if err != nil {
 		return err
 	}
@@ -125,47 +129,47 @@ func (p *postedForm) file(field *docbody.Field) error {
 	return nil
 }
 
-// write writes the document, and returns its revision.
-func (p *postedForm) write(opts docbody.Options) (string, error) {
-	var edit docstore.Edit
+// entry returns the document.
+func (p *postedForm) entry(opts docbody.Options) (one *entry, err error) {
 	switch {
 	case p.doc != nil:
-		doc, err := docbody.ReadDocument(p.doc, opts)
-		if err != nil {
-			return "", bodyFailure(err)
-		}
-		doc.ID = p.id
-		rev, err := statedRev(p.r, doc.Rev)
-		if err != nil {
-			return "", err
-		}
-		if strings.HasPrefix(p.id, localPrefix) {
-			if len(p.files) > 0 {
-				return "", web.BadRequest("_local documents do not accept attachments.")
-			}
-			return p.local(doc, rev)
-		}
-		if edit, err = newEdit(doc, rev, false); err != nil {
-			return "", err
-		}
-		if edit.Attachments, err = p.inline(doc); err != nil {
-			return "", err
-		}
+		one, err = p.ofDocument(opts)
 	case p.rev != nil:
-		rev, err := io.ReadAll(io.NewSectionReader(p.rev, 0, p.rev.Size()))
-		if err != nil {
-			return "", err
-		}
-		if len(rev) == 0 {
-			return "", web.BadRequest("Invalid rev format")
-		}
-		if edit, _, err = withoutAttachment(p.r, p.db, p.id, string(rev), ""); err != nil {
-			return "", err
-		}
+		one, err = p.ofRevision()
 	default:
-		return "", web.BadRequest("the form has neither a field `_doc` nor a field `_rev`")
+		err = web.BadRequest("the form has neither a field `_doc` nor a field `_rev`")
 	}
-	old := slices.DeleteFunc(edit.Attachments, func(a docstore.EditAttachment) bool { return p.names[a.Name] })
-	edit.Attachments = slices.Concat(p.files, old)
-	return p.edit(edit, false)
+	if err != nil {
+		return nil, err
+	}
+	old := slices.DeleteFunc(one.Attachments, func(a docstore.EditAttachment) bool { return p.names[a.Name] })
+	one.Attachments = slices.Concat(p.files, old)
+	return one, nil
+}
+
+func (p *postedForm) ofDocument(opts docbody.Options) (*entry, error) {
+	doc, err := docbody.ReadDocument(p.doc, opts)
+	if err != nil {
+		return nil, bodyFailure(err)
+	}
+	doc.ID = p.id
+	if doc.Rev, err = statedRev(p.r, doc.Rev); err != nil {
+		return nil, err
+	}
+	if isLocal(p.id) && len(p.files) > 0 {
+		return nil, web.BadRequest("_local documents do not accept attachments.")
+	}
+	return p.newEntry(doc)
+}
+
+func (p *postedForm) ofRevision() (*entry, error) {
+	rev, err := io.ReadAll(io.NewSectionReader(p.rev, 0, p.rev.Size()))
+	if err != nil {
+		return nil, err
+	}
+	if len(rev) == 0 {
+		return nil, web.BadRequest("Invalid rev format")
+	}
+	edit, _, err := withoutAttachment(p.r, p.db, p.id, string(rev), "")
+	return &entry{Edit: edit}, err
 }

@@ -23,7 +23,7 @@ func attachmentPath(r *http.Request) (id, name string, err error) {
 	}
 	name = web.PathValue(r, "attachment")
 	switch {
-	case strings.HasPrefix(id, localPrefix):
+	case isLocal(id):
 		err = web.BadRequest("_local documents do not accept attachments.")
 	case strings.HasPrefix(name, "_"):
 		err = web.BadRequest(fmt.Sprintf("Attachment name '%s' starts with prohibited character '_'", web.Cut(name)))
@@ -51,9 +51,9 @@ func (e *Endpoints) PutAttachment(w http.ResponseWriter, r *http.Request, db *do
 	if err := mayWriteAttachment(r, db, id); err != nil {
 		return err
 	}
-	edit := docstore.Edit{ID: id} // without a revision it is a new document
+	one := &entry{Edit: docstore.Edit{ID: id}} // without a revision it is a new document
 	if rev != "" {
-		if edit, _, err = withoutAttachment(r, db, id, rev, name); err != nil {
+		if one.Edit, _, err = withoutAttachment(r, db, id, rev, name); err != nil {
 			return err
 		}
 	}
@@ -65,9 +65,9 @@ func (e *Endpoints) PutAttachment(w http.ResponseWriter, r *http.Request, db *do
 		web.CloseConnection(w)
 		return attachmentTooLarge(name, limit)
 	}
-	out := e.newWriter(r, db)
-	defer out.discard()
-	upload, err := out.store(id, name, body, opts)
+	out := e.newWriter(r, db, false)
+	defer out.close()
+	upload, err := out.upload(id, name, body, opts)
 	if err != nil {
 		return err
 	}
@@ -79,8 +79,8 @@ func (e *Endpoints) PutAttachment(w http.ResponseWriter, r *http.Request, db *do
 	if added.Type == "" {
 		added.Type = docbody.DefaultContentType
 	}
-	edit.Attachments = slices.Insert(edit.Attachments, 0, added)
-	rev, err = out.edit(edit, false)
+	one.Attachments = slices.Insert(one.Attachments, 0, added)
+	rev, err = out.writeOne(one)
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (e *Endpoints) DeleteAttachment(w http.ResponseWriter, r *http.Request, db 
 	case rev == "":
 		return web.StoreFailure(docstore.ErrConflict)
 	}
-	deleted, err := e.newWriter(r, db).edit(edit, false)
+	deleted, err := e.newWriter(r, db, false).writeOne(&entry{Edit: edit})
 	if err != nil {
 		return err
 	}

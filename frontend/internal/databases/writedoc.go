@@ -19,9 +19,6 @@ type written struct {
 	Rev string `json:"rev,omitempty"`
 }
 
-// localDeleted is the revision of a deleted local document in CouchDB's answers.
-const localDeleted = "0-0"
-
 // documentID returns the id of the document of a path.
 func documentID(r *http.Request) (string, error) {
 	id := web.PathValue(r, "doc")
@@ -29,44 +26,6 @@ func documentID(r *http.Request) (string, error) {
 		return "", web.BadRequest("Invalid _local document id.")
 	}
 	return id, bodyFailure(docbody.CheckID(id))
-}
-
-// statedRev returns the revision that a request replaces, or the one that it writes if the document is replicated.
-// The document, ?rev= and If-Match can state it. If several do, they have to agree. It is empty if none does.
-func statedRev(r *http.Request, inDocument string) (string, error) {
-	rev := inDocument
-	if q := web.NewQuery(r); q.Err != nil {
-		return "", q.Err
-	} else if q.Has("rev") {
-		stated := q.Text("rev")
-		if err := checkStated(stated); err != nil {
-			return "", err
-		}
-		if rev != "" && rev != stated {
-			return "", web.BadRequest("Document rev from request body and query string have different values")
-		}
-		rev = stated
-	}
-	if header := r.Header.Get("If-Match"); header != "" {
-		stated := strings.Trim(header, `"`)
-		if err := checkStated(stated); err != nil {
-			return "", err
-		}
-		if rev != "" && rev != stated {
-			return "", web.BadRequest("Document rev and etag have different values")
-		}
-		rev = stated
-	}
-	return rev, nil
-}
-
-// checkStated checks a revision that a request states. It accepts revisions of local documents, too.
-func checkStated(rev string) error {
-	if strings.HasPrefix(rev, "0-") {
-		return nil
-	}
-	_, err := parseRev(rev)
-	return err
 }
 
 // PutDocument answers PUT /{db}/{doc}.
@@ -80,17 +39,26 @@ func (e *Endpoints) PutDocument(w http.ResponseWriter, r *http.Request, db *docs
 	if q.Err != nil {
 		return q.Err
 	}
-	if docbody.IsRelated(r.Header.Get("Content-Type")) {
-		return e.putRelated(w, r, db, id, replicated)
-	}
-	doc, rev, err := e.writeBody(w, r, db, replicated, func(doc *docbody.Document) { doc.ID = id })
-	if batched(q, err) {
-		return web.Respond(w, r, http.StatusAccepted, written{OK: true, ID: id})
-	}
+	out := e.newWriter(r, db, replicated)
+	defer out.close()
+	doc, err := out.receive(w, id)
 	if err != nil {
 		return err
 	}
-	return respondPut(w, r, doc, rev)
+	rev, err := out.writeOne(doc)
+	switch {
+	case out.related == nil && batched(q, err):
+		return web.Respond(w, r, http.StatusAccepted, written{OK: true, ID: id})
+	case err != nil:
+		return err
+	}
+	w.Header().Set("ETag", writtenTag(id, rev, doc.Body.Bytes()))
+	w.Header().Set("Location", documentURL(r, id))
+	status := http.StatusCreated
+	if doc.Deleted {
+		status = http.StatusOK
+	}
+	return web.Respond(w, r, status, written{true, id, rev})
 }
 
 // batched reports whether a write that ended with err is answered as one that happens later (batch=ok). Such a write
@@ -100,66 +68,9 @@ func batched(q *web.Query, err error) bool {
 	return q.Text("batch") == "ok" && (err == nil || errors.As(err, &refused) && refused.Status == http.StatusConflict)
 }
 
-// writeBody writes the document in the body of a request, after name has set its id, and returns it and its revision.
-func (e *Endpoints) writeBody(w http.ResponseWriter, r *http.Request, db *docstore.Database,
-	replicated bool, name func(*docbody.Document),
-) (*docbody.Document, string, error) {
-	s, err := e.spool(w, r)
-	if err != nil {
-		return nil, "", err
-	}
-	defer func() { _ = s.Close() }() // it was only read
-	doc, err := docbody.ReadDocument(s, e.documentOptions())
-	if err != nil {
-		return nil, "", bodyFailure(err)
-	}
-	name(doc)
-	out := e.newWriter(r, db)
-	defer out.discard()
-	rev, err := out.document(doc, replicated, nil)
-	return doc, rev, err
-}
-
-// putRelated writes a document whose attachments follow it. They are stored while they arrive.
-func (e *Endpoints) putRelated(w http.ResponseWriter, r *http.Request, db *docstore.Database, id string, replicated bool) error {
-	body, err := web.OpenBody(w, r, web.RequestLimit(e.Settings.Current()))
-	if err != nil {
-		return err
-	}
-	opts := e.documentOptions()
-	opts.Spool = e.spoolOptions(r)
-	related, err := docbody.ReadRelated(body, r.Header.Get("Content-Type"), opts)
-	if err != nil {
-		return bodyFailure(err)
-	}
-	defer func() { _ = related.Close() }() // it was only read
-	if err := e.takeForWrite(r, int64(related.Document.Body.Len())); err != nil {
-		return err
-	}
-	doc := related.Document
-	doc.ID = id
-	out := e.newWriter(r, db)
-	defer out.discard()
-	rev, err := out.document(doc, replicated, related)
-	if err != nil {
-		return err
-	}
-	return respondPut(w, r, doc, rev)
-}
-
-func respondPut(w http.ResponseWriter, r *http.Request, doc *docbody.Document, rev string) error {
-	w.Header().Set("ETag", writtenTag(doc.ID, rev, doc.Body.Bytes()))
-	w.Header().Set("Location", documentURL(r, doc.ID))
-	status := http.StatusCreated
-	if doc.Deleted {
-		status = http.StatusOK
-	}
-	return web.Respond(w, r, status, written{true, doc.ID, rev})
-}
-
 // writtenTag returns the entity tag of a document that was written.
 func writtenTag(id, rev string, body []byte) string {
-	if strings.HasPrefix(id, localPrefix) {
+	if isLocal(id) {
 		return localTag(&docstore.LocalDocument{ID: id, Rev: rev, Body: body})
 	}
 	return `"` + rev + `"`
@@ -185,15 +96,17 @@ func (e *Endpoints) PostDocument(w http.ResponseWriter, r *http.Request, db *doc
 	if err := web.RequireJSON(r); err != nil {
 		return err
 	}
-	doc, rev, err := e.writeBody(w, r, db, false, func(doc *docbody.Document) {
-		if doc.ID == "" {
-			doc.ID, doc.Rev, doc.Revisions = e.UUIDs.New(e.Settings.Current()), "", nil
-		}
-	})
-	if batched(web.NewQuery(r), err) {
-		return web.Respond(w, r, http.StatusAccepted, written{OK: true, ID: doc.ID})
-	}
+	out := e.newWriter(r, db, false)
+	defer out.close()
+	doc, err := out.receive(w, "")
 	if err != nil {
+		return err
+	}
+	rev, err := out.writeOne(doc)
+	switch {
+	case batched(web.NewQuery(r), err):
+		return web.Respond(w, r, http.StatusAccepted, written{OK: true, ID: doc.ID})
+	case err != nil:
 		return err
 	}
 	w.Header().Set("Location", documentURL(r, doc.ID))
@@ -213,26 +126,27 @@ func (e *Endpoints) DeleteDocument(w http.ResponseWriter, r *http.Request, db *d
 	if err := access.RightsOf(r).Opens(db, id); err != nil {
 		return err
 	}
-	ctx, cancel := web.StoreContext(r)
-	defer cancel()
-	if strings.HasPrefix(id, localPrefix) {
-		if err := db.DeleteLocal(ctx, id); err != nil {
+	if !isLocal(id) {
+		ctx, cancel := web.StoreContext(r)
+		defer cancel()
+		// A missing document is 404, and not a conflict.
+		if _, err := db.Get(ctx, id, docstore.GetOptions{}); err != nil {
 			return web.StoreFailure(err)
 		}
-		return web.Respond(w, r, http.StatusOK, written{true, id, localDeleted})
 	}
-	// A missing document is 404, and not a conflict.
-	if _, err := db.Get(ctx, id, docstore.GetOptions{}); err != nil {
-		return web.StoreFailure(err)
-	}
-	edit, err := newEdit(&docbody.Document{ID: id, Deleted: true}, rev, false)
+	out := e.newWriter(r, db, false)
+	defer out.close()
+	one, err := out.newEntry(&docbody.Document{ID: id, Rev: rev, Deleted: true})
 	if err != nil {
 		return err
 	}
-	deleted, err := e.newWriter(r, db).edit(edit, false)
+	one.mustExist = true
+	deleted, err := out.writeOne(one)
 	if err != nil {
 		return err
 	}
-	w.Header().Set("ETag", `"`+deleted+`"`)
+	if !isLocal(id) {
+		w.Header().Set("ETag", `"`+deleted+`"`)
+	}
 	return web.Respond(w, r, http.StatusOK, written{true, id, deleted})
 }

@@ -59,9 +59,9 @@ var members = []member{
 	{"views.*.reduce", "string", isText},
 }
 
-// CheckDesign returns why CouchDB refuses a design document with a body, as a [web.Failure]: a member has the wrong type,
+// checkDesign returns why CouchDB refuses a design document with a body, as a [web.Failure]: a member has the wrong type,
 // or a function of a view does not compile. Other functions are compiled when they are called.
-func (f *Functions) CheckDesign(ctx context.Context, db *docstore.Database, id string, body docjson.Body) error {
+func (f *Functions) checkDesign(ctx context.Context, db *docstore.Database, id string, body docjson.Body) error {
 	object := body.Values()
 	isQuery := string(object["language"]) == `"query"`
 	for _, m := range members {

@@ -9,5 +9,8 @@
 // A function that cannot be run is an error, for a write and for a feed: it is not ignored. That includes languages
 // other than JavaScript.
 //
+// A write goes to the store through [Functions.Write]: functions decide about it outside the transaction, and their verdict
+// counts only for what the transaction finds.
+//
 // The package renders no documents and reads no requests: arguments are JSON texts of the caller.
 package functions

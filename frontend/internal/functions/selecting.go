@@ -35,11 +35,11 @@ func parseSelecting(id string, text json.RawMessage) selecting {
 }
 
 // validate returns the failure of a write that the selector does not match.
-func (s selecting) validate(ctx context.Context, id string, write Write) error {
+func (s selecting) validate(ctx context.Context, id string, arguments Arguments) error {
 	if s.wrong != nil {
 		return s.wrong
 	}
-	text, err := jsontext.Encode(map[string]json.RawMessage{"newDoc": write.Doc, "oldDoc": write.Old})
+	text, err := jsontext.Encode(map[string]json.RawMessage{"newDoc": arguments.Doc, "oldDoc": arguments.Old})
 	if err != nil {
 		return err
 	}

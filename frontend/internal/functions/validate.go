@@ -10,8 +10,8 @@ import (
 	"settee/pkg/jsontext"
 )
 
-// ErrStale is the error for a design document that was replaced meanwhile.
-var ErrStale = errors.New("a design document was replaced")
+// errStale is the error for a design document that was replaced meanwhile.
+var errStale = errors.New("a design document was replaced")
 
 // knownMost is the largest weight of the design documents of which is known whether they have a validate function. Each
 // weighs 1, and one more for each 64 bytes of a selector, which are some kilobytes of memory.
@@ -34,8 +34,8 @@ type knownDesign struct {
 	weight    int
 }
 
-// Validator is a design document that has a validate function.
-type Validator struct {
+// validator is a design document that has a validate function.
+type validator struct {
 	design    docstore.Design
 	language  string
 	selecting selecting
@@ -44,9 +44,9 @@ type Validator struct {
 // validateMember is the member of design documents with their validate function.
 const validateMember = "validate_doc_update"
 
-// Validators returns the designs that have a validate function. known is false if some of them have to be looked at
-// first ([Functions.Learn]). It reads nothing.
-func (f *Functions) Validators(db *docstore.Database, designs []docstore.Design) (validators []Validator, known bool) {
+// validators returns the designs that have a validate function. known is false if some of them have to be looked at
+// first (learn). It reads nothing.
+func (f *Functions) validators(db *docstore.Database, designs []docstore.Design) (validators []validator, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, design := range designs {
@@ -62,12 +62,12 @@ func (f *Functions) Validators(db *docstore.Database, designs []docstore.Design)
 	return validators, true
 }
 
-// Learn is Validators, but reads the designs that have to be looked at. The error is ErrStale if one of them is no longer
+// learn is validators, but reads the designs that have to be looked at. The error is errStale if one of them is no longer
 // there.
-func (f *Functions) Learn(ctx context.Context, db *docstore.Database, designs []docstore.Design) ([]Validator, error) {
-	var validators []Validator
+func (f *Functions) learn(ctx context.Context, db *docstore.Database, designs []docstore.Design) ([]validator, error) {
+	var validators []validator
 	for _, design := range designs {
-		found, known := f.Validators(db, []docstore.Design{design})
+		found, known := f.validators(db, []docstore.Design{design})
 		if !known {
 			k, err := look(ctx, db, design)
 			if err != nil {
@@ -75,7 +75,7 @@ func (f *Functions) Learn(ctx context.Context, db *docstore.Database, designs []
 			}
 			f.remember(k)
 			if k.validates {
-				found = []Validator{k.validator()}
+				found = []validator{k.validator()}
 			}
 		}
 		validators = append(validators, found...)
@@ -83,7 +83,7 @@ func (f *Functions) Learn(ctx context.Context, db *docstore.Database, designs []
 	return validators, nil
 }
 
-func (k *knownDesign) validator() Validator { return Validator{k.key.Design, k.language, k.selecting} }
+func (k *knownDesign) validator() validator { return validator{k.key.Design, k.language, k.selecting} }
 
 // look reads a design document.
 func look(ctx context.Context, db *docstore.Database, design docstore.Design) (*knownDesign, error) {
@@ -130,31 +130,23 @@ func read(ctx context.Context, db *docstore.Database, design docstore.Design) (*
 	defer cancel()
 	doc, err := db.Get(ctx, design.ID, docstore.GetOptions{Rev: design.Rev})
 	if errors.Is(err, docstore.ErrNotFound) {
-		return nil, ErrStale
+		return nil, errStale
 	}
 	return doc, err
 }
 
-// Write is a write that a validate function decides about. All fields are JSON texts.
-type Write struct {
-	Doc      json.RawMessage `json:"doc"`
-	Old      json.RawMessage `json:"old"` // the revision that is replaced, or null
-	User     json.RawMessage `json:"user"`
-	Security json.RawMessage `json:"security"`
-}
-
-// Validate asks the validate functions of validators, one after the other. The error is a [web.Failure] with what the
-// first function says that refuses the write, or that cannot be run. It is ErrStale if a design document is no longer
+// validate asks the validate functions of validators, one after the other. The error is a [web.Failure] with what the
+// first function says that refuses the write, or that cannot be run. It is errStale if a design document is no longer
 // there.
-func (f *Functions) Validate(ctx context.Context, db *docstore.Database, validators []Validator, write Write) error {
-	argument, err := jsontext.Encode(write)
+func (f *Functions) validate(ctx context.Context, db *docstore.Database, validators []validator, arguments Arguments) error {
+	text, err := jsontext.Encode(arguments)
 	if err != nil {
 		return err
 	}
 	for _, v := range validators {
 		switch v.language {
 		case queryLanguage:
-			if err := v.selecting.validate(ctx, v.design.ID, write); err != nil {
+			if err := v.selecting.validate(ctx, v.design.ID, arguments); err != nil {
 				return err
 			}
 			continue
@@ -165,7 +157,7 @@ func (f *Functions) Validate(ctx context.Context, db *docstore.Database, validat
 		p := program(db, v.design, "validate", []string{validateMember}, func() (*docstore.Document, error) {
 			return read(ctx, db, v.design)
 		})
-		out, err := f.call(ctx, p, string(argument))
+		out, err := f.call(ctx, p, string(text))
 		if err != nil {
 			return err
 		}
