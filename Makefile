@@ -121,7 +121,7 @@ test-docs: node $(INSTALLED) ## run the commands of the documents, and test the 
 	$(TEST_ENV) go tool withservers -couchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(REPOSITORY)
 
 # The packages whose tests take longest. They begin first, so that no processor is idle at the end.
-LONGEST = ./cmd/settee ./frontend ./fdbjobs ./replicator/worker ./pkg/docstore ./replicator/scheduler
+LONGEST = ./cmd/settee ./frontend ./frontend/internal/databases ./fdbjobs ./replicator/worker ./pkg/docstore ./replicator/scheduler
 
 # The tests that look at pages in a Chromium, which takes a fifth of the time of all tests. If it is empty, make test runs
 # them, too.

@@ -17,12 +17,12 @@ import (
 func TestAcknowledge(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.do(http.MethodPut, "/_replicator", "").is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/_replicator", "").Is(t, http.StatusCreated)
 	refuse := func(code replicator.FaultCode) *replicator.Fault {
 		return replicator.FaultAt(code, replicator.SideSource, replicator.Endpoint{URL: "http://a.example:5984/db"}, replicator.RequestOpen, "no")
 	}
 	for _, id := range []string{"a", "b", "c"} {
-		n.do(http.MethodPut, "/_replicator/"+id, definition(`"doc_ids": ["`+id+`"]`)).is(t, http.StatusCreated)
+		n.Do(http.MethodPut, "/_replicator/"+id, definition(`"doc_ids": ["`+id+`"]`)).Is(t, http.StatusCreated)
 		run := n.accept()
 		code := replicator.FaultConnectRefused
 		if id == "c" {
@@ -32,7 +32,7 @@ func TestAcknowledge(t *testing.T) {
 	}
 	attention := func() float64 {
 		t.Helper()
-		return n.get("/_scheduler/problems").is(t, http.StatusOK).json(t)["attention"].(float64)
+		return n.Get("/_scheduler/problems").Is(t, http.StatusOK).JSON(t)["attention"].(float64)
 	}
 	acknowledgedAs := func(answer map[string]any) map[string]any {
 		t.Helper()
@@ -50,16 +50,16 @@ func TestAcknowledge(t *testing.T) {
 		`{"notes": "x"}`:                                      "`notes` is not a member of this request",
 		`[]`:                                                  "Request body must be a JSON object",
 	} {
-		require.Equal(t, reason, n.do(http.MethodPost, job+"/_acknowledge", body).is(t, http.StatusBadRequest).json(t)["reason"])
+		require.Equal(t, reason, n.Do(http.MethodPost, job+"/_acknowledge", body).Is(t, http.StatusBadRequest).JSON(t)["reason"])
 	}
-	answer := n.do(http.MethodPost, job+"/_acknowledge", `{"note": "a.example moves", "until": "`+until+`"}`).is(t, http.StatusOK).json(t)
+	answer := n.Do(http.MethodPost, job+"/_acknowledge", `{"note": "a.example moves", "until": "`+until+`"}`).Is(t, http.StatusOK).JSON(t)
 	ack := acknowledgedAs(answer)
 	require.Equal(t, []any{"failing", "connect_refused", "a.example moves", until}, []any{ack["kind"], ack["code"], ack["note"], ack["until"]})
 	told := n.tells("_replicator", "a").is(t, "crashing", "backoff", answer["condition"].(map[string]any)["fault"].(map[string]any)["text"].(string))
 	require.Equal(t, map[string]float64{"failing": 1, "acknowledged": 0}, told.Marks)
 	require.Equal(t, answer["condition"], told.all["condition"])
 	require.InDelta(t, 2, attention(), 0)
-	require.Nil(t, acknowledgedAs(n.do(http.MethodDelete, job+"/_acknowledge", "").is(t, http.StatusOK).json(t)))
+	require.Nil(t, acknowledgedAs(n.Do(http.MethodDelete, job+"/_acknowledge", "").Is(t, http.StatusOK).JSON(t)))
 	require.InDelta(t, 3, attention(), 0)
 
 	const problem = `"kind": "failing", "side": "source", "host": "a.example:5984"`
@@ -70,12 +70,12 @@ func TestAcknowledge(t *testing.T) {
 		`{` + problem + `, "jobs": 7}`:       "`jobs` is not a member of this request",
 		`{` + problem + `, "until": "2020"}`: "`until` must be a time such as 2026-12-01T00:00:00Z",
 	} {
-		require.Equal(t, reason, n.do(http.MethodPost, "/_scheduler/problems/_acknowledge", body).is(t, http.StatusBadRequest).json(t)["reason"])
+		require.Equal(t, reason, n.Do(http.MethodPost, "/_scheduler/problems/_acknowledge", body).Is(t, http.StatusBadRequest).JSON(t)["reason"])
 	}
-	n.do(http.MethodPost, "/_scheduler/problems/_acknowledge", `{`+problem+`, "code": "stalled"}`).is(t, http.StatusNotFound)
-	all := n.do(http.MethodPost, "/_scheduler/problems/_acknowledge", `{`+problem+`, "code": "connect_refused", "note": "x"}`).is(t, http.StatusOK).json(t)
+	n.Do(http.MethodPost, "/_scheduler/problems/_acknowledge", `{`+problem+`, "code": "stalled"}`).Is(t, http.StatusNotFound)
+	all := n.Do(http.MethodPost, "/_scheduler/problems/_acknowledge", `{`+problem+`, "code": "connect_refused", "note": "x"}`).Is(t, http.StatusOK).JSON(t)
 	require.InDelta(t, 2, all["jobs"], 0)
 	require.InDelta(t, 1, attention(), 0)
 	require.Contains(t, n.tells("_replicator", "b").Marks, "acknowledged")
-	n.do(http.MethodPost, "/_scheduler/problems/_acknowledge", `{`+problem+`, "code": "connect_refused"}`).is(t, http.StatusNotFound)
+	n.Do(http.MethodPost, "/_scheduler/problems/_acknowledge", `{`+problem+`, "code": "connect_refused"}`).Is(t, http.StatusNotFound)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 )
@@ -92,12 +93,12 @@ func TestAnswersOfCouchDB(t *testing.T) {
 				t.Parallel()
 				n := start(t)
 				for _, database := range []string{"db", "_users", "_replicator"} {
-					n.newDatabase(database)
+					n.NewDatabase(database)
 				}
 				require.Len(t, recorded[name], len(requests))
 				for i, r := range requests {
-					got := n.do(r.method, r.target, r.body, r.headersFor(n.address)...)
-					requireSaid(t, r, recorded[name][i], saidBy(got.status, got.body), of.reasons)
+					got := n.Do(r.method, r.target, r.body, r.headersFor(n.Address)...)
+					requireSaid(t, r, recorded[name][i], saidBy(got.Status, got.Body), of.reasons)
 				}
 			})
 		}
@@ -106,7 +107,7 @@ func TestAnswersOfCouchDB(t *testing.T) {
 
 // saidBy returns an answer without what differs from server to server, and from day to day.
 func saidBy(status int, body string) said {
-	body = anySequence(strings.TrimSpace(body))
+	body = webtest.AnySequence(strings.TrimSpace(body))
 	body = regexp.MustCompile(`\["\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ",`).ReplaceAllString(body, `["TIME",`)
 	return said{status, regexp.MustCompile(`"(nonode@nohost|node1\.example)":\[`).ReplaceAllString(body, `"NODE":[`)}
 }

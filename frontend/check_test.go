@@ -6,20 +6,22 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/frontend/internal/webtest"
 )
 
 func TestCheckAReplication(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	check := func(query, body string) answer {
-		return n.do(http.MethodPost, "/_scheduler/check"+query, body, "Content-Type", "application/json")
+	check := func(query, body string) webtest.Answer {
+		return n.Do(http.MethodPost, "/_scheduler/check"+query, body, "Content-Type", "application/json")
 	}
-	got := check("", `{"source": "http://a.example/db", "target": "http://b.example/db"}`).is(t, http.StatusOK)
-	require.Regexp(t, `^\{"ok":true,"replication_id":"[0-9a-f]{32}","warnings":\[\]\}\n$`, got.body)
-	got = check("", `{"source": "http://a.example/db", "target": "http://b.example/db", "filter": "d/f"}`).is(t, http.StatusOK)
-	require.JSONEq(t, `{"ok": true, "replication_id": null, "warnings": []}`, got.body, "the id depends on the filter's code")
-	got = check("", definition(`"worker_processes": 1000`)).is(t, http.StatusOK)
-	require.Len(t, got.json(t)["warnings"], 1)
+	got := check("", `{"source": "http://a.example/db", "target": "http://b.example/db"}`).Is(t, http.StatusOK)
+	require.Regexp(t, `^\{"ok":true,"replication_id":"[0-9a-f]{32}","warnings":\[\]\}\n$`, got.Body)
+	got = check("", `{"source": "http://a.example/db", "target": "http://b.example/db", "filter": "d/f"}`).Is(t, http.StatusOK)
+	require.JSONEq(t, `{"ok": true, "replication_id": null, "warnings": []}`, got.Body, "the id depends on the filter's code")
+	got = check("", definition(`"worker_processes": 1000`)).Is(t, http.StatusOK)
+	require.Len(t, got.JSON(t)["warnings"], 1)
 
 	for body, reason := range map[string]string{
 		`{"source": "http://a.example/db", "target": 7}`: "`target`",
@@ -33,21 +35,21 @@ func TestCheckAReplication(t *testing.T) {
 		`{"source": {"url": "http://a/b", "auth": []}, "target": "http://b.example/db"}`:   "`source.auth`",
 		`{"source": "http://a.example/db", "target": "http://b.example/db", "every": "x"}`: "`every`",
 	} {
-		got := check("", body).is(t, http.StatusBadRequest)
-		require.Contains(t, got.json(t)["reason"], reason, body)
+		got := check("", body).Is(t, http.StatusBadRequest)
+		require.Contains(t, got.JSON(t)["reason"], reason, body)
 	}
-	require.Contains(t, check("?transient=true", definition(`"schedule": "0 * * * *"`)).is(t, http.StatusBadRequest).body, "`schedule`")
-	check("?transient=true", `{"replication_id": "x", "cancel": true}`).is(t, http.StatusOK)
-	check("?transient=7", definition("")).is(t, http.StatusBadRequest)
+	require.Contains(t, check("?transient=true", definition(`"schedule": "0 * * * *"`)).Is(t, http.StatusBadRequest).Body, "`schedule`")
+	check("?transient=true", `{"replication_id": "x", "cancel": true}`).Is(t, http.StatusOK)
+	check("?transient=7", definition("")).Is(t, http.StatusBadRequest)
 
-	require.Equal(t, `{"total_rows":0,"offset":0,"jobs":[]}`+"\n", n.get("/_scheduler/jobs").body, "nothing was added")
+	require.Equal(t, `{"total_rows":0,"offset":0,"jobs":[]}`+"\n", n.Get("/_scheduler/jobs").Body, "nothing was added")
 }
 
 func TestConfigurationWithOrigins(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.setConfig("replicator/max_jobs", "7").is(t, http.StatusOK)
-	got := n.get(configPath+"?origins=true").is(t, http.StatusOK).json(t)
+	n.setConfig("replicator/max_jobs", "7").Is(t, http.StatusOK)
+	got := n.Get(configPath+"?origins=true").Is(t, http.StatusOK).JSON(t)
 	value := func(section, key string) any {
 		its := maps.Clone(got[section].(map[string]any)[key].(map[string]any))
 		require.NotEmpty(t, its["meaning"])
@@ -59,8 +61,8 @@ func TestConfigurationWithOrigins(t *testing.T) {
 	}
 	require.Equal(t, map[string]any{"value": "7", "origin": "store"}, value("replicator", "max_jobs"))
 	require.Equal(t, map[string]any{"value": "30000", "origin": "default"}, value("replicator", "checkpoint_interval"))
-	require.Equal(t, map[string]any{"value": "****", "origin": "--set"}, value("admins", adminName))
+	require.Equal(t, map[string]any{"value": "****", "origin": "--set"}, value("admins", webtest.AdminName))
 	require.Equal(t, map[string]any{"value": "5984", "origin": "default", "at_start": true}, value("chttpd", "port"))
 	require.Equal(t, map[string]any{"value": "", "origin": "default"}, value("replicator", "ssl_trusted_certificates_file"), "it is not set")
-	n.get(configPath+"?origins=7").is(t, http.StatusBadRequest)
+	n.Get(configPath+"?origins=7").Is(t, http.StatusBadRequest)
 }

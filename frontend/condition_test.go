@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/frontend/internal/webtest"
 	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/pkg/nodes"
@@ -35,8 +36,8 @@ func (n *node) tells(database, doc string) told {
 	for _, row := range page.Docs {
 		if row["doc_id"] == doc {
 			id := url.PathEscape(row["job_id"].(string))
-			all = append(all, row, n.get("/_scheduler/docs/"+url.PathEscape(database)+"/"+doc).is(n.T, http.StatusOK).json(n.T),
-				n.get("/_scheduler/jobs/"+id).is(n.T, http.StatusOK).json(n.T))
+			all = append(all, row, n.Get("/_scheduler/docs/"+url.PathEscape(database)+"/"+doc).Is(n.T, http.StatusOK).JSON(n.T),
+				n.Get("/_scheduler/jobs/"+id).Is(n.T, http.StatusOK).JSON(n.T))
 		}
 	}
 	for _, row := range n.page("/_scheduler/jobs?states=pending,running,crashing,completed,failed").Jobs {
@@ -93,8 +94,8 @@ func TestConditionOfPausedJobs(t *testing.T) {
 	t.Parallel()
 	const database = "a/_replicator"
 	n := start(t)
-	n.do(http.MethodPut, "/a%2F_replicator", "").is(t, http.StatusCreated)
-	rev := n.do(http.MethodPut, "/a%2F_replicator/d", definition("")).is(t, http.StatusCreated).json(t)["rev"].(string)
+	n.Do(http.MethodPut, "/a%2F_replicator", "").Is(t, http.StatusCreated)
+	rev := n.Do(http.MethodPut, "/a%2F_replicator/d", definition("")).Is(t, http.StatusCreated).JSON(t)["rev"].(string)
 	next := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	require.NoError(t, n.accept().Crash(t.Context(), next, 3, "db_not_found", "no"))
 	crashing := n.tells(database, "d").is(t, "crashing", "backoff", "db_not_found: no")
@@ -104,7 +105,7 @@ func TestConditionOfPausedJobs(t *testing.T) {
 	n.weigh(database, 0)
 	byDatabase := n.tells(database, "d").is(t, "paused", "database", "db_not_found: no")
 	n.weigh(database, 1)
-	n.do(http.MethodPut, "/a%2F_replicator/d", definition(`"paused": true, "_rev": "`+rev+`"`)).is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/a%2F_replicator/d", definition(`"paused": true, "_rev": "`+rev+`"`)).Is(t, http.StatusCreated)
 	byDocument := n.tells(database, "d").is(t, "paused", "document", "db_not_found: no")
 	for _, c := range []told{byDatabase, byDocument} {
 		require.Equal(t, crashing.Marks, c.Marks)
@@ -114,7 +115,7 @@ func TestConditionOfPausedJobs(t *testing.T) {
 	n.weigh(database, 0)
 	n.tells(database, "d").is(t, "paused", "document", "db_not_found: no")
 
-	run := n.do(http.MethodPost, "/_scheduler/jobs/"+url.PathEscape(byDocument.all["job_id"].(string))+"/_run", "").is(t, http.StatusAccepted).json(t)
+	run := n.Do(http.MethodPost, "/_scheduler/jobs/"+url.PathEscape(byDocument.all["job_id"].(string))+"/_run", "").Is(t, http.StatusAccepted).JSON(t)
 	require.Equal(t, n.page("/_scheduler/docs").Docs[0]["condition"], run["condition"])
 }
 
@@ -123,15 +124,15 @@ func TestConditionOfAParkedJob(t *testing.T) {
 	t.Parallel()
 	const database = "a/_replicator"
 	n := start(t)
-	n.do(http.MethodPut, "/a%2F_replicator", "").is(t, http.StatusCreated)
-	n.do(http.MethodPut, "/a%2F_replicator/d", definition(`"continuous": true`)).is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/a%2F_replicator", "").Is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/a%2F_replicator/d", definition(`"continuous": true`)).Is(t, http.StatusCreated)
 	run := n.accept()
 	require.NoError(t, run.Parking(t.Context(), replicator.Parked{Server: "http://a.example/", Database: "db", UpdateSeq: `"7-x"`}))
 	_, err := run.Park(t.Context(), nil)
 	require.NoError(t, err)
 	c := n.tells(database, "d").is(t, "parked", "no_changes", "")
 	require.Zero(t, c.Until, "a day later, which is no plan")
-	single := n.get("/_scheduler/docs/a%2F_replicator/d").json(t)["condition"].(map[string]any)
+	single := n.Get("/_scheduler/docs/a%2F_replicator/d").JSON(t)["condition"].(map[string]any)
 	require.Equal(t, map[string]any{"server": "http://a.example/", "database": "db"}, single["watch"])
 	n.weigh(database, 0)
 	n.tells(database, "d").is(t, "paused", "database", "")
@@ -149,11 +150,11 @@ func TestConditionOfADueJob(t *testing.T) {
 	const database = "a/_replicator"
 	n := start(t)
 	n.others = dyingAndLiving()
-	n.do(http.MethodPut, "/a%2F_replicator", "").is(t, http.StatusCreated)
-	n.do(http.MethodPut, "/a%2F_replicator/d", definition("")).is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/a%2F_replicator", "").Is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/a%2F_replicator/d", definition("")).Is(t, http.StatusCreated)
 	c := n.tells(database, "d").is(t, "pending", "slot", "")
 	require.Equal(t, "is about to start", c.Message)
-	queue := n.get("/_scheduler/docs/a%2F_replicator/d").json(t)["condition"].(map[string]any)["queue"]
+	queue := n.Get("/_scheduler/docs/a%2F_replicator/d").JSON(t)["condition"].(map[string]any)["queue"]
 	require.Equal(t, map[string]any{"before": 0.}, queue)
 
 	require.NoError(t, n.accept().Crash(t.Context(), time.Now().Add(time.Hour), 2, "db_not_found", "no"))
@@ -174,7 +175,7 @@ func TestConditionOfADueJob(t *testing.T) {
 			require.Equal(t, []any{"crashing", c.all["info"]}, []any{row["state"], row["info"]})
 		}
 	}
-	require.EqualValues(t, 1, n.get("/_scheduler/summary").json(t)["jobs"].(map[string]any)["pending"])
+	require.EqualValues(t, 1, n.Get("/_scheduler/summary").JSON(t)["jobs"].(map[string]any)["pending"])
 	n.weigh(database, 0)
 	paused := n.tells(database, "d").is(t, "paused", "database", "db_not_found: no").all
 	require.Equal(t, []any{"pending", nil}, []any{paused["state"], paused["info"].(map[string]any)["error"]})
@@ -208,8 +209,8 @@ func TestConditionOfADueJob(t *testing.T) {
 func TestConditionOfADelayedJob(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.do(http.MethodPut, "/_replicator", "").is(t, http.StatusCreated)
-	n.do(http.MethodPut, "/_replicator/d", definition("")).is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/_replicator", "").Is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/_replicator/d", definition("")).Is(t, http.StatusCreated)
 	held, err := n.jobs.Jobs().Accept(t.Context(), fdbjobs.AcceptOptions{Count: 1})
 	require.NoError(t, err)
 	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
@@ -221,9 +222,9 @@ func TestConditionOfADelayedJob(t *testing.T) {
 func TestConditionOfAJobThatFailedElsewhere(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.do(http.MethodPut, "/_replicator", "").is(t, http.StatusCreated)
-	n.do(http.MethodPut, "/_replicator/d", definition(`"_replication_state": "failed", "_replication_state_time": "2026-01-02T03:04:05Z",
-		"_replication_state_reason": "gone"`)).is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/_replicator", "").Is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/_replicator/d", definition(`"_replication_state": "failed", "_replication_state_time": "2026-01-02T03:04:05Z",
+		"_replication_state_reason": "gone"`)).Is(t, http.StatusCreated)
 	c := n.tells("_replicator", "d").is(t, "failed", "ended_elsewhere", "gone")
 	require.Equal(t, at("2026-01-02T03:04:05Z"), c.Since)
 }
@@ -233,11 +234,11 @@ func TestConditionOfASealedJob(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	keys := sealedtest.Keys(t, "a")
-	layer := fdbjobs.Open(n.db, []byte("jobs"), fdbjobs.Options{Sealer: keys, Derive: jobs.Derivations()})
+	layer := fdbjobs.Open(n.DB, []byte("jobs"), fdbjobs.Options{Sealer: keys, Derive: jobs.Derivations()})
 	defer layer.Close()
-	store, err := jobs.Open(t.Context(), n.db, layer, jobs.Options{UUID: n.jobs.ServerUUID(), Documents: []byte("docs"), Sealer: keys})
+	store, err := jobs.Open(t.Context(), n.DB, layer, jobs.Options{UUID: n.jobs.ServerUUID(), Documents: []byte("docs"), Sealer: keys})
 	require.NoError(t, err)
-	docs := docstore.Open(n.db, []byte("docs"), docstore.Options{
+	docs := docstore.Open(n.DB, []byte("docs"), docstore.Options{
 		Hooks: store.Documents.Hooks(replicator.ParseOptions{}), Sealer: keys, Sealed: jobs.SealedDatabase,
 	})
 	defer docs.Close()
@@ -256,8 +257,8 @@ func TestConditionOfASealedJob(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(time.Minute), c.Until, 30*time.Second)
 
 	path := "/_scheduler/jobs/" + url.PathEscape(c.all["job_id"].(string))
-	require.JSONEq(t, `{"total":0,"failures":[]}`, n.get(path+"/failures").is(t, http.StatusOK).body)
-	for _, got := range []answer{n.get(path + "/definition"), n.do(http.MethodPost, path+"/_run", "")} {
-		refused(t, got, http.StatusInternalServerError, "unreadable", "this node cannot open the definition of the job: it lacks the key")
+	require.JSONEq(t, `{"total":0,"failures":[]}`, n.Get(path+"/failures").Is(t, http.StatusOK).Body)
+	for _, got := range []webtest.Answer{n.Get(path + "/definition"), n.Do(http.MethodPost, path+"/_run", "")} {
+		webtest.Refused(t, got, http.StatusInternalServerError, "unreadable", "this node cannot open the definition of the job: it lacks the key")
 	}
 }

@@ -6,18 +6,20 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/frontend/internal/webtest"
 )
 
 const aPage = "https://app.example.com"
 
 // The headers of an answer that are about CORS.
-func aboutCORS(a answer) map[string]string {
+func aboutCORS(a webtest.Answer) map[string]string {
 	all := map[string]string{}
 	for name, short := range map[string]string{
 		"Access-Control-Allow-Origin": "origin", "Access-Control-Allow-Credentials": "credentials", "Access-Control-Allow-Methods": "methods",
 		"Access-Control-Allow-Headers": "headers", "Access-Control-Max-Age": "age", "Access-Control-Expose-Headers": "exposed", "Vary": "vary",
 	} {
-		if value := a.header.Get(name); value != "" {
+		if value := a.Header.Get(name); value != "" {
 			all[short] = value
 		}
 	}
@@ -27,14 +29,14 @@ func aboutCORS(a answer) map[string]string {
 func TestNoCORSUnlessConfigured(t *testing.T) {
 	t.Parallel()
 	n := start(t, "cors/origins=*")
-	require.Empty(t, aboutCORS(n.do(http.MethodGet, "/", "", "Origin", aPage)))
-	got := n.do(http.MethodOptions, "/", "", "Origin", aPage, "Access-Control-Request-Method", "GET").is(t, http.StatusMethodNotAllowed)
+	require.Empty(t, aboutCORS(n.Do(http.MethodGet, "/", "", "Origin", aPage)))
+	got := n.Do(http.MethodOptions, "/", "", "Origin", aPage, "Access-Control-Request-Method", "GET").Is(t, http.StatusMethodNotAllowed)
 	require.Empty(t, aboutCORS(got))
-	require.Equal(t, http.StatusForbidden, n.do(http.MethodPut, "/db", "", "Origin", aPage, "Sec-Fetch-Site", "cross-site").status)
+	require.Equal(t, http.StatusForbidden, n.Do(http.MethodPut, "/db", "", "Origin", aPage, "Sec-Fetch-Site", "cross-site").Status)
 
 	// The configuration of all nodes can change it, with effect at once.
-	require.Equal(t, http.StatusOK, n.do(http.MethodPut, "/_node/_local/_config/chttpd/enable_cors", `"true"`).status)
-	require.Equal(t, aPage, aboutCORS(n.do(http.MethodGet, "/", "", "Origin", aPage))["origin"])
+	require.Equal(t, http.StatusOK, n.Do(http.MethodPut, "/_node/_local/_config/chttpd/enable_cors", `"true"`).Status)
+	require.Equal(t, aPage, aboutCORS(n.Do(http.MethodGet, "/", "", "Origin", aPage))["origin"])
 }
 
 // The requests of add-cors-to-couchdb, which PouchDB's documentation names: older section names, and credentials for
@@ -46,21 +48,21 @@ func TestCORSBySetUpTools(t *testing.T) {
 		{"httpd/enable_cors", "true"}, {"cors/origins", "*"}, {"cors/credentials", "true"},
 		{"cors/methods", "GET, PUT, POST, HEAD, DELETE"}, {"cors/headers", "accept, authorization, content-type, origin, referer, x-csrf-token"},
 	} {
-		n.setConfig(set[0], set[1]).is(t, http.StatusOK)
+		n.setConfig(set[0], set[1]).Is(t, http.StatusOK)
 	}
-	require.Equal(t, "\"true\"\n", n.get("/_node/_local/_config/chttpd/enable_cors").body, "what counts")
+	require.Equal(t, "\"true\"\n", n.Get("/_node/_local/_config/chttpd/enable_cors").Body, "what counts")
 	allowed := func(origin string) [2]string {
-		said := aboutCORS(n.do(http.MethodGet, "/_up", "", "Origin", origin))
+		said := aboutCORS(n.Do(http.MethodGet, "/_up", "", "Origin", origin))
 		return [2]string{said["origin"], said["credentials"]}
 	}
 	require.Equal(t, [2]string{aPage, ""}, allowed(aPage), "without credentials any page may")
-	n.setConfig("cors/origins", "*, "+aPage).is(t, http.StatusOK)
+	n.setConfig("cors/origins", "*, "+aPage).Is(t, http.StatusOK)
 	require.Equal(t, [2]string{aPage, "true"}, allowed(aPage))
 	require.Equal(t, [2]string{"https://evil.example.com", ""}, allowed("https://evil.example.com"))
-	n.setConfig("cors/origins", aPage).is(t, http.StatusOK)
+	n.setConfig("cors/origins", aPage).Is(t, http.StatusOK)
 	require.Equal(t, [2]string{aPage, "true"}, allowed(aPage))
 	require.Equal(t, [2]string{"", ""}, allowed("https://evil.example.com"))
-	require.Equal(t, "{\"enable_cors\":\"true\"}\n", n.get("/_node/_local/_config/httpd").body)
+	require.Equal(t, "{\"enable_cors\":\"true\"}\n", n.Get("/_node/_local/_config/httpd").Body)
 }
 
 func TestCORSPreflight(t *testing.T) {
@@ -95,15 +97,15 @@ func TestCORSPreflight(t *testing.T) {
 				headers = append(headers, name, value)
 			}
 		}
-		got := n.do(http.MethodOptions, "/db/doc", "", headers...)
+		got := n.Do(http.MethodOptions, "/db/doc", "", headers...)
 		if test.want != nil {
-			require.Equal(t, http.StatusNoContent, got.status, test.name)
+			require.Equal(t, http.StatusNoContent, got.Status, test.name)
 			require.Equal(t, test.want, aboutCORS(got), test.name)
-			require.Empty(t, got.body)
+			require.Empty(t, got.Body)
 			continue
 		}
-		require.Equal(t, http.StatusMethodNotAllowed, got.status, test.name)
-		require.Empty(t, got.header.Values("Access-Control-Allow-Methods"), test.name)
+		require.Equal(t, http.StatusMethodNotAllowed, got.Status, test.name)
+		require.Empty(t, got.Header.Values("Access-Control-Allow-Methods"), test.name)
 	}
 }
 
@@ -112,10 +114,10 @@ func TestCORSRequests(t *testing.T) {
 	n := start(t, "chttpd/enable_cors=true", "cors/origins="+aPage)
 	const exposed = "content-type, cache-control, accept-ranges, etag, server, x-couch-request-id, x-couch-update-newrev, x-couchdb-body-time"
 	want := map[string]string{"origin": aPage, "exposed": exposed, "vary": "Origin"}
-	require.Equal(t, want, aboutCORS(n.do(http.MethodGet, "/", "", "Origin", aPage)))
-	require.Equal(t, want, aboutCORS(n.do(http.MethodGet, "/nothing", "", "Origin", aPage)), "errors can be seen as well")
-	require.Equal(t, map[string]string{"vary": "Origin"}, aboutCORS(n.do(http.MethodGet, "/", "", "Origin", "https://evil.example.com")))
-	require.Equal(t, map[string]string{"vary": "Origin"}, aboutCORS(n.get("/")))
+	require.Equal(t, want, aboutCORS(n.Do(http.MethodGet, "/", "", "Origin", aPage)))
+	require.Equal(t, want, aboutCORS(n.Do(http.MethodGet, "/nothing", "", "Origin", aPage)), "errors can be seen as well")
+	require.Equal(t, map[string]string{"vary": "Origin"}, aboutCORS(n.Do(http.MethodGet, "/", "", "Origin", "https://evil.example.com")))
+	require.Equal(t, map[string]string{"vary": "Origin"}, aboutCORS(n.Get("/")))
 
 	for i, test := range []struct {
 		status  int
@@ -130,15 +132,15 @@ func TestCORSRequests(t *testing.T) {
 		// This page may not use credentials.
 		{http.StatusForbidden, []string{"Origin", aPage, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors", "Cookie", "session=x"}},
 	} {
-		require.Equal(t, test.status, n.do(http.MethodPut, fmt.Sprint("/db", i), "", test.headers...).status, test.headers)
+		require.Equal(t, test.status, n.Do(http.MethodPut, fmt.Sprint("/db", i), "", test.headers...).Status, test.headers)
 	}
 	// Nor may it use passwords that the browser remembers. Before a request with a password of the page's own, the browser asks.
 	for kind, want := range map[string]int{"": http.StatusForbidden, "text/plain;charset=UTF-8": http.StatusForbidden, "application/json": http.StatusAccepted} {
-		got := n.do(http.MethodPost, "/db0/_compact", "{}", "Origin", aPage, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors", "Content-Type", kind)
-		require.Equal(t, want, got.status, "%q: %s", kind, got.body)
+		got := n.Do(http.MethodPost, "/db0/_compact", "{}", "Origin", aPage, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors", "Content-Type", kind)
+		require.Equal(t, want, got.Status, "%q: %s", kind, got.Body)
 	}
 	n = start(t, "chttpd/enable_cors=true", "cors/origins="+aPage, "cors/credentials=true", "cors/exposed_headers=X-Own")
-	got := n.do(http.MethodPut, "/db", "", "Origin", aPage, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors", "Cookie", "session=x").is(t, http.StatusCreated)
+	got := n.Do(http.MethodPut, "/db", "", "Origin", aPage, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors", "Cookie", "session=x").Is(t, http.StatusCreated)
 	require.Equal(t, map[string]string{
 		"origin": aPage, "credentials": "true", "exposed": "content-type, cache-control, x-own", "vary": "Origin",
 	}, aboutCORS(got))

@@ -52,7 +52,7 @@
 //
 // # Rooms
 //
-// The package only wires its rooms: frontend.go makes them, and routes.go has the paths. Imports among the rooms run one
+// The package only wires its rooms: frontend.go makes them, and routes.go has the paths, of which databases adds its own. Imports among the rooms run one
 // way: server, replication and databases -> access -> web.
 //
 //	internal/web            what all requests have in common: bodies, answers, failures, limits, CORS

@@ -4,9 +4,9 @@ import (
 	"net/http"
 	"net/url"
 
-	"settee/frontend/internal/web"
-
 	"github.com/gorilla/mux"
+
+	"settee/frontend/internal/web"
 )
 
 // Templates returns the templates of all paths.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend"
+	"settee/frontend/internal/webtest"
 	"settee/internal/costtest"
 	"settee/pkg/docjson"
 	"settee/pkg/docstore"
@@ -94,7 +95,7 @@ func FuzzRequest(f *testing.F) {
 		for _, name := range []string{"Accept", "Range", "If-Match", "If-None-Match", "Last-Event-Id", "Destination"} {
 			r.Header.Set(name, header)
 		}
-		r.SetBasicAuth(adminName, adminPassword)
+		r.SetBasicAuth(webtest.AdminName, webtest.AdminPassword)
 		answer := httptest.NewRecorder()
 		requestBound.Check(t, len(query)+len(header)+len(body), func() { handler.ServeHTTP(answer, r) })
 		require.NotEqual(t, http.StatusInternalServerError, answer.Code, answer.Body)
@@ -116,7 +117,7 @@ func fuzzedHandler(t *testing.T) *frontend.Handler {
 	require.NoError(t, err)
 	upload, err := database.Upload(t.Context(), "doc", strings.NewReader("hello"), docstore.UploadOptions{})
 	require.NoError(t, err)
-	write(t, database, docstore.Edit{ID: "doc", Body: docjson.Must(`{"a":1}`), Attachments: []docstore.EditAttachment{{Name: "a", Upload: upload}}})
+	webtest.Write(t, database, docstore.Edit{ID: "doc", Body: docjson.Must(`{"a":1}`), Attachments: []docstore.EditAttachment{{Name: "a", Upload: upload}}})
 	h := frontend.New(frontend.Options{Documents: docs, Accounts: only, Config: live, Log: zerolog.New(io.Discard)})
 	h.Drain()
 	return h
@@ -134,7 +135,7 @@ func FuzzListBounds(f *testing.F) {
 		}
 		answer := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "/db/_all_docs?"+query.Encode(), http.NoBody)
-		r.SetBasicAuth(adminName, adminPassword)
+		r.SetBasicAuth(webtest.AdminName, webtest.AdminPassword)
 		fuzzedHandler(t).ServeHTTP(answer, r)
 		require.NotEqual(t, http.StatusInternalServerError, answer.Code, answer.Body)
 		if answer.Code != http.StatusOK {

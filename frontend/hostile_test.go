@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/internal/costtest"
 	"settee/internal/testkit"
 )
@@ -109,17 +110,17 @@ func TestHostileRequests(t *testing.T) {
 	testkit.SkipRace(t)
 	testkit.SkipShort(t)
 	n := start(t)
-	db := n.newDatabase("db")
-	write(t, db, doc("a", `{"text":"`+strings.Repeat("ab", 100_000)+`","list":[`+list(5000, "#")+`],"number":`+strings.Repeat("7", 100_000)+
+	db := n.NewDatabase("db")
+	webtest.Write(t, db, webtest.Doc("a", `{"text":"`+strings.Repeat("ab", 100_000)+`","list":[`+list(5000, "#")+`],"number":`+strings.Repeat("7", 100_000)+
 		`,"object":{`+list(2000, `"f#":"v#"`)+`}}`))
-	write(t, db, doc("b", `{"list":[`+list(5000, `"v#"`)+`],"text":"`+strings.Repeat("한", 20_000)+`","deep":`+nest(2000, "[", "", "]")+`}`))
+	webtest.Write(t, db, webtest.Doc("b", `{"list":[`+list(5000, `"v#"`)+`],"text":"`+strings.Repeat("한", 20_000)+`","deep":`+nest(2000, "[", "", "]")+`}`))
 	taken, refusals := 0, 0
-	check := func(method, path, body string) answer {
-		var a answer
-		hostileBound.Check(t, len(body)+len(path), func() { a = n.do(method, path, body, "Content-Type", "application/json") })
-		require.Less(t, a.status, 500, "%.200s: %.200s", body, a.body)
-		if a.status >= 400 {
-			require.NotEmpty(t, a.json(t)["reason"])
+	check := func(method, path, body string) webtest.Answer {
+		var a webtest.Answer
+		hostileBound.Check(t, len(body)+len(path), func() { a = n.Do(method, path, body, "Content-Type", "application/json") })
+		require.Less(t, a.Status, 500, "%.200s: %.200s", body, a.Body)
+		if a.Status >= 400 {
+			require.NotEmpty(t, a.JSON(t)["reason"])
 			refusals++
 		} else {
 			taken++

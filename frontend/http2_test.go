@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend"
+	"settee/frontend/internal/webtest"
 	"settee/internal/testkit"
 )
 
@@ -36,7 +37,7 @@ func overHTTP2(t *testing.T, n *node) *http.Client {
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
 		Certificates: []tls.Certificate{{Certificate: [][]byte{raw}, PrivateKey: key}},
 	}
-	listener := listenPipe()
+	listener := webtest.ListenPipe()
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(listener, "", "") }()
 	transport := &http.Transport{
@@ -49,13 +50,13 @@ func overHTTP2(t *testing.T, n *node) *http.Client {
 		require.NoError(t, server.Close())
 		require.ErrorIs(t, <-served, http.ErrServerClosed)
 	})
-	return &http.Client{Transport: asAdmin{transport}}
+	return &http.Client{Transport: webtest.AsAdmin{RoundTripper: transport}}
 }
 
 // A request that is not finished delays no other, and shutting down does not wait for it.
 func TestBodyThatDoesNotComeOverHTTP2(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		n := startOn(t, memory(t), listenPipe())
+		n := startOn(t, webtest.Memory(t), webtest.ListenPipe())
 		client := overHTTP2(t, n)
 		body, never := io.Pipe()
 		defer never.Close()
@@ -63,16 +64,16 @@ func TestBodyThatDoesNotComeOverHTTP2(t *testing.T) {
 		require.NoError(t, err)
 		r.Header.Set("Content-Type", "application/json")
 		began := time.Now()
-		slow := make(chan answer, 1)
+		slow := make(chan webtest.Answer, 1)
 		go func() {
 			response, err := client.Do(r)
 			if err != nil {
-				slow <- answer{body: err.Error()}
+				slow <- webtest.Answer{Body: err.Error()}
 				return
 			}
 			defer response.Body.Close()
 			text, _ := io.ReadAll(response.Body)
-			slow <- answer{status: response.StatusCode, header: response.Header, body: string(text)}
+			slow <- webtest.Answer{Status: response.StatusCode, Header: response.Header, Body: string(text)}
 		}()
 		synctest.Wait()
 		response, err := client.Get("https://a/_up")
@@ -81,14 +82,14 @@ func TestBodyThatDoesNotComeOverHTTP2(t *testing.T) {
 		require.Equal(t, 2, response.ProtoMajor)
 		require.Equal(t, http.StatusOK, response.StatusCode)
 
-		refused(t, <-slow, http.StatusRequestTimeout, "timeout", "the request body was not received within 1m0s")
+		webtest.Refused(t, <-slow, http.StatusRequestTimeout, "timeout", "the request body was not received within 1m0s")
 		require.Equal(t, time.Minute, time.Since(began))
 	})
 }
 
 func TestReplicateWaitsForHoursOverHTTP2(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		n := startOn(t, memory(t), listenPipe())
+		n := startOn(t, webtest.Memory(t), webtest.ListenPipe())
 		client := overHTTP2(t, n)
 		type result struct {
 			status int

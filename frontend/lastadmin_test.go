@@ -14,6 +14,7 @@ import (
 	"settee/frontend"
 	"settee/frontend/accounts"
 	"settee/frontend/internal/auth"
+	"settee/frontend/internal/webtest"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
@@ -38,7 +39,7 @@ func newLonely(t *testing.T, db kv.Database, flags ...string) *lonely {
 	docs := docstore.Open(db, []byte("docs"), docstore.Options{})
 	t.Cleanup(docs.Close)
 	if len(config.Admins.Get(live.Current())) == 0 {
-		_, err = live.SetFirst(t.Context(), "admins", adminName, auth.NewHash(adminPassword, "sha256", 1).String())
+		_, err = live.SetFirst(t.Context(), "admins", webtest.AdminName, auth.NewHash(webtest.AdminPassword, "sha256", 1).String())
 		require.NoError(t, err)
 	}
 	known, err := accounts.Open(t.Context(), accounts.Options{Store: db, Prefix: []byte("accounts"), Documents: docs, Config: live})
@@ -47,18 +48,18 @@ func newLonely(t *testing.T, db kv.Database, flags ...string) *lonely {
 	return n
 }
 
-func (n *lonely) put(name, text string) answer {
+func (n *lonely) put(name, text string) webtest.Answer {
 	return ask(n.handler, http.MethodPut, configPath+"/"+name, `"`+text+`"`)
 }
 
-func (n *lonely) remove(name string) answer {
+func (n *lonely) remove(name string) webtest.Answer {
 	return ask(n.handler, http.MethodDelete, configPath+"/"+name, "")
 }
 
 // refusal requires that a change was refused because it would leave no administrator.
-func refusal(t *testing.T, a answer) {
+func refusal(t *testing.T, a webtest.Answer) {
 	t.Helper()
-	refused(t, a, http.StatusConflict, "conflict", "no server administrator could log in any more: add another one to [admins] first")
+	webtest.Refused(t, a, http.StatusConflict, "conflict", "no server administrator could log in any more: add another one to [admins] first")
 }
 
 func closing(t *testing.T, db kv.Database) kv.Database {
@@ -68,37 +69,37 @@ func closing(t *testing.T, db kv.Database) kv.Database {
 
 func TestTheLastAdministratorStays(t *testing.T) {
 	t.Parallel()
-	n := newLonely(t, closing(t, memory(t)))
-	refusal(t, n.remove("admins/"+adminName))
-	refusal(t, n.put("admins/"+adminName, ""))
-	refusal(t, n.put("admins/"+adminName, " "))
-	says(t, n.put("admins/"+adminName, adminPassword), "****") // another password for the same administrator
-	refused(t, n.remove("admins/other"), http.StatusNotFound, "not_found", "unknown_config_value")
+	n := newLonely(t, closing(t, webtest.Memory(t)))
+	refusal(t, n.remove("admins/"+webtest.AdminName))
+	refusal(t, n.put("admins/"+webtest.AdminName, ""))
+	refusal(t, n.put("admins/"+webtest.AdminName, " "))
+	says(t, n.put("admins/"+webtest.AdminName, webtest.AdminPassword), "****") // another password for the same administrator
+	webtest.Refused(t, n.remove("admins/other"), http.StatusNotFound, "not_found", "unknown_config_value")
 
 	// An administrator with a hash that cannot be used does not count.
 	says(t, n.put("chttpd_auth/max_iterations", "20"), "1000000")
 	slow := auth.NewHash("x", "sha256", 21).String()
-	got := n.put("admins/slow", slow).is(t, http.StatusBadRequest)
-	require.Contains(t, got.json(t)["reason"], "[admins] slow: it has 21 iterations, and [chttpd_auth] max_iterations is 20")
+	got := n.put("admins/slow", slow).Is(t, http.StatusBadRequest)
+	require.Contains(t, got.JSON(t)["reason"], "[admins] slow: it has 21 iterations, and [chttpd_auth] max_iterations is 20")
 	says(t, n.put("chttpd_auth/max_iterations", "21"), "20")
 	says(t, n.put("admins/slow", slow), "")
 	says(t, n.put("chttpd_auth/max_iterations", "20"), "21")
-	refusal(t, n.remove("admins/"+adminName))
+	refusal(t, n.remove("admins/"+webtest.AdminName))
 
 	// One of two can go.
 	says(t, n.put("admins/second", "word"), "")
 	says(t, n.remove("admins/second"), "****")
 	says(t, n.put("admins/second", "word"), "")
 	says(t, n.remove("admins/slow"), "****")
-	says(t, n.remove("admins/"+adminName), "****")
-	require.Equal(t, http.StatusUnauthorized, n.remove("admins/second").status, "the administrator is none any more")
+	says(t, n.remove("admins/"+webtest.AdminName), "****")
+	require.Equal(t, http.StatusUnauthorized, n.remove("admins/second").Status, "the administrator is none any more")
 }
 
 // A setting that makes the hashes of all administrators unusable is refused as well.
 func TestTheLastAdministratorCanLogIn(t *testing.T) {
 	t.Parallel()
-	n := newLonely(t, closing(t, memory(t)))
-	says(t, n.put("admins/"+adminName, auth.NewHash(adminPassword, "sha256", 5).String()), "****")
+	n := newLonely(t, closing(t, webtest.Memory(t)))
+	says(t, n.put("admins/"+webtest.AdminName, auth.NewHash(webtest.AdminPassword, "sha256", 5).String()), "****")
 	refusal(t, n.put("chttpd_auth/max_iterations", "4"))
 	says(t, n.put("chttpd_auth/max_iterations", "5"), "1000000")
 }
@@ -106,17 +107,17 @@ func TestTheLastAdministratorCanLogIn(t *testing.T) {
 // Administrators of files and flags count too.
 func TestAdministratorsOfAllPlaces(t *testing.T) {
 	t.Parallel()
-	n := newLonely(t, closing(t, memory(t)))
+	n := newLonely(t, closing(t, webtest.Memory(t)))
 	require.NoError(t, os.WriteFile(n.file, []byte("[admins]\nfiled = word\n"), 0o600))
-	require.Equal(t, http.StatusOK, ask(n.handler, http.MethodPost, configPath+"/_reload", "").status)
-	says(t, n.remove("admins/"+adminName), "****")
+	require.Equal(t, http.StatusOK, ask(n.handler, http.MethodPost, configPath+"/_reload", "").Status)
+	says(t, n.remove("admins/"+webtest.AdminName), "****")
 
-	broken := newLonely(t, closing(t, memory(t)))
+	broken := newLonely(t, closing(t, webtest.Memory(t)))
 	require.NoError(t, os.WriteFile(broken.file, []byte("[admins]\nfiled = -pbkdf2-nonsense\n"), 0o600))
-	require.Equal(t, http.StatusOK, ask(broken.handler, http.MethodPost, configPath+"/_reload", "").status)
-	refusal(t, broken.remove("admins/"+adminName))
+	require.Equal(t, http.StatusOK, ask(broken.handler, http.MethodPost, configPath+"/_reload", "").Status)
+	refusal(t, broken.remove("admins/"+webtest.AdminName))
 
-	flagged := newLonely(t, closing(t, memory(t)), "admins/"+adminName+"="+adminPassword)
+	flagged := newLonely(t, closing(t, webtest.Memory(t)), "admins/"+webtest.AdminName+"="+webtest.AdminPassword)
 	says(t, flagged.put("admins/second", "word"), "")
 	says(t, flagged.remove("admins/second"), "****")
 }
@@ -125,20 +126,20 @@ func TestAdministratorsOfAllPlaces(t *testing.T) {
 func TestTheLastTwoAdministrators(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
-		db := closing(t, faultkv.Wrap(memory(t), faultkv.Options{Seed: seed, Rates: faultkv.Rates{
+		db := closing(t, faultkv.Wrap(webtest.Memory(t), faultkv.Options{Seed: seed, Rates: faultkv.Rates{
 			faultkv.Conflict: 0.1, faultkv.UnknownCommitted: 0.2, faultkv.UnknownNotCommitted: 0.1,
 		}}))
 		one := newLonely(t, db)
 		says(t, one.put("admins/second", "word"), "")
 		other := newLonely(t, db)
 		var removing sync.WaitGroup
-		var answers [2]answer
+		var answers [2]webtest.Answer
 		removing.Go(func() { answers[0] = one.remove("admins/second") })
-		removing.Go(func() { answers[1] = other.remove("admins/" + adminName) })
+		removing.Go(func() { answers[1] = other.remove("admins/" + webtest.AdminName) })
 		removing.Wait()
 		succeeded := 0
 		for _, a := range answers {
-			switch a.status {
+			switch a.Status {
 			case http.StatusOK:
 				succeeded++
 			case http.StatusUnauthorized: // the client's own account is gone

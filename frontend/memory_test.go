@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
+	"settee/internal/testkit"
 	"settee/pkg/docstore"
 )
 
@@ -22,16 +24,21 @@ const (
 	sixteenMegabytes = 16 << 20
 )
 
-// begin sends a request without the last byte of its body.
-func (c *client) begin(method, target, body string) {
-	c.send(fmt.Sprintf("%s %s HTTP/1.1\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", method, target, rawHead,
-		len(body), body[:len(body)-1]))
-}
-
 // memoryStays checks the sum of the memory of all requests.
 func (n *node) memoryStays() {
 	n.Helper()
 	require.LessOrEqual(n, n.handler.Usage().Memory, int64(sixteenMegabytes))
+}
+
+// inBubble runs a test of a node with the database db, in which there is one document.
+func inBubble(t *testing.T, settings []string, test func(t *testing.T, n *node, db *docstore.Database)) {
+	t.Helper()
+	testkit.Bubble(t, func(t *testing.T) {
+		n := startOn(t, webtest.Memory(t), webtest.ListenPipe(), settings...)
+		db := n.NewDatabase("db")
+		webtest.Write(t, db, webtest.Doc("first", `{"n":1}`))
+		test(t, n, db)
+	})
 }
 
 // largeList returns a JSON object of about so many bytes.
@@ -43,18 +50,18 @@ func TestStalledBodiesGiveMemoryBack(t *testing.T) {
 	inBubble(t, []string{smallMemory}, func(t *testing.T, n *node, _ *docstore.Database) {
 		body := largeList(2_000_000)
 		for range 40 {
-			c := n.connect()
-			go c.begin(http.MethodPost, "/db/_revs_diff", body)
+			c := n.Connect()
+			go c.Begin(http.MethodPost, "/db/_revs_diff", body)
 		}
 		synctest.Wait()
 		n.memoryStays()
 		require.Greater(t, n.handler.Usage().Memory, int64(sixteenMegabytes/3), "they hold what there is for bodies")
 		began := time.Now()
-		n.get("/db/first").is(t, http.StatusOK)
-		n.get("/_up").is(t, http.StatusOK)
+		n.Get("/db/first").Is(t, http.StatusOK)
+		n.Get("/_up").Is(t, http.StatusOK)
 		require.Zero(t, time.Since(began), "what a node needs to read is kept free")
-		n.do(http.MethodPost, "/db/_revs_diff", `{"first":["1-`+strings.Repeat("a", 10_000)+`"]}`, "Content-Type", "application/json").
-			is(t, http.StatusOK)
+		n.Do(http.MethodPost, "/db/_revs_diff", `{"first":["1-`+strings.Repeat("a", 10_000)+`"]}`, "Content-Type", "application/json").
+			Is(t, http.StatusOK)
 		require.LessOrEqual(t, time.Since(began), time.Second, "a body that stalls for half a second makes room")
 		n.memoryStays()
 	})
@@ -65,18 +72,18 @@ func TestUnreadAnswersGiveMemoryBack(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			inBubble(t, []string{smallMemory}, func(t *testing.T, n *node, _ *docstore.Database) {
 				body := `{"_attachments":{"a":{"data":"` + strings.Repeat("aaaa", 500_000) + `"}},` + largeList(1_000_000)[1:]
-				n.do(http.MethodPut, "/db/large", body, "Content-Type", "application/json").is(t, http.StatusCreated)
+				n.Do(http.MethodPut, "/db/large", body, "Content-Type", "application/json").Is(t, http.StatusCreated)
 				for range 40 {
-					c := n.connect()
-					go c.send("GET " + path + " HTTP/1.1\r\n" + rawHead + "\r\n")
+					c := n.Connect()
+					go c.Send("GET " + path + " HTTP/1.1\r\n" + webtest.RawHead + "\r\n")
 				}
 				synctest.Wait()
 				n.memoryStays()
 				require.Greater(t, n.handler.Usage().Memory, int64(sixteenMegabytes/3))
 				began := time.Now()
-				n.get("/db/first").is(t, http.StatusOK)
+				n.Get("/db/first").Is(t, http.StatusOK)
 				require.Zero(t, time.Since(began), "a small document needs no memory of its own")
-				n.get("/db/large").is(t, http.StatusOK)
+				n.Get("/db/large").Is(t, http.StatusOK)
 				require.LessOrEqual(t, time.Since(began), 3*time.Second, "answers that stall for half a second make room, and those that wait have their turns")
 				n.memoryStays()
 			})
@@ -87,17 +94,17 @@ func TestUnreadAnswersGiveMemoryBack(t *testing.T) {
 func TestWritesWaitForMemory(t *testing.T) {
 	inBubble(t, []string{smallMemory}, func(t *testing.T, n *node, _ *docstore.Database) {
 		body := largeList(2_000_000)
-		answers := make(chan answer)
+		answers := make(chan webtest.Answer)
 		const writers = 10
 		for i := range writers {
 			go func() {
-				a, err := n.request(http.MethodPut, fmt.Sprintf("/db/d%d", i), body, "Content-Type", "application/json")
+				a, err := n.Request(http.MethodPut, fmt.Sprintf("/db/d%d", i), body, "Content-Type", "application/json")
 				assert.NoError(t, err)
 				answers <- a
 			}()
 		}
 		for range writers {
-			(<-answers).is(t, http.StatusCreated)
+			(<-answers).Is(t, http.StatusCreated)
 			n.memoryStays()
 		}
 		synctest.Wait()
@@ -108,12 +115,12 @@ func TestWritesWaitForMemory(t *testing.T) {
 
 func TestSpooledBodiesHaveAQuota(t *testing.T) {
 	inBubble(t, []string{smallMemory, "settee/spool_limit_bytes=5000000", "settee/spool_dir=" + t.TempDir()}, func(t *testing.T, n *node, _ *docstore.Database) {
-		c := n.connect()
-		go c.begin(http.MethodPost, "/db/_bulk_docs", `{"docs":[`+largeList(3_500_000)+`]}`)
+		c := n.Connect()
+		go c.Begin(http.MethodPost, "/db/_bulk_docs", `{"docs":[`+largeList(3_500_000)+`]}`)
 		synctest.Wait()
 		require.Greater(t, n.handler.Usage().Spooled, int64(3_500_000))
-		n.do(http.MethodPost, "/db/_bulk_docs", `{"docs":[`+largeList(3_500_000)+`]}`, "Content-Type", "application/json").is(t, http.StatusCreated)
-		require.Zero(t, c.status(), "it made room")
+		n.Do(http.MethodPost, "/db/_bulk_docs", `{"docs":[`+largeList(3_500_000)+`]}`, "Content-Type", "application/json").Is(t, http.StatusCreated)
+		require.Zero(t, c.Status(), "it made room")
 		synctest.Wait()
 		require.Zero(t, n.handler.Usage().Spooled)
 		started := make(chan struct{})
@@ -130,19 +137,19 @@ func TestSpooledBodiesHaveAQuota(t *testing.T) {
 		}()
 		slow := make(chan int, 1)
 		go func() {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+n.address+"/db/_bulk_docs", reader)
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+n.Address+"/db/_bulk_docs", reader)
 			assert.NoError(t, err)
 			request.Header.Set("Content-Type", "application/json")
-			response, err := n.client.Do(request)
+			response, err := n.Client.Do(request)
 			if assert.NoError(t, err) {
 				slow <- response.StatusCode
 				_ = response.Body.Close()
 			}
 		}()
 		time.Sleep(time.Second)
-		refusal := n.do(http.MethodPost, "/db/_bulk_docs", `{"docs":[`+largeList(3_500_000)+`]}`, "Content-Type", "application/json")
-		refused(t, refusal, http.StatusServiceUnavailable, "service_unavailable", "this node has too little disk space for the body of the request now: try again later")
-		require.NotEmpty(t, refusal.header.Get("Retry-After"))
+		refusal := n.Do(http.MethodPost, "/db/_bulk_docs", `{"docs":[`+largeList(3_500_000)+`]}`, "Content-Type", "application/json")
+		webtest.Refused(t, refusal, http.StatusServiceUnavailable, "service_unavailable", "this node has too little disk space for the body of the request now: try again later")
+		require.NotEmpty(t, refusal.Header.Get("Retry-After"))
 		require.Equal(t, http.StatusCreated, <-slow)
 	})
 }
@@ -150,7 +157,7 @@ func TestSpooledBodiesHaveAQuota(t *testing.T) {
 func TestLargeDocumentsAreSentInPieces(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.newDatabase("db")
+	n.NewDatabase("db")
 	text := strings.Repeat(`\" { [ ] } \\`, 30_000)
 	body := "{\n\t\"text\" : \"" + text + "\",\r\n \"list\": [ 1 , {\"a\" : [ ] } , \" \\\\\" ], \"last\" : { } }\n"
 	plain := struct {
@@ -159,9 +166,9 @@ func TestLargeDocumentsAreSentInPieces(t *testing.T) {
 		List    []any
 		Last    map[string]any
 	}{}
-	n.do(http.MethodPut, "/db/large", body, "Content-Type", "application/json").is(t, http.StatusCreated)
-	n.do(http.MethodPut, "/db/small", `{"a":1}`, "Content-Type", "application/json").is(t, http.StatusCreated)
-	var want json.RawMessage = []byte(strings.ReplaceAll(n.get("/db/large").is(t, http.StatusOK).body, "\n", ""))
+	n.Do(http.MethodPut, "/db/large", body, "Content-Type", "application/json").Is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/db/small", `{"a":1}`, "Content-Type", "application/json").Is(t, http.StatusCreated)
+	var want json.RawMessage = []byte(strings.ReplaceAll(n.Get("/db/large").Is(t, http.StatusOK).Body, "\n", ""))
 	require.NoError(t, json.Unmarshal(want, &plain))
 	require.Len(t, plain.Text, len(text)-30_000*2)
 	require.NotContains(t, string(want), "\t", "CouchDB sends no white space between the tokens")
@@ -176,24 +183,24 @@ func TestLargeDocumentsAreSentInPieces(t *testing.T) {
 		"/db/large?open_revs=[\"" + rev + "\"]&latest=true":    `"ok":`,
 		"/db/_changes?include_docs=true&feed=longpoll&limit=1": `"doc":`,
 	} {
-		got := n.do(http.MethodGet, strings.ReplaceAll(strings.ReplaceAll(path, `"`, "%22"), "[", "%5B"), "", "Accept", "application/json").is(t, http.StatusOK)
-		require.Contains(t, got.body, before+string(want)+"}", path)
+		got := n.Do(http.MethodGet, strings.ReplaceAll(strings.ReplaceAll(path, `"`, "%22"), "[", "%5B"), "", "Accept", "application/json").Is(t, http.StatusOK)
+		require.Contains(t, got.Body, before+string(want)+"}", path)
 	}
-	got := n.do(http.MethodPost, "/db/_bulk_get", `{"docs":[{"id":"large"},{"id":"small"}]}`, "Content-Type", "application/json", "Accept", "application/json")
-	require.Contains(t, got.is(t, http.StatusOK).body, `{"ok":`+string(want)+`}`)
-	got = n.do(http.MethodPost, "/db/_changes?filter=_selector", `{"selector":{"last":{"$exists":true}}}`, "Content-Type", "application/json")
-	require.Contains(t, got.is(t, http.StatusOK).body, `"id":"large"`)
-	require.NotContains(t, got.body, `"id":"small"`)
-	head := n.do(http.MethodHead, "/db/large", "").is(t, http.StatusOK)
-	require.Equal(t, fmt.Sprint(len(want)+1), head.header.Get("Content-Length"))
+	got := n.Do(http.MethodPost, "/db/_bulk_get", `{"docs":[{"id":"large"},{"id":"small"}]}`, "Content-Type", "application/json", "Accept", "application/json")
+	require.Contains(t, got.Is(t, http.StatusOK).Body, `{"ok":`+string(want)+`}`)
+	got = n.Do(http.MethodPost, "/db/_changes?filter=_selector", `{"selector":{"last":{"$exists":true}}}`, "Content-Type", "application/json")
+	require.Contains(t, got.Is(t, http.StatusOK).Body, `"id":"large"`)
+	require.NotContains(t, got.Body, `"id":"small"`)
+	head := n.Do(http.MethodHead, "/db/large", "").Is(t, http.StatusOK)
+	require.Equal(t, fmt.Sprint(len(want)+1), head.Header.Get("Content-Length"))
 }
 
 func TestLargeHeadersAreRefused(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	for size, want := range map[int]int{15_000: http.StatusOK, 17_000: http.StatusRequestHeaderFieldsTooLarge} {
-		c := n.connect()
-		c.send("GET / HTTP/1.1\r\n" + rawHead + "X-Large: " + strings.Repeat("x", size) + "\r\n\r\n")
-		require.Equal(t, want, c.status())
+		c := n.Connect()
+		c.Send("GET / HTTP/1.1\r\n" + webtest.RawHead + "X-Large: " + strings.Repeat("x", size) + "\r\n\r\n")
+		require.Equal(t, want, c.Status())
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend"
+	"settee/frontend/internal/webtest"
 	"settee/pkg/config"
 	"settee/pkg/kv"
 	"settee/pkg/kv/faultkv"
@@ -28,28 +29,28 @@ import (
 const configPath = "/_node/_local/_config"
 
 // setConfig sets a value that is text.
-func (n *node) setConfig(name, text string) answer {
+func (n *node) setConfig(name, text string) webtest.Answer {
 	n.Helper()
 	body, err := json.Marshal(text)
 	require.NoError(n, err)
-	return n.do(http.MethodPut, configPath+"/"+name, string(body))
+	return n.Do(http.MethodPut, configPath+"/"+name, string(body))
 }
 
 // ask sends a request to a handler without a server.
-func ask(h http.Handler, method, target, body string) answer {
+func ask(h http.Handler, method, target, body string) webtest.Answer {
 	out, r := httptest.NewRecorder(), httptest.NewRequest(method, target, strings.NewReader(body))
-	r.SetBasicAuth(adminName, adminPassword)
+	r.SetBasicAuth(webtest.AdminName, webtest.AdminPassword)
 	h.ServeHTTP(out, r)
-	return answer{status: out.Code, header: out.Header(), body: out.Body.String()}
+	return webtest.Answer{Status: out.Code, Header: out.Header(), Body: out.Body.String()}
 }
 
 // says requires an answer that is a JSON string.
-func says(t *testing.T, a answer, text string) {
+func says(t *testing.T, a webtest.Answer, text string) {
 	t.Helper()
-	require.Equal(t, http.StatusOK, a.status, "%s", a.body)
-	require.Equal(t, "application/json", a.header.Get("Content-Type"))
+	require.Equal(t, http.StatusOK, a.Status, "%s", a.Body)
+	require.Equal(t, "application/json", a.Header.Get("Content-Type"))
 	var got string
-	require.NoError(t, json.Unmarshal([]byte(a.body), &got))
+	require.NoError(t, json.Unmarshal([]byte(a.Body), &got))
 	require.Equal(t, text, got)
 }
 
@@ -57,43 +58,43 @@ func TestNodeName(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	for _, path := range []string{"/_node/_local", "/_node/_local/", "/_node/node1.example", "/_node/node1%2Eexample"} {
-		got := n.get(path).is(t, http.StatusOK)
-		require.JSONEq(t, `{"name":"node1.example"}`, got.body)
+		got := n.Get(path).Is(t, http.StatusOK)
+		require.JSONEq(t, `{"name":"node1.example"}`, got.Body)
 	}
 	for _, path := range []string{"", "/_config", "/_config/log", "/_config/log/level"} {
-		refused(t, n.get("/_node/other@127.0.0.1"+path), http.StatusNotFound, "not_found", "no such node: other@127.0.0.1")
+		webtest.Refused(t, n.Get("/_node/other@127.0.0.1"+path), http.StatusNotFound, "not_found", "no such node: other@127.0.0.1")
 	}
-	refused(t, n.do(http.MethodPut, "/_node/other/_config/log/level", `"debug"`), http.StatusNotFound, "not_found", "no such node: other")
-	refused(t, n.get("/_node"), http.StatusBadRequest, "bad_request", "Incomplete path to _node request")
+	webtest.Refused(t, n.Do(http.MethodPut, "/_node/other/_config/log/level", `"debug"`), http.StatusNotFound, "not_found", "no such node: other")
+	webtest.Refused(t, n.Get("/_node"), http.StatusBadRequest, "bad_request", "Incomplete path to _node request")
 	for _, path := range []string{"/_node/_local/_nothing", configPath + "/log/level/more", "/_config", "/_config/log/level"} {
-		require.Equal(t, http.StatusNotFound, n.get(path).status, path)
+		require.Equal(t, http.StatusNotFound, n.Get(path).Status, path)
 	}
 }
 
 func TestReadConfig(t *testing.T) {
 	t.Parallel()
-	n := start(t, "replicator/max_jobs=7", "replicator.shares/a/_replicator=5", "admins/root="+secret,
-		"nouveau/url=http://u:"+secret+"@host/", "chttpd_auth/secret="+secret)
+	n := start(t, "replicator/max_jobs=7", "replicator.shares/a/_replicator=5", "admins/root="+webtest.Secret,
+		"nouveau/url=http://u:"+webtest.Secret+"@host/", "chttpd_auth/secret="+webtest.Secret)
 	var all map[string]map[string]string
-	got := n.get(configPath).is(t, http.StatusOK)
-	require.NoError(t, json.Unmarshal([]byte(got.body), &all))
+	got := n.Get(configPath).Is(t, http.StatusOK)
+	require.NoError(t, json.Unmarshal([]byte(got.Body), &all))
 	require.Equal(t, "7", all["replicator"]["max_jobs"])
 	require.Equal(t, "2", all["replicator"]["max_acceptors"])
-	require.Equal(t, map[string]string{"root": "****", adminName: "****"}, all["admins"])
+	require.Equal(t, map[string]string{"root": "****", webtest.AdminName: "****"}, all["admins"])
 	require.Equal(t, "****", all["chttpd_auth"]["secret"])
 	require.Equal(t, map[string]string{"url": "http://****@host/"}, all["nouveau"])
 
-	require.JSONEq(t, `{"a/_replicator":"5"}`, n.get(configPath+"/replicator.shares").body)
-	require.JSONEq(t, `{}`, n.get(configPath+"/nothing").body)
-	says(t, n.get(configPath+"/replicator/max_jobs"), "7")
-	says(t, n.get("/_node/node1.example/_config/replicator/max_jobs"), "7")
-	says(t, n.get(configPath+"/replicator.shares/a%2F_replicator"), "5")
-	says(t, n.get(configPath+"/log/level"), "info")
-	says(t, n.get(configPath+"/admins/root"), "****")
-	require.Equal(t, "\"info\"\n", n.get(configPath+"/log/level").body)
-	require.Empty(t, n.do(http.MethodHead, configPath+"/log/level", "").body)
+	require.JSONEq(t, `{"a/_replicator":"5"}`, n.Get(configPath+"/replicator.shares").Body)
+	require.JSONEq(t, `{}`, n.Get(configPath+"/nothing").Body)
+	says(t, n.Get(configPath+"/replicator/max_jobs"), "7")
+	says(t, n.Get("/_node/node1.example/_config/replicator/max_jobs"), "7")
+	says(t, n.Get(configPath+"/replicator.shares/a%2F_replicator"), "5")
+	says(t, n.Get(configPath+"/log/level"), "info")
+	says(t, n.Get(configPath+"/admins/root"), "****")
+	require.Equal(t, "\"info\"\n", n.Get(configPath+"/log/level").Body)
+	require.Empty(t, n.Do(http.MethodHead, configPath+"/log/level", "").Body)
 	for _, name := range []string{"log/nothing", "nothing/level", "couchdb/uuid"} {
-		refused(t, n.get(configPath+"/"+name), http.StatusNotFound, "not_found", "unknown_config_value")
+		webtest.Refused(t, n.Get(configPath+"/"+name), http.StatusNotFound, "not_found", "unknown_config_value")
 	}
 }
 
@@ -103,9 +104,9 @@ func TestConfigMethods(t *testing.T) {
 	for path, allowed := range map[string]string{
 		"": "GET,HEAD", "/log": "GET,HEAD", "/log/level": "DELETE,GET,HEAD,PUT", "/_reload": "POST",
 	} {
-		got := n.do(http.MethodPatch, configPath+path, "")
-		refused(t, got, http.StatusMethodNotAllowed, "method_not_allowed", "Only "+allowed+" allowed")
-		require.Equal(t, allowed, got.header.Get("Allow"))
+		got := n.Do(http.MethodPatch, configPath+path, "")
+		webtest.Refused(t, got, http.StatusMethodNotAllowed, "method_not_allowed", "Only "+allowed+" allowed")
+		require.Equal(t, allowed, got.Header.Get("Allow"))
 	}
 }
 
@@ -117,12 +118,12 @@ func TestAdministratorsThatAreRefused(t *testing.T) {
 		"a%3Ab": "word", "a": "-pbkdf2-word", "b": "-hashed-word", "c": "-pbkdf2:sha256-0a,salt,10",
 	} {
 		got := n.setConfig("admins/"+name, password)
-		require.Equal(t, http.StatusBadRequest, got.status, got.body)
-		require.Contains(t, got.json(t)["reason"], "[admins]")
-		require.Equal(t, http.StatusNotFound, n.get(configPath+"/admins/"+name).status)
+		require.Equal(t, http.StatusBadRequest, got.Status, got.Body)
+		require.Contains(t, got.JSON(t)["reason"], "[admins]")
+		require.Equal(t, http.StatusNotFound, n.Get(configPath+"/admins/"+name).Status)
 	}
 	says(t, n.setConfig("admins/a", "word"), "")
-	require.Equal(t, http.StatusOK, n.as("a:word", http.MethodGet, configPath, "").status)
+	require.Equal(t, http.StatusOK, n.As("a:word", http.MethodGet, configPath, "").Status)
 }
 
 // What an operator has locked in a file cannot be changed in any way over HTTP. A list in the store can be changed if it
@@ -133,20 +134,20 @@ func TestConfigWhitelist(t *testing.T) {
 	n := start(t, `httpd/config_whitelist=[{log, level}, {vendor, "*"}]`)
 	says(t, n.setConfig("log/level", "debug"), "info")
 	says(t, n.setConfig("vendor/name", "x"), "")
-	says(t, n.do(http.MethodDelete, configPath+"/log/level", ""), "debug")
+	says(t, n.Do(http.MethodDelete, configPath+"/log/level", ""), "debug")
 	for _, name := range []string{"log/file", "admins/more", "chttpd/config_whitelist", "httpd/config_whitelist", "replicator/max_jobs"} {
-		refused(t, n.setConfig(name, "[]"), http.StatusBadRequest, "modification_not_allowed", readOnly)
-		refused(t, n.do(http.MethodDelete, configPath+"/"+name, ""), http.StatusBadRequest, "modification_not_allowed", readOnly)
+		webtest.Refused(t, n.setConfig(name, "[]"), http.StatusBadRequest, "modification_not_allowed", readOnly)
+		webtest.Refused(t, n.Do(http.MethodDelete, configPath+"/"+name, ""), http.StatusBadRequest, "modification_not_allowed", readOnly)
 	}
-	refused(t, n.setUp("enable_single_node", `,"username":"more","password":"x"`), http.StatusBadRequest, "modification_not_allowed", readOnly)
-	require.Equal(t, http.StatusOK, n.get(configPath+"/replicator/max_jobs").status)
+	webtest.Refused(t, n.setUp("enable_single_node", `,"username":"more","password":"x"`), http.StatusBadRequest, "modification_not_allowed", readOnly)
+	require.Equal(t, http.StatusOK, n.Get(configPath+"/replicator/max_jobs").Status)
 
 	n = start(t)
-	refused(t, n.setConfig("chttpd/config_whitelist", "[{log}]"), http.StatusBadRequest, "bad_request",
+	webtest.Refused(t, n.setConfig("chttpd/config_whitelist", "[{log}]"), http.StatusBadRequest, "bad_request",
 		`[chttpd] config_whitelist (request): "[{log}]" is refused: it must be a list such as [{log, level}, {replicator, "*"}], where "*" means all keys of a section`)
 	says(t, n.setConfig("chttpd/config_whitelist", "[{chttpd, config_whitelist}]"), "")
-	refused(t, n.setConfig("log/level", "debug"), http.StatusBadRequest, "modification_not_allowed", readOnly)
-	says(t, n.do(http.MethodDelete, configPath+"/chttpd/config_whitelist", ""), "[{chttpd, config_whitelist}]")
+	webtest.Refused(t, n.setConfig("log/level", "debug"), http.StatusBadRequest, "modification_not_allowed", readOnly)
+	says(t, n.Do(http.MethodDelete, configPath+"/chttpd/config_whitelist", ""), "[{chttpd, config_whitelist}]")
 	says(t, n.setConfig("log/level", "debug"), "info")
 }
 
@@ -154,16 +155,16 @@ func TestChangeConfig(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	says(t, n.setConfig("replicator/max_jobs", "7"), "500")
-	says(t, n.get(configPath+"/replicator/max_jobs"), "7")
+	says(t, n.Get(configPath+"/replicator/max_jobs"), "7")
 	says(t, n.setConfig("replicator/max_jobs", " 8\n"), "7")
-	require.Equal(t, 8, config.MaxJobs.Get(n.config.Current()))
+	require.Equal(t, 8, config.MaxJobs.Get(n.Config.Current()))
 	says(t, n.setConfig("replicator.shares/a%2F_replicator", "200"), "")
-	require.Equal(t, map[string]int{"a/_replicator": 200}, config.Shares.Get(n.config.Current()))
-	says(t, n.do(http.MethodDelete, configPath+"/replicator/max_jobs", ""), "8")
-	says(t, n.get(configPath+"/replicator/max_jobs"), "500")
+	require.Equal(t, map[string]int{"a/_replicator": 200}, config.Shares.Get(n.Config.Current()))
+	says(t, n.Do(http.MethodDelete, configPath+"/replicator/max_jobs", ""), "8")
+	says(t, n.Get(configPath+"/replicator/max_jobs"), "500")
 	gone := func(name string) {
 		t.Helper()
-		refused(t, n.do(http.MethodDelete, configPath+"/"+name, ""), http.StatusNotFound, "not_found", "unknown_config_value")
+		webtest.Refused(t, n.Do(http.MethodDelete, configPath+"/"+name, ""), http.StatusNotFound, "not_found", "unknown_config_value")
 	}
 	gone("replicator/max_jobs")
 	gone("nothing/nothing")
@@ -171,20 +172,20 @@ func TestChangeConfig(t *testing.T) {
 	// An empty value is read as it was written, and has no effect.
 	for _, name := range []string{"replicator/max_jobs", "cors/origins", "vendor/name"} {
 		n.setConfig(name, "x") // max_jobs stays 9
-		n.setConfig(name, "").is(t, http.StatusOK)
+		n.setConfig(name, "").Is(t, http.StatusOK)
 		for range 2 {
-			says(t, n.get(configPath+"/"+name), "")
+			says(t, n.Get(configPath+"/"+name), "")
 			says(t, n.setConfig(name, ""), "")
 		}
 		section, key, _ := strings.Cut(name, "/")
-		require.Equal(t, "", n.get(configPath + "/" + section).json(t)[key])
-		require.Equal(t, 500, config.MaxJobs.Get(n.config.Current()))
-		says(t, n.do(http.MethodDelete, configPath+"/"+name, ""), "")
+		require.Equal(t, "", n.Get(configPath + "/" + section).JSON(t)[key])
+		require.Equal(t, 500, config.MaxJobs.Get(n.Config.Current()))
+		says(t, n.Do(http.MethodDelete, configPath+"/"+name, ""), "")
 		gone(name)
 	}
-	says(t, n.get(configPath+"/replicator/max_jobs"), "500")
-	refused(t, n.get(configPath+"/cors/origins"), http.StatusNotFound, "not_found", "unknown_config_value")
-	says(t, n.setConfig("vendor/url", "http://u:"+secret+"@host/"), "")
+	says(t, n.Get(configPath+"/replicator/max_jobs"), "500")
+	webtest.Refused(t, n.Get(configPath+"/cors/origins"), http.StatusNotFound, "not_found", "unknown_config_value")
+	says(t, n.setConfig("vendor/url", "http://u:"+webtest.Secret+"@host/"), "")
 	says(t, n.setConfig("vendor/url", "x"), "http://****@host/")
 }
 
@@ -196,7 +197,7 @@ func TestChangesOfConfigOutliveTheirClients(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
 		r := httptest.NewRequestWithContext(ctx, method, configPath+"/httpd/enable_cors", io.MultiReader(strings.NewReader(body), hangingUp(cancel)))
-		r.SetBasicAuth(adminName, adminPassword)
+		r.SetBasicAuth(webtest.AdminName, webtest.AdminPassword)
 		if body == "" { // it is not read
 			cancel()
 		}
@@ -204,9 +205,9 @@ func TestChangesOfConfigOutliveTheirClients(t *testing.T) {
 		require.ErrorIs(t, ctx.Err(), context.Canceled)
 	}
 	hangUp(http.MethodPut, `"true"`)
-	says(t, n.get(configPath+"/httpd/enable_cors"), "true")
+	says(t, n.Get(configPath+"/httpd/enable_cors"), "true")
 	hangUp(http.MethodDelete, "")
-	require.Equal(t, http.StatusNotFound, n.get(configPath+"/httpd/enable_cors").status)
+	require.Equal(t, http.StatusNotFound, n.Get(configPath+"/httpd/enable_cors").Status)
 }
 
 // hangingUp is the end of a body. It cancels the request, whose client has sent everything.
@@ -231,7 +232,7 @@ func TestRefusedConfig(t *testing.T) {
 		"x%5D/y":                         "the name of a section or a key has 1 to 1000 bytes of printable characters other than [ and ], and no space at its ends",
 		"replicator/max_backoff_penalty": "[replicator] max_backoff_penalty: it is not a setting",
 	} {
-		refused(t, n.setConfig(name, "lots"), http.StatusBadRequest, "bad_request", reason)
+		webtest.Refused(t, n.setConfig(name, "lots"), http.StatusBadRequest, "bad_request", reason)
 	}
 	for body, reason := range map[string]string{
 		"":         "invalid UTF-8 JSON",
@@ -242,17 +243,17 @@ func TestRefusedConfig(t *testing.T) {
 		`["7"]`:    "a JSON string expected",
 		"true":     "a JSON string expected",
 	} {
-		refused(t, n.do(http.MethodPut, configPath+"/replicator/max_jobs", body), http.StatusBadRequest, "bad_request", reason)
+		webtest.Refused(t, n.Do(http.MethodPut, configPath+"/replicator/max_jobs", body), http.StatusBadRequest, "bad_request", reason)
 	}
 	for _, method := range []string{http.MethodPut, http.MethodDelete} {
-		refused(t, n.do(method, configPath+"/replicator/max_jobs", `"7"`, "X-Couch-Persist", "false"), http.StatusBadRequest, "bad_request",
+		webtest.Refused(t, n.Do(method, configPath+"/replicator/max_jobs", `"7"`, "X-Couch-Persist", "false"), http.StatusBadRequest, "bad_request",
 			"X-Couch-Persist: false is not supported: values are kept in the store, and hold for all nodes")
 	}
-	refused(t, n.do(http.MethodPut, configPath+"/replicator/max_jobs", `"7"`, "Origin", "http://evil.example"),
+	webtest.Refused(t, n.Do(http.MethodPut, configPath+"/replicator/max_jobs", `"7"`, "Origin", "http://evil.example"),
 		http.StatusForbidden, "forbidden", "the request comes from a page of another origin, which may not use this node")
-	unchanged, _, err := config.Load(config.Options{Flags: testSettings})
+	unchanged, _, err := config.Load(config.Options{Flags: webtest.Settings})
 	require.NoError(t, err)
-	require.Equal(t, unchanged.Shown(), n.config.Current().Shown())
+	require.Equal(t, unchanged.Shown(), n.Config.Current().Shown())
 }
 
 func TestReloadConfig(t *testing.T) {
@@ -262,23 +263,23 @@ func TestReloadConfig(t *testing.T) {
 	write("[replicator]\nmax_jobs = 3")
 	cfg, _, err := config.Load(config.Options{Files: []string{path}})
 	require.NoError(t, err)
-	db := memory(t)
+	db := webtest.Memory(t)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	live, err := config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: db, Files: []string{path}})
 	require.NoError(t, err)
 	handler := frontend.New(frontend.Options{Accounts: onlyAdmin(t), Config: live, Log: zerolog.Nop()})
-	reload := func() answer { return ask(handler, http.MethodPost, configPath+"/_reload", "") }
-	jobs := func() answer { return ask(handler, http.MethodGet, configPath+"/replicator/max_jobs", "") }
+	reload := func() webtest.Answer { return ask(handler, http.MethodPost, configPath+"/_reload", "") }
+	jobs := func() webtest.Answer { return ask(handler, http.MethodGet, configPath+"/replicator/max_jobs", "") }
 
 	says(t, jobs(), "3")
 	write("[replicator]\nmax_jobs = 4")
-	require.JSONEq(t, `{"ok":true}`, reload().body)
+	require.JSONEq(t, `{"ok":true}`, reload().Body)
 	says(t, jobs(), "4")
 	write("[replicator]\nmax_jobs = x\n[log]\nlevel = y")
 	got := reload()
-	require.Equal(t, http.StatusBadRequest, got.status)
-	require.Contains(t, got.json(t)["reason"], path+`:2): "x" is refused`)
-	require.Contains(t, got.json(t)["reason"], path+`:4): "y" is refused`)
+	require.Equal(t, http.StatusBadRequest, got.Status)
+	require.Contains(t, got.JSON(t)["reason"], path+`:2): "x" is refused`)
+	require.Contains(t, got.JSON(t)["reason"], path+`:4): "y" is refused`)
 	says(t, jobs(), "4")
 }
 
@@ -298,14 +299,14 @@ func TestPrometheus(t *testing.T) {
 		},
 	})
 	for _, path := range []string{"/_node/_local/_prometheus", "/_node/node1/_prometheus/"} {
-		require.Equal(t, "up 1\n", ask(handler, http.MethodGet, path, "").body)
+		require.Equal(t, "up 1\n", ask(handler, http.MethodGet, path, "").Body)
 	}
-	require.Equal(t, http.StatusMethodNotAllowed, ask(handler, http.MethodPost, "/_node/_local/_prometheus", "").status)
-	require.Equal(t, http.StatusNotFound, ask(handler, http.MethodGet, "/_node/other/_prometheus", "").status)
+	require.Equal(t, http.StatusMethodNotAllowed, ask(handler, http.MethodPost, "/_node/_local/_prometheus", "").Status)
+	require.Equal(t, http.StatusNotFound, ask(handler, http.MethodGet, "/_node/other/_prometheus", "").Status)
 	require.Equal(t, []seen{{"GET", 200}, {"GET", 200}, {"POST", 405}, {"GET", 404}}, observed)
 
 	none := frontend.New(frontend.Options{Accounts: onlyAdmin(t), Log: zerolog.Nop()})
-	require.Equal(t, http.StatusNotFound, ask(none, http.MethodGet, "/_node/_local/_prometheus", "").status)
+	require.Equal(t, http.StatusNotFound, ask(none, http.MethodGet, "/_node/_local/_prometheus", "").Status)
 }
 
 // A frontend that has no configuration has every setting's default.
@@ -314,7 +315,7 @@ func TestNoConfig(t *testing.T) {
 	handler := frontend.New(frontend.Options{Accounts: onlyAdmin(t), Log: zerolog.Nop()})
 	says(t, ask(handler, http.MethodGet, configPath+"/log/level", ""), "info")
 	for _, method := range []string{http.MethodPut, http.MethodDelete} {
-		refused(t, ask(handler, method, configPath+"/log/level", `"debug"`), http.StatusNotImplemented, "not_implemented",
+		webtest.Refused(t, ask(handler, method, configPath+"/log/level", `"debug"`), http.StatusNotImplemented, "not_implemented",
 			"the configuration of this node cannot be changed")
 	}
 }
@@ -327,14 +328,14 @@ func (shared) Close() error { return nil }
 // What is set at one node holds for every later request at the others.
 func TestConfigReachesOtherNodes(t *testing.T) {
 	t.Parallel()
-	db := memory(t)
+	db := webtest.Memory(t)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	one := startOn(t, shared{db}, listenTCP(t))
-	other := startOn(t, shared{faultkv.Wrap(db, faultkv.Options{Script: faultkv.UnknownOnce})}, listenTCP(t))
+	one := startOn(t, shared{db}, webtest.ListenTCP(t))
+	other := startOn(t, shared{faultkv.Wrap(db, faultkv.Options{Script: faultkv.UnknownOnce})}, webtest.ListenTCP(t))
 	ctx, cancel := context.WithCancel(context.Background())
 	var following sync.WaitGroup
 	for _, n := range []*node{one, other} {
-		following.Go(func() { assert.ErrorIs(t, n.config.Run(ctx), context.Canceled) })
+		following.Go(func() { assert.ErrorIs(t, n.Config.Run(ctx), context.Canceled) })
 	}
 	defer following.Wait()
 	defer cancel()
@@ -342,8 +343,8 @@ func TestConfigReachesOtherNodes(t *testing.T) {
 	settled := func(n *node, section, key, text string) {
 		t.Helper()
 		for {
-			changed := n.config.Changed()
-			if n.config.Current().Shown()[section][key] == text {
+			changed := n.Config.Changed()
+			if n.Config.Current().Shown()[section][key] == text {
 				return
 			}
 			select {
@@ -354,36 +355,36 @@ func TestConfigReachesOtherNodes(t *testing.T) {
 		}
 	}
 
-	uuids := func(n *node) int { return n.get("/_uuids?count=3").status }
+	uuids := func(n *node) int { return n.Get("/_uuids?count=3").Status }
 	require.Equal(t, http.StatusOK, uuids(other))
 	says(t, one.setConfig("uuids/max_count", "2"), "1000")
 	require.Equal(t, http.StatusBadRequest, uuids(one), "at once where it was set")
 	settled(other, "uuids", "max_count", "2")
 	require.Equal(t, http.StatusBadRequest, uuids(other))
-	says(t, other.do(http.MethodDelete, configPath+"/uuids/max_count", ""), "2")
+	says(t, other.Do(http.MethodDelete, configPath+"/uuids/max_count", ""), "2")
 	settled(one, "uuids", "max_count", "1000")
 	require.Equal(t, http.StatusOK, uuids(one))
 
-	require.Equal(t, http.StatusCreated, one.do(http.MethodPut, "/db", "").status)
+	require.Equal(t, http.StatusCreated, one.Do(http.MethodPut, "/db", "").Status)
 	document := `{"text":"` + strings.Repeat("x", 200) + `"}`
 	says(t, one.setConfig("couchdb/max_document_size", "100"), "8000000")
 	settled(other, "couchdb", "max_document_size", "100")
-	require.Equal(t, http.StatusRequestEntityTooLarge, other.do(http.MethodPut, "/db/a", document).status)
-	require.Equal(t, http.StatusRequestEntityTooLarge, other.do(http.MethodPut, "/db/_local/a", document).status)
-	require.Contains(t, other.do(http.MethodPost, "/db/_bulk_docs", `{"docs":[`+document+`]}`, "Content-Type", "application/json").body, "too_large")
+	require.Equal(t, http.StatusRequestEntityTooLarge, other.Do(http.MethodPut, "/db/a", document).Status)
+	require.Equal(t, http.StatusRequestEntityTooLarge, other.Do(http.MethodPut, "/db/_local/a", document).Status)
+	require.Contains(t, other.Do(http.MethodPost, "/db/_bulk_docs", `{"docs":[`+document+`]}`, "Content-Type", "application/json").Body, "too_large")
 	says(t, one.setConfig("couchdb/max_document_size", "1000"), "100")
 	settled(other, "couchdb", "max_document_size", "1000")
-	require.Equal(t, http.StatusCreated, other.do(http.MethodPut, "/db/a", document).status)
+	require.Equal(t, http.StatusCreated, other.Do(http.MethodPut, "/db/a", document).Status)
 
 	says(t, one.setConfig("replicator/valid_endpoint_protocols", "https"), "http,https")
 	settled(other, "replicator", "valid_endpoint_protocols", "https")
-	require.Equal(t, http.StatusBadRequest, other.post(definition("")).status)
+	require.Equal(t, http.StatusBadRequest, other.post(definition("")).Status)
 }
 
 // Values that are set at once, at two nodes, are set one after the other.
 func TestConcurrentChangesOfConfig(t *testing.T) {
 	t.Parallel()
-	db := memory(t)
+	db := webtest.Memory(t)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	var mu sync.Mutex
 	olds := map[string]bool{}
@@ -391,15 +392,15 @@ func TestConcurrentChangesOfConfig(t *testing.T) {
 	for i := range 2 {
 		n := startOn(t, shared{faultkv.Wrap(db, faultkv.Options{Seed: uint64(i), Rates: faultkv.Rates{
 			faultkv.Conflict: 0.2, faultkv.UnknownCommitted: 0.3, faultkv.UnknownNotCommitted: 0.1,
-		}})}, listenTCP(t))
+		}})}, webtest.ListenTCP(t))
 		for j := range 10 {
 			setting.Go(func() {
-				a, err := n.request(http.MethodPut, configPath+"/replicator/max_jobs", fmt.Sprintf("%q", fmt.Sprint(100*i+j)))
+				a, err := n.Request(http.MethodPut, configPath+"/replicator/max_jobs", fmt.Sprintf("%q", fmt.Sprint(100*i+j)))
 				mu.Lock()
 				defer mu.Unlock()
-				if assert.NoError(t, err) && assert.Equal(t, http.StatusOK, a.status, "%s", a.body) {
-					assert.False(t, olds[a.body], "%s", a.body)
-					olds[a.body] = true
+				if assert.NoError(t, err) && assert.Equal(t, http.StatusOK, a.Status, "%s", a.Body) {
+					assert.False(t, olds[a.Body], "%s", a.Body)
+					olds[a.Body] = true
 				}
 			})
 		}
@@ -415,7 +416,7 @@ type unwritable struct{ frontend.Configuration }
 func (unwritable) Current() *config.Config { return new(config.Config) }
 
 func (unwritable) Set(context.Context, string, string, string, ...config.Check) (string, error) {
-	return "", errors.New("no quorum at http://u:" + secret + "@host/")
+	return "", errors.New("no quorum at http://u:" + webtest.Secret + "@host/")
 }
 
 func (unwritable) Delete(context.Context, string, string, ...config.Check) (string, error) {
@@ -424,14 +425,14 @@ func (unwritable) Delete(context.Context, string, string, ...config.Check) (stri
 
 func TestConfigWithoutAStore(t *testing.T) {
 	t.Parallel()
-	log := &journal{written: make(chan struct{})}
+	log := new(webtest.Journal)
 	handler := frontend.New(frontend.Options{Accounts: onlyAdmin(t), Config: unwritable{}, Log: zerolog.New(log)})
 	put := ask(handler, http.MethodPut, configPath+"/replicator/max_jobs", `"7"`)
-	require.Equal(t, http.StatusInternalServerError, put.status)
-	require.NotContains(t, put.body, "quorum")
-	lines, _ := log.read()
+	require.Equal(t, http.StatusInternalServerError, put.Status)
+	require.NotContains(t, put.Body, "quorum")
+	lines, _ := log.Lines()
 	require.Contains(t, lines, "no quorum")
-	require.NotContains(t, lines, secret)
-	refused(t, ask(handler, http.MethodDelete, configPath+"/replicator/max_jobs", ""),
+	require.NotContains(t, lines, webtest.Secret)
+	webtest.Refused(t, ask(handler, http.MethodDelete, configPath+"/replicator/max_jobs", ""),
 		http.StatusServiceUnavailable, "service_unavailable", "the store did not answer within 30s")
 }

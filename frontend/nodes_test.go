@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend"
+	"settee/frontend/internal/webtest"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/levels"
@@ -61,10 +62,10 @@ func dyingAndLiving() []nodes.Seen {
 func TestMembership(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	assert.JSONEq(t, `{"all_nodes":["node1.example"],"cluster_nodes":["node1.example"]}`, n.get("/_membership").is(t, http.StatusOK).body)
+	assert.JSONEq(t, `{"all_nodes":["node1.example"],"cluster_nodes":["node1.example"]}`, n.Get("/_membership").Is(t, http.StatusOK).Body)
 	n.others = dyingAndLiving()
 	assert.JSONEq(t, `{"all_nodes":["node0","node1.example"],"cluster_nodes":["node0","node1.example","node2"]}`,
-		n.get("/_membership").is(t, http.StatusOK).body)
+		n.Get("/_membership").Is(t, http.StatusOK).Body)
 }
 
 func TestListNodes(t *testing.T) {
@@ -76,17 +77,17 @@ func TestListNodes(t *testing.T) {
 		"last_seen":"2026-01-02T03:05:06Z","live":true,"running":0,"max_jobs":0,"max_churn":0,"level":1},
 		{"name":"node0","instance":"B","roles":["replication"],"version":"1.2.2","store":"mem","started":"2026-01-01T00:00:00Z",
 		"last_seen":"2026-01-02T03:00:00Z","live":false,"running":3,"max_jobs":500,"max_churn":100,"level":1}]}`,
-		n.get("/_scheduler/nodes").is(t, http.StatusOK).body)
+		n.Get("/_scheduler/nodes").Is(t, http.StatusOK).Body)
 }
 
 // A frontend that knows no others is alone.
 func TestAlone(t *testing.T) {
 	t.Parallel()
 	handler := frontend.New(frontend.Options{Accounts: onlyAdmin(t), Node: "node1", Version: "1.2.3", Log: zerolog.Nop()})
-	assert.JSONEq(t, `{"all_nodes":["node1"],"cluster_nodes":["node1"]}`, ask(handler, http.MethodGet, "/_membership", "").body)
-	listed := ask(handler, http.MethodGet, "/_scheduler/nodes", "").is(t, http.StatusOK).json(t)["nodes"].([]any)[0]
+	assert.JSONEq(t, `{"all_nodes":["node1"],"cluster_nodes":["node1"]}`, ask(handler, http.MethodGet, "/_membership", "").Body)
+	listed := ask(handler, http.MethodGet, "/_scheduler/nodes", "").Is(t, http.StatusOK).JSON(t)["nodes"].([]any)[0]
 	assert.Subset(t, listed, map[string]any{"name": "node1", "roles": []any{"api_frontend"}, "version": "1.2.3", "live": true})
-	require.Equal(t, http.StatusNotFound, ask(handler, http.MethodGet, "/_node/_local/_stats", "").status)
+	require.Equal(t, http.StatusNotFound, ask(handler, http.MethodGet, "/_node/_local/_stats", "").Status)
 }
 
 // A frontend says which live nodes the next level of the store waits for, and raises it when there are none.
@@ -116,13 +117,13 @@ func TestUpgrade(t *testing.T) {
 		return err == nil && len(rows) == 2
 	}, time.Minute, time.Millisecond)
 	const path = "/_node/_local/_upgrade"
-	refused(t, ask(handler, http.MethodPost, path, ""), http.StatusConflict, "conflict",
+	webtest.Refused(t, ask(handler, http.MethodPost, path, ""), http.StatusConflict, "conflict",
 		"the store cannot have level 2 yet, because live nodes do not know it: old (1.old)")
 	require.NoError(t, old.Stop(context.Background()))
-	assert.JSONEq(t, `{"ok":true,"level":2,"raised":true}`, ask(handler, http.MethodPost, path, "").is(t, http.StatusOK).body)
-	assert.JSONEq(t, `{"ok":true,"level":2,"raised":false}`, ask(handler, http.MethodPost, path, "").is(t, http.StatusOK).body)
-	assert.JSONEq(t, `{"level":2,"waits_for":[],"converting":false}`, ask(handler, http.MethodGet, path, "").is(t, http.StatusOK).body)
-	assert.EqualValues(t, 2, ask(handler, http.MethodGet, "/_scheduler/nodes", "").is(t, http.StatusOK).json(t)["level"])
+	assert.JSONEq(t, `{"ok":true,"level":2,"raised":true}`, ask(handler, http.MethodPost, path, "").Is(t, http.StatusOK).Body)
+	assert.JSONEq(t, `{"ok":true,"level":2,"raised":false}`, ask(handler, http.MethodPost, path, "").Is(t, http.StatusOK).Body)
+	assert.JSONEq(t, `{"level":2,"waits_for":[],"converting":false}`, ask(handler, http.MethodGet, path, "").Is(t, http.StatusOK).Body)
+	assert.EqualValues(t, 2, ask(handler, http.MethodGet, "/_scheduler/nodes", "").Is(t, http.StatusOK).JSON(t)["level"])
 }
 
 // A node does not answer for another one.
@@ -132,16 +133,16 @@ func TestRequestsForOtherNodes(t *testing.T) {
 	n.others = dyingAndLiving()
 	for _, path := range []string{"", "/_stats", "/_stats/couchdb", "/_system", "/_versions", "/_config", "/_config/log/level"} {
 		for _, name := range []string{"node0", "node2"} {
-			refused(t, n.get("/_node/"+name+path), http.StatusNotImplemented, "not_implemented",
+			webtest.Refused(t, n.Get("/_node/"+name+path), http.StatusNotImplemented, "not_implemented",
 				"nodes do not ask one another: send the request to "+name+" itself")
 		}
-		refused(t, n.get("/_node/nope"+path), http.StatusNotFound, "not_found", "no such node: nope")
+		webtest.Refused(t, n.Get("/_node/nope"+path), http.StatusNotFound, "not_found", "no such node: nope")
 	}
 	const level = "/_config/log/level"
-	says(t, n.do(http.MethodPut, "/_node/node0"+level, `"debug"`), "info") // for all nodes
-	says(t, n.get("/_node/_local"+level), "debug")
-	says(t, n.do(http.MethodDelete, "/_node/node2"+level, ""), "debug")
-	refused(t, n.do(http.MethodPut, "/_node/nope"+level, `"debug"`), http.StatusNotFound, "not_found", "no such node: nope")
+	says(t, n.Do(http.MethodPut, "/_node/node0"+level, `"debug"`), "info") // for all nodes
+	says(t, n.Get("/_node/_local"+level), "debug")
+	says(t, n.Do(http.MethodDelete, "/_node/node2"+level, ""), "debug")
+	webtest.Refused(t, n.Do(http.MethodPut, "/_node/nope"+level, `"debug"`), http.StatusNotFound, "not_found", "no such node: nope")
 }
 
 // Scripts for one CouchDB name it as it is called without a name of its own.
@@ -150,11 +151,11 @@ func TestNamesOfCouchDB(t *testing.T) {
 	n := start(t)
 	for _, name := range []string{"nonode@nohost", "couchdb@127.0.0.1"} {
 		n.others = dyingAndLiving()[:1] // it has died
-		says(t, n.get("/_node/"+name+"/_config/log/level"), "info")
-		assert.Equal(t, map[string]any{"name": "node1.example"}, n.get("/_node/"+name).is(t, http.StatusOK).json(t))
+		says(t, n.Get("/_node/"+name+"/_config/log/level"), "info")
+		assert.Equal(t, map[string]any{"name": "node1.example"}, n.Get("/_node/"+name).Is(t, http.StatusOK).JSON(t))
 		n.others = dyingAndLiving()
-		refused(t, n.get("/_node/"+name+"/_stats"), http.StatusNotFound, "not_found", "no such node: "+name)
-		refused(t, n.do(http.MethodPut, "/_node/"+name+"/_config/log/level", `"info"`), http.StatusNotFound, "not_found", "no such node: "+name)
+		webtest.Refused(t, n.Get("/_node/"+name+"/_stats"), http.StatusNotFound, "not_found", "no such node: "+name)
+		webtest.Refused(t, n.Do(http.MethodPut, "/_node/"+name+"/_config/log/level", `"info"`), http.StatusNotFound, "not_found", "no such node: "+name)
 	}
 }
 
@@ -173,10 +174,10 @@ func TestStats(t *testing.T) {
 		"/nothing":                           `null`,
 	} {
 		for _, name := range []string{"_local", "node1.example"} {
-			assert.JSONEq(t, want, n.get("/_node/"+name+"/_stats"+path).is(t, http.StatusOK).body, path)
+			assert.JSONEq(t, want, n.Get("/_node/"+name+"/_stats"+path).Is(t, http.StatusOK).Body, path)
 		}
 	}
-	assert.Equal(t, http.StatusMethodNotAllowed, n.do(http.MethodPut, "/_node/_local/_stats", "{}").status)
+	assert.Equal(t, http.StatusMethodNotAllowed, n.Do(http.MethodPut, "/_node/_local/_stats", "{}").Status)
 }
 
 func TestSystem(t *testing.T) {
@@ -187,8 +188,8 @@ func TestSystem(t *testing.T) {
 		Memory       map[string]int64 `json:"memory"`
 		ProcessCount int64            `json:"process_count"`
 	}
-	a := n.get("/_node/_local/_system").is(t, http.StatusOK)
-	require.NoError(t, json.Unmarshal([]byte(a.body), &system))
+	a := n.Get("/_node/_local/_system").Is(t, http.StatusOK)
+	require.NoError(t, json.Unmarshal([]byte(a.Body), &system))
 	require.NotNil(t, system.Uptime)
 	assert.Less(t, *system.Uptime, int64(3600))
 	assert.Positive(t, system.ProcessCount)
@@ -197,7 +198,7 @@ func TestSystem(t *testing.T) {
 		assert.Less(t, system.Memory[part], int64(64<<30), part)
 	}
 	members := slices.Sorted(func(yield func(string) bool) {
-		for name := range a.json(t) {
+		for name := range a.JSON(t) {
 			if !yield(name) {
 				return
 			}
@@ -208,7 +209,7 @@ func TestSystem(t *testing.T) {
 
 func TestVersions(t *testing.T) {
 	t.Parallel()
-	got := start(t).get("/_node/_local/_versions").is(t, http.StatusOK).json(t)
+	got := start(t).Get("/_node/_local/_versions").Is(t, http.StatusOK).JSON(t)
 	assert.Equal(t, "quickjs", got["javascript_engine"].(map[string]any)["name"])
 	assert.Equal(t, "1.2.3", got["settee"])
 	assert.Contains(t, got["go"], "go1.")
@@ -217,49 +218,49 @@ func TestVersions(t *testing.T) {
 const jsonType = "application/json"
 
 // setUp posts an action, with more members of the body.
-func (n *node) setUp(action, members string) answer {
+func (n *node) setUp(action, members string) webtest.Answer {
 	n.Helper()
-	return n.do(http.MethodPost, "/_cluster_setup", `{"action":"`+action+`"`+members+`}`, "Content-Type", jsonType)
+	return n.Do(http.MethodPost, "/_cluster_setup", `{"action":"`+action+`"`+members+`}`, "Content-Type", jsonType)
 }
 
 func (n *node) setupState(query string) any {
 	n.Helper()
-	return n.get("/_cluster_setup"+query).is(n.T, http.StatusOK).json(n.T)["state"]
+	return n.Get("/_cluster_setup"+query).Is(n.T, http.StatusOK).JSON(n.T)["state"]
 }
 
 func TestClusterSetup(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	assert.Equal(t, "single_node_disabled", n.setupState(""), "the databases are missing")
-	n.setUp("finish_cluster", "").is(t, http.StatusCreated)
+	n.setUp("finish_cluster", "").Is(t, http.StatusCreated)
 	assert.Equal(t, "single_node_enabled", n.setupState(""))
 	for _, database := range []string{"/_users", "/_replicator"} {
-		n.get(database).is(t, http.StatusOK)
+		n.Get(database).Is(t, http.StatusOK)
 	}
-	refused(t, n.setUp("finish_cluster", ""), http.StatusBadRequest, "bad_request", "Cluster is already finished")
+	webtest.Refused(t, n.setUp("finish_cluster", ""), http.StatusBadRequest, "bad_request", "Cluster is already finished")
 
 	const more = "?ensure_dbs_exist=%5B%22_users%22%2C%22more%22%5D"
 	assert.Equal(t, "single_node_disabled", n.setupState(more))
 	n.others = dyingAndLiving()[1:2]
 	assert.Equal(t, "cluster_enabled", n.setupState(more))
 	assert.Equal(t, "cluster_finished", n.setupState(""))
-	n.setUp("finish_cluster", `,"ensure_dbs_exist":["more"]`).is(t, http.StatusCreated)
+	n.setUp("finish_cluster", `,"ensure_dbs_exist":["more"]`).Is(t, http.StatusCreated)
 	assert.Equal(t, "cluster_finished", n.setupState(more))
 
 	for _, action := range []string{"enable_cluster", "add_node", "remove_node", "receive_cookie"} {
-		assert.Equal(t, http.StatusNotImplemented, n.setUp(action, `,"host":"x"`).status, action)
+		assert.Equal(t, http.StatusNotImplemented, n.setUp(action, `,"host":"x"`).Status, action)
 	}
-	refused(t, n.setUp("nope", ""), http.StatusBadRequest, "bad_request", "Invalid Action")
-	refused(t, n.setUp("finish_cluster", `,"ensure_dbs_exist":["Capital"]`), http.StatusBadRequest, "illegal_database_name",
+	webtest.Refused(t, n.setUp("nope", ""), http.StatusBadRequest, "bad_request", "Invalid Action")
+	webtest.Refused(t, n.setUp("finish_cluster", `,"ensure_dbs_exist":["Capital"]`), http.StatusBadRequest, "illegal_database_name",
 		`illegal database name: "Capital"`)
 	for _, body := range []string{"", "x", "[]", "7", `{"action":7}`, `{"action":"finish_cluster","ensure_dbs_exist":"a"}`, `{}`} {
-		got := n.do(http.MethodPost, "/_cluster_setup", body, "Content-Type", jsonType)
-		assert.Equal(t, http.StatusBadRequest, got.status, body)
+		got := n.Do(http.MethodPost, "/_cluster_setup", body, "Content-Type", jsonType)
+		assert.Equal(t, http.StatusBadRequest, got.Status, body)
 	}
-	assert.Equal(t, http.StatusUnsupportedMediaType, n.do(http.MethodPost, "/_cluster_setup", `{}`, "Content-Type", "text/plain").status)
-	assert.Equal(t, http.StatusUnsupportedMediaType, n.do(http.MethodPost, "/_cluster_setup", `{}`).status)
-	assert.Equal(t, http.StatusBadRequest, n.get("/_cluster_setup?ensure_dbs_exist=x").status)
-	assert.Equal(t, http.StatusMethodNotAllowed, n.do(http.MethodPut, "/_cluster_setup", "").status)
+	assert.Equal(t, http.StatusUnsupportedMediaType, n.Do(http.MethodPost, "/_cluster_setup", `{}`, "Content-Type", "text/plain").Status)
+	assert.Equal(t, http.StatusUnsupportedMediaType, n.Do(http.MethodPost, "/_cluster_setup", `{}`).Status)
+	assert.Equal(t, http.StatusBadRequest, n.Get("/_cluster_setup?ensure_dbs_exist=x").Status)
+	assert.Equal(t, http.StatusMethodNotAllowed, n.Do(http.MethodPut, "/_cluster_setup", "").Status)
 }
 
 func TestAddressOfASingleNode(t *testing.T) {
@@ -274,7 +275,7 @@ func TestAddressOfASingleNode(t *testing.T) {
 		n := start(t, "chttpd/bind_address="+own)
 		for address, want := range asked {
 			got := n.setUp("enable_single_node", `,"bind_address":"`+address+`"`)
-			assert.Equal(t, want, got.status == http.StatusCreated, "%s at %s: %s", address, own, got.body)
+			assert.Equal(t, want, got.Status == http.StatusCreated, "%s at %s: %s", address, own, got.Body)
 		}
 	}
 }
@@ -282,20 +283,20 @@ func TestAddressOfASingleNode(t *testing.T) {
 func TestEnableSingleNode(t *testing.T) {
 	t.Parallel()
 	n := start(t, "chttpd/bind_address=127.0.0.1", "chttpd/port=5984")
-	n.setUp("enable_single_node", `,"bind_address":"127.0.0.1","port":5984,"username":"root","password":"new-`+secret+`"`).is(t, http.StatusCreated)
-	n.get("/_users").is(t, http.StatusOK)
-	n.as("root:new-"+secret, http.MethodGet, "/_all_dbs", "").is(t, http.StatusOK)
-	n.setUp("enable_single_node", `,"port":"5984","ensure_dbs_exist":["_users","more"]`).is(t, http.StatusCreated)
-	n.get("/more").is(t, http.StatusOK)
+	n.setUp("enable_single_node", `,"bind_address":"127.0.0.1","port":5984,"username":"root","password":"new-`+webtest.Secret+`"`).Is(t, http.StatusCreated)
+	n.Get("/_users").Is(t, http.StatusOK)
+	n.As("root:new-"+webtest.Secret, http.MethodGet, "/_all_dbs", "").Is(t, http.StatusOK)
+	n.setUp("enable_single_node", `,"port":"5984","ensure_dbs_exist":["_users","more"]`).Is(t, http.StatusCreated)
+	n.Get("/more").Is(t, http.StatusOK)
 
-	refused(t, n.setUp("enable_single_node", `,"bind_address":"0.0.0.0"`), http.StatusBadRequest, "bad_request",
+	webtest.Refused(t, n.setUp("enable_single_node", `,"bind_address":"0.0.0.0"`), http.StatusBadRequest, "bad_request",
 		"`bind_address` is 127.0.0.1, and a node reads it only when it starts: set [chttpd] bind_address in its files")
-	refused(t, n.setUp("enable_single_node", `,"port":80`), http.StatusBadRequest, "bad_request",
+	webtest.Refused(t, n.setUp("enable_single_node", `,"port":80`), http.StatusBadRequest, "bad_request",
 		"`port` is 5984, and a node reads it only when it starts: set [chttpd] port in its files")
 	for _, members := range []string{`,"username":"root"`, `,"password":"x"`, `,"username":"r","password":"x","password_hash":"y"`} {
-		refused(t, n.setUp("enable_single_node", members), http.StatusBadRequest, "bad_request",
+		webtest.Refused(t, n.setUp("enable_single_node", members), http.StatusBadRequest, "bad_request",
 			"`username` needs either `password` or `password_hash`")
 	}
-	refused(t, n.setUp("enable_single_node", `,"username":"a:b","password":"x"`), http.StatusBadRequest, "bad_request",
+	webtest.Refused(t, n.setUp("enable_single_node", `,"username":"a:b","password":"x"`), http.StatusBadRequest, "bad_request",
 		"[admins]: a name has no colon, at which basic authentication ends it")
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/frontend/internal/webtest"
 )
 
 // A document can be paused, also while its job waits after an error. Its job is pending for CouchDB's clients.
@@ -14,26 +16,26 @@ func TestPausedDocuments(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	path := "/_replicator/d"
-	n.do(http.MethodPut, "/_replicator", "").is(t, http.StatusCreated)
-	rev := n.do(http.MethodPut, path, definition("")).is(t, http.StatusCreated).json(t)["rev"].(string)
+	n.Do(http.MethodPut, "/_replicator", "").Is(t, http.StatusCreated)
+	rev := n.Do(http.MethodPut, path, definition("")).Is(t, http.StatusCreated).JSON(t)["rev"].(string)
 	require.NoError(t, n.accept().Crash(t.Context(), time.Now().Add(time.Hour), 1, "", "no"))
 	require.Equal(t, "crashing", n.page("/_scheduler/jobs").Jobs[0]["state"])
 
-	n.do(http.MethodPut, path, definition(`"paused": true, "_rev": "`+rev+`"`)).is(t, http.StatusCreated)
+	n.Do(http.MethodPut, path, definition(`"paused": true, "_rev": "`+rev+`"`)).Is(t, http.StatusCreated)
 	for _, query := range []string{"?condition=paused", "?states=pending"} {
 		require.Len(t, n.page("/_scheduler/jobs"+query).Jobs, 1)
 	}
 	job := n.page("/_scheduler/jobs").Jobs[0]
 	require.Equal(t, "pending", job["state"])
 	require.Empty(t, n.page("/_scheduler/jobs?states=crashing").Jobs)
-	require.EqualValues(t, 1, n.get("/_scheduler/summary").json(t)["jobs"].(map[string]any)["paused"])
-	require.EqualValues(t, 0, n.get("/_scheduler/summary").json(t)["jobs"].(map[string]any)["pending"])
-	run := n.do(http.MethodPost, "/_scheduler/jobs/"+url.QueryEscape(job["job_id"].(string))+"/_run", "").is(t, http.StatusAccepted).json(t)
+	require.EqualValues(t, 1, n.Get("/_scheduler/summary").JSON(t)["jobs"].(map[string]any)["paused"])
+	require.EqualValues(t, 0, n.Get("/_scheduler/summary").JSON(t)["jobs"].(map[string]any)["pending"])
+	run := n.Do(http.MethodPost, "/_scheduler/jobs/"+url.QueryEscape(job["job_id"].(string))+"/_run", "").Is(t, http.StatusAccepted).JSON(t)
 	require.Equal(t, "is paused by its document", conditionOf(run)["message"])
 
-	require.Contains(t, n.do(http.MethodPost, "/_scheduler/check", definition(`"paused": true`)).is(t, http.StatusOK).body, "`paused` is true")
-	refused(t, n.do(http.MethodPost, "/_replicate", definition(`"paused": true`)), http.StatusBadRequest, "bad_request",
+	require.Contains(t, n.Do(http.MethodPost, "/_scheduler/check", definition(`"paused": true`)).Is(t, http.StatusOK).Body, "`paused` is true")
+	webtest.Refused(t, n.Do(http.MethodPost, "/_replicate", definition(`"paused": true`)), http.StatusBadRequest, "bad_request",
 		"parameter `paused` is only for replication documents")
-	refused(t, n.do(http.MethodPut, "/_replicator/e", definition(`"paused": "yes"`)), http.StatusForbidden, "forbidden",
+	webtest.Refused(t, n.Do(http.MethodPut, "/_replicator/e", definition(`"paused": "yes"`)), http.StatusForbidden, "forbidden",
 		"parameter `paused` must be a boolean")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -41,13 +42,13 @@ func TestRates(t *testing.T) {
 		"?since=0&step=99999999999":         {86_400, 2, 14},
 		"?since=0&step=9223372036854775807": {86_400, 2, 14},
 	} {
-		got := n.get("/_scheduler/rates"+query).is(t, http.StatusOK)
+		got := n.Get("/_scheduler/rates"+query).Is(t, http.StatusOK)
 		var plot struct {
 			Since, Until, Step int64
 			Written            []int64 `json:"docs_written"`
 			Crashes            []int64
 		}
-		require.NoError(t, json.Unmarshal([]byte(got.body), &plot))
+		require.NoError(t, json.Unmarshal([]byte(got.Body), &plot))
 		require.Equal(t, want.step, plot.Step, query)
 		require.Zero(t, plot.Since%plot.Step)
 		require.EqualValues(t, len(plot.Written), (plot.Until-plot.Since)/plot.Step, query)
@@ -67,6 +68,6 @@ func TestRates(t *testing.T) {
 		"until=5":                  "`since` must be before `until`, and `until` within the last day",
 		"until=99999999999&step=-": "Invalid value for integer parameter `step`: it must be a whole number of at least 0",
 	} {
-		refused(t, n.get("/_scheduler/rates?"+query), http.StatusBadRequest, "query_parse_error", reason)
+		webtest.Refused(t, n.Get("/_scheduler/rates?"+query), http.StatusBadRequest, "query_parse_error", reason)
 	}
 }

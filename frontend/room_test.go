@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend"
+	"settee/frontend/internal/webtest"
 	"settee/internal/testkit"
 	"settee/pkg/docstore"
 )
@@ -59,27 +60,27 @@ type crowd struct {
 
 func startCrowd(t *testing.T, settings ...string) *crowd {
 	t.Helper()
-	listener := &crowded{listenTCP(t), make(chan string, 1)}
-	n := startOn(t, memory(t), listener, settings...)
-	return &crowd{node: n, documents: n.newDatabase("db"), addresses: listener.addresses}
+	listener := &crowded{webtest.ListenTCP(t), make(chan string, 1)}
+	n := startOn(t, webtest.Memory(t), listener, settings...)
+	return &crowd{node: n, documents: n.NewDatabase("db"), addresses: listener.addresses}
 }
 
-func (c *crowd) connectFrom(address string) *client {
+func (c *crowd) connectFrom(address string) *webtest.Conn {
 	c.Helper()
 	c.addresses <- address
-	return c.connect()
+	return c.Connect()
 }
 
 // crowdFeed is a feed on a connection of its own.
 type crowdFeed struct {
-	*client
+	*webtest.Conn
 	response *http.Response
 }
 
-func (c *client) followFeed(kind string) *crowdFeed {
+func followFeed(c *webtest.Conn, kind string) *crowdFeed {
 	c.Helper()
-	c.send("GET /db/_changes?heartbeat=60000&feed=" + kind + " HTTP/1.1\r\n" + rawHead + "\r\n")
-	response, err := http.ReadResponse(c.answers, nil)
+	c.Send("GET /db/_changes?heartbeat=60000&feed=" + kind + " HTTP/1.1\r\n" + webtest.RawHead + "\r\n")
+	response, err := http.ReadResponse(c.Answers, nil)
 	require.NoError(c, err)
 	require.Equal(c, http.StatusOK, response.StatusCode)
 	c.Cleanup(func() {
@@ -92,7 +93,7 @@ func (c *client) followFeed(kind string) *crowdFeed {
 // follow opens a feed and returns when it waits for changes.
 func (c *crowd) followFrom(address, kind string) *crowdFeed {
 	c.Helper()
-	f := c.connectFrom(address).followFeed(kind)
+	f := followFeed(c.connectFrom(address), kind)
 	c.feeds = append(c.feeds, f)
 	c.settled()
 	return f
@@ -109,8 +110,8 @@ func (f *crowdFeed) ends(want string) {
 	f.Helper()
 	text, err := io.ReadAll(f.response.Body)
 	require.NoError(f, err, "the answer is whole")
-	require.Equal(f, want, anySequence(string(text)))
-	_, err = f.answers.ReadByte()
+	require.Equal(f, want, webtest.AnySequence(string(text)))
+	_, err = f.Answers.ReadByte()
 	require.ErrorIs(f, err, io.EOF)
 }
 
@@ -142,7 +143,7 @@ func TestFeedsMakeRoom(t *testing.T) {
 	new1.ends(continuousEnd)
 
 	// The others go on.
-	write(t, c.documents, doc("a", `{}`))
+	webtest.Write(t, c.documents, webtest.Doc("a", `{}`))
 	for _, f := range []*crowdFeed{new2, new3, new4} {
 		line, err := bufio.NewReader(f.response.Body).ReadString('\n')
 		require.NoError(t, err)
@@ -156,8 +157,8 @@ func TestFeedsMakeRoom(t *testing.T) {
 // With HTTP/2 a connection has many feeds, and each counts.
 func TestFeedsOfOneConnectionMakeRoom(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		n := startOn(t, memory(t), listenPipe(), "chttpd/max_connections=3")
-		db := n.newDatabase("db")
+		n := startOn(t, webtest.Memory(t), webtest.ListenPipe(), "chttpd/max_connections=3")
+		db := n.NewDatabase("db")
 		shared := overHTTP2(t, n)
 		var feeds []io.Reader
 		for range 3 {
@@ -167,11 +168,11 @@ func TestFeedsOfOneConnectionMakeRoom(t *testing.T) {
 			feeds = append(feeds, response.Body)
 			synctest.Wait()
 		}
-		require.Equal(t, http.StatusOK, n.get("/").status)
+		require.Equal(t, http.StatusOK, n.Get("/").Status)
 		text, err := io.ReadAll(feeds[0])
 		require.NoError(t, err)
-		require.Equal(t, continuousEnd, anySequence(string(text)))
-		write(t, db, doc("a", `{}`))
+		require.Equal(t, continuousEnd, webtest.AnySequence(string(text)))
+		webtest.Write(t, db, webtest.Doc("a", `{}`))
 		for _, feed := range feeds[1:] {
 			line, err := bufio.NewReader(feed).ReadString('\n')
 			require.NoError(t, err)
@@ -191,16 +192,16 @@ func TestReplicationsMakeRoom(t *testing.T) {
 	c := startCrowd(t, "chttpd/max_connections=2")
 	replicating := c.connectFrom("192.0.2.1:1000")
 	body := definition("")
-	replicate := fmt.Sprintf("POST /_replicate HTTP/1.1\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", rawHead, len(body), body)
-	replicating.send(replicate)
+	replicate := fmt.Sprintf("POST /_replicate HTTP/1.1\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", webtest.RawHead, len(body), body)
+	replicating.Send(replicate)
 	c.waits(1)
-	feed := c.connectFrom("192.0.2.1:1001").followFeed("continuous")
+	feed := followFeed(c.connectFrom("192.0.2.1:1001"), "continuous")
 	c.waits(2)
 	// These stay.
-	another := c.connectFrom("192.0.2.2:1000").followFeed("continuous")
+	another := followFeed(c.connectFrom("192.0.2.2:1000"), "continuous")
 	feed.ends(continuousEnd)
 	c.waits(2)
-	db := c.connectFrom("192.0.2.2:1001").followFeed("continuous")
+	db := followFeed(c.connectFrom("192.0.2.2:1001"), "continuous")
 	another.ends(continuousEnd)
 	c.waits(2)
 	require.NoError(t, db.Close())
@@ -208,29 +209,29 @@ func TestReplicationsMakeRoom(t *testing.T) {
 
 	run := c.accept()
 	again := c.connectFrom("192.0.2.3:1000")
-	again.send(replicate)
+	again.Send(replicate)
 	c.waits(2)
-	c.connectFrom("192.0.2.4:1000").ask()
-	response, err := http.ReadResponse(replicating.answers, nil)
+	c.connectFrom("192.0.2.4:1000").Ask()
+	response, err := http.ReadResponse(replicating.Answers, nil)
 	require.NoError(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
-	refused(t, answer{status: response.StatusCode, body: string(text)}, http.StatusServiceUnavailable, "service_unavailable",
+	webtest.Refused(t, webtest.Answer{Status: response.StatusCode, Body: string(text)}, http.StatusServiceUnavailable, "service_unavailable",
 		"too many requests are being answered; the replication "+run.Job().ReplicationID()+" goes on: the same request, sent later, waits for it")
 	c.complete(run, `{"ok":true}`)
-	require.Equal(t, http.StatusOK, again.status())
+	require.Equal(t, http.StatusOK, again.Status())
 }
 
 // Feeds that were told to end, and whose clients do not read, do not keep others out, and their number is
 // bounded.
 func TestFeedsThatAreNotRead(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		n := startOn(t, memory(t), listenPipe(), "chttpd/max_connections=1") // which holds nothing
-		n.newDatabase("db")
+		n := startOn(t, webtest.Memory(t), webtest.ListenPipe(), "chttpd/max_connections=1") // which holds nothing
+		n.NewDatabase("db")
 		var feeds []*crowdFeed
 		for range frontend.MaxEnding + 3 {
-			feeds = append(feeds, n.connect().followFeed("continuous"))
+			feeds = append(feeds, followFeed(n.Connect(), "continuous"))
 			synctest.Wait()
 		}
 		cut, err := io.ReadAll(feeds[0].response.Body)

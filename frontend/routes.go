@@ -6,11 +6,9 @@ import (
 	"github.com/gorilla/mux"
 
 	"settee/frontend/internal/dashboard"
-	"settee/frontend/internal/databases"
 	"settee/frontend/internal/replication"
 	"settee/frontend/internal/server"
 	"settee/frontend/internal/web"
-	"settee/pkg/docstore"
 )
 
 // routes returns the paths of the interface. A request has a path in the form that web.Canonical gives it. The first route
@@ -21,9 +19,7 @@ func (h *Handler) routes() *mux.Router {
 	h.dashboardRoutes(r)
 	h.replicationRoutes(r)
 	h.nodeRoutes(r)
-	h.databaseRoutes(r)
-	h.absentRoutes(r)
-	h.documentRoutes(r) // the last: {doc} is any name
+	h.databases.Route(r, h.web, h.views.Watched) // the last: {db} and {doc} are any names
 	r.NotFoundHandler = h.web.Action(web.UnknownPath)
 	if h.web.Tracer != nil {
 		r.Use(nameSpans)
@@ -56,7 +52,6 @@ func (h *Handler) serverRoutes(r *mux.Router) {
 	h.handle(r, "/_dbs_info", web.Methods{http.MethodGet: s.AllInfos, http.MethodPost: s.SomeInfos})
 	h.handle(r, "/_all_dbs/{rest:.+}", web.Methods{http.MethodGet: server.Missing})
 	h.handle(r, "/_dbs_info/{rest:.+}", web.Methods{http.MethodGet: server.Missing, http.MethodPost: server.Missing})
-	h.handle(r, "/_db_updates", web.Methods{http.MethodGet: h.databases.DatabaseUpdates})
 	h.handle(r, "/_membership", web.Methods{http.MethodGet: s.Membership})
 	h.handle(r, "/_cluster_setup", web.Methods{http.MethodGet: s.SetupState, http.MethodPost: s.SetUp})
 	h.handle(r, "/_scheduler/nodes", web.Methods{http.MethodGet: h.views.Watched(s.ListNodes)})
@@ -117,76 +112,4 @@ func (h *Handler) nodeRoutes(r *mux.Router) {
 		http.MethodGet: s.ConfigValue, http.MethodPut: s.SetConfigValue, http.MethodDelete: s.DeleteConfigValue,
 	})
 	r.Handle("/_node/{node}/{rest:.+}", h.web.Action(web.UnknownPath))
-}
-
-func (h *Handler) databaseRoutes(r *mux.Router) {
-	e, in := h.databases, h.guard.InDatabase
-	h.handle(r, "/{db}", web.Methods{
-		http.MethodPut: e.CreateDatabase, http.MethodGet: in(e.DatabaseInfo), http.MethodPost: in(e.PostDocument),
-		http.MethodDelete: e.DeleteDatabase,
-	})
-	h.handle(r, "/{db}/_changes", web.Methods{http.MethodGet: in(e.Changes), http.MethodPost: in(e.Changes)})
-	h.handle(r, "/{db}/_revs_diff", web.Methods{http.MethodPost: in(e.RevsDiff)})
-	h.handle(r, "/{db}/_missing_revs", web.Methods{http.MethodPost: in(e.MissingRevs)})
-	h.handle(r, "/{db}/_security", web.Methods{http.MethodGet: in(h.guard.GetSecurity), http.MethodPut: in(h.guard.PutSecurity)})
-	h.handle(r, "/{db}/_revs_limit", web.Methods{http.MethodGet: in(e.GetRevsLimit), http.MethodPut: in(e.PutRevsLimit)})
-	h.handle(r, "/{db}/_time_seq", web.Methods{http.MethodGet: in(e.TimeSeq), http.MethodDelete: in(e.ResetTimeSeq)})
-	h.handle(r, "/{db}/_ensure_full_commit", web.Methods{http.MethodPost: in(e.EnsureFullCommit)})
-	h.handle(r, "/{db}/_compact", web.Methods{http.MethodPost: in(e.Tidied)})
-	h.handle(r, "/{db}/_compact/{ddoc:[^/]+}{rest:(?:/.*)?}", web.Methods{http.MethodPost: in(e.TidiedViews)})
-	for _, cleanup := range []string{"_view_cleanup", "_search_cleanup", "_nouveau_cleanup"} {
-		h.handle(r, "/{db}/"+cleanup, web.Methods{http.MethodPost: in(e.Tidied)})
-	}
-}
-
-// absentRoutes are paths of CouchDB's databases that settee does not serve, and the reasons.
-func (h *Handler) absentRoutes(r *mux.Router) {
-	const designFunctions = "/{function:_(?:view|show|list|update|rewrite|info|search|search_info|nouveau|nouveau_info)(?:/.*)?}"
-	for _, absent := range []struct {
-		reason string
-		paths  []string
-	}{
-		{"there are no views, shows, lists, updates, rewrites or searches on this server: of the functions of design documents " +
-			"only those that validate writes and filter changes are run", []string{
-			"/{db}/_design/{ddoc}" + designFunctions, "/{db}/{ddoc:_design%2F[^/]+}" + designFunctions, "/{db}/_temp_view",
-		}},
-		{"there are no queries by selector, nor indexes for them, on this server", []string{
-			"/{db}/{function:_(?:find|explain|index)(?:/.*)?}",
-		}},
-		{"there are no partitioned databases on this server", []string{"/{db}/{function:_partition(?:/.*)?}"}},
-		{"documents cannot be purged on this server: deleted ones are kept as CouchDB keeps them", []string{
-			"/{db}/{function:_(?:purge|purged_infos|purged_infos_limit|auto_purge)}",
-		}},
-		{"databases have no shards on this server", []string{"/{db}/{function:_(?:shards(?:/.*)?|sync_shards)}"}},
-	} {
-		refuse := h.web.Action(h.guard.InDatabase(func(http.ResponseWriter, *http.Request, *docstore.Database) error {
-			return web.NotImplemented(absent.reason)
-		}))
-		for _, path := range absent.paths {
-			r.Handle(path, refuse)
-		}
-	}
-}
-
-// documentPath is the path of a document. The slash behind _design and _local may be unencoded.
-const documentPath = "/{db}/{doc:(?:_(?:design|local)/)?[^/]+}"
-
-// documentRoutes are the paths of documents and their attachments.
-func (h *Handler) documentRoutes(r *mux.Router) {
-	e, in := h.databases, h.guard.InDatabase
-	h.handle(r, "/{db}/_all_docs", web.Methods{http.MethodGet: in(e.AllDocs), http.MethodPost: in(e.AllDocs)})
-	h.handle(r, "/{db}/_all_docs/queries", web.Methods{http.MethodPost: in(e.AllDocsQueries)})
-	h.handle(r, "/{db}/_design_docs", web.Methods{http.MethodGet: in(e.DesignDocs), http.MethodPost: in(e.DesignDocs)})
-	h.handle(r, "/{db}/_design_docs/queries", web.Methods{http.MethodPost: in(e.DesignDocsQueries)})
-	h.handle(r, "/{db}/_local_docs", web.Methods{http.MethodGet: in(e.LocalDocs), http.MethodPost: in(e.LocalDocs)})
-	h.handle(r, "/{db}/_local_docs/queries", web.Methods{http.MethodPost: in(e.LocalDocsQueries)})
-	h.handle(r, "/{db}/_bulk_get", web.Methods{http.MethodPost: in(e.BulkGet)})
-	h.handle(r, "/{db}/_bulk_docs", web.Methods{http.MethodPost: in(e.BulkDocs)})
-	h.handle(r, documentPath, web.Methods{
-		http.MethodGet: h.views.Watched(in(e.GetDocument), databases.DocumentParameters...), http.MethodPut: in(e.PutDocument), http.MethodDelete: in(e.DeleteDocument),
-		http.MethodPost: in(e.PostForm), "COPY": in(e.CopyDocument),
-	})
-	h.handle(r, documentPath+"/{attachment:.+}", web.Methods{
-		http.MethodGet: in(e.GetAttachment), http.MethodPut: in(e.PutAttachment), http.MethodDelete: in(e.DeleteAttachment),
-	})
 }

@@ -12,32 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend"
+	"settee/frontend/internal/webtest"
 	"settee/pkg/docstore"
 )
-
-// people are the users that make requests: a server administrator, an administrator and a member of the
-// database, a user that is neither, and an anonymous one.
-type people struct{ root, admin, member, user string }
-
-const security = `{"admins":{"names":["boss"],"roles":[]},"members":{"names":[],"roles":["staff"]}}`
-
-// newPeople makes the people of databases with that security object.
-func (n *node) newPeople() people {
-	n.Helper()
-	return people{
-		root: adminName + ":" + adminPassword, admin: n.newUser("boss"), member: n.newUser("ann", "staff"), user: n.newUser("eve"),
-	}
-}
-
-func (p people) all() []string { return []string{p.root, p.admin, p.member, p.user, nobody} }
-
-// with makes a database and says whose it is.
-func (n *node) with(database, security string) {
-	n.Helper()
-	path := "/" + strings.ReplaceAll(database, "/", "%2F")
-	n.do(http.MethodPut, path, "") // which may be there
-	require.Equal(n, http.StatusOK, n.do(http.MethodPut, path+"/_security", security, "Content-Type", "application/json").status)
-}
 
 // The statuses, in the order of people: with none of them anything is changed that later rows
 // need.
@@ -117,7 +94,7 @@ var rules = []struct {
 	{"DELETE", "/none", "", 404, 401, 401, 401, 401},
 	{"POST", "/db", `{}`, 201, 201, 201, 403, 401},
 	{"GET", "/db/_security", "", 200, 200, 200, 403, 401},
-	{"PUT", "/db/_security", security, 200, 200, 403, 403, 401},
+	{"PUT", "/db/_security", webtest.Security, 200, 200, 403, 403, 401},
 	{"GET", "/db/_revs_limit", "", 200, 200, 200, 403, 401},
 	{"PUT", "/db/_revs_limit", `1000`, 200, 200, 403, 403, 401},
 	{"GET", "/db/_time_seq", "", 200, 200, 200, 403, 401},
@@ -241,23 +218,23 @@ var rules = []struct {
 func TestRules(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	p := n.newPeople()
-	n.with("db", security)
-	n.with("x/_replicator", security)
-	n.with("public", "{}")
-	n.setConfig("couchdb/users_db_security_editable", "true").is(t, http.StatusOK)
-	n.with("x/_users", security)
-	n.setConfig("couchdb/users_db_security_editable", "false").is(t, http.StatusOK)
-	n.put("/x%2F_users/org.couchdb.user:bob", `{"type":"user","name":"bob","roles":[]}`).is(t, http.StatusCreated)
+	p := n.NewPeople()
+	n.With("db", webtest.Security)
+	n.With("x/_replicator", webtest.Security)
+	n.With("public", "{}")
+	n.setConfig("couchdb/users_db_security_editable", "true").Is(t, http.StatusOK)
+	n.With("x/_users", webtest.Security)
+	n.setConfig("couchdb/users_db_security_editable", "false").Is(t, http.StatusOK)
+	n.Put("/x%2F_users/org.couchdb.user:bob", `{"type":"user","name":"bob","roles":[]}`).Is(t, http.StatusCreated)
 	for _, path := range []string{"/fresh", "/_replicator", "/db/doc", "/db/_design/d"} {
-		require.Equal(t, http.StatusCreated, n.do(http.MethodPut, path, "{}").status)
+		require.Equal(t, http.StatusCreated, n.Do(http.MethodPut, path, "{}").Status)
 	}
 	for _, rule := range rules {
 		for i, want := range []int{rule.root, rule.admin, rule.member, rule.user, rule.no} {
-			who := p.all()[i]
-			got := n.as(who, rule.method, rule.target, rule.body)
+			who := p.All()[i]
+			got := n.As(who, rule.method, rule.target, rule.body)
 			name, _, _ := strings.Cut(who, ":")
-			assert.Equal(t, want, got.status, "%s: %s %s: %s", name, rule.method, rule.target, got.body)
+			assert.Equal(t, want, got.Status, "%s: %s %s: %s", name, rule.method, rule.target, got.Body)
 		}
 	}
 }
@@ -267,7 +244,7 @@ func TestRules(t *testing.T) {
 func TestMonitors(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	monitor := n.newUser("prometheus", "_metrics")
+	monitor := n.NewUser("prometheus", "_metrics")
 	for target, want := range map[string]int{
 		"/_node/_local/_prometheus": http.StatusNotFound, // there are none, but it may look
 		"/_node/_local/_stats":      http.StatusOK,
@@ -281,9 +258,9 @@ func TestMonitors(t *testing.T) {
 		"/_active_tasks":            http.StatusUnauthorized,
 		"/_scheduler/docs":          http.StatusUnauthorized,
 	} {
-		assert.Equal(t, want, n.as(monitor, http.MethodGet, target, "").status, target)
+		assert.Equal(t, want, n.As(monitor, http.MethodGet, target, "").Status, target)
 	}
-	assert.Equal(t, http.StatusUnauthorized, n.as(monitor, http.MethodPost, "/_node/_local/_prometheus", "").status)
+	assert.Equal(t, http.StatusUnauthorized, n.As(monitor, http.MethodPost, "/_node/_local/_prometheus", "").Status)
 }
 
 func TestRulesAreOfAllPaths(t *testing.T) {
@@ -306,24 +283,24 @@ func TestRulesAreOfAllPaths(t *testing.T) {
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	p := n.newPeople()
-	n.with("db", security)
+	p := n.NewPeople()
+	n.With("db", webtest.Security)
 	for _, test := range []struct {
 		who, method, target string
 		status              int
 		code, reason        string
 	}{
-		{nobody, "GET", "/db", 401, "unauthorized", "You are not authorized to access this db."},
-		{p.user, "GET", "/db", 403, "forbidden", "You are not allowed to access this db."},
-		{nobody, "GET", "/_all_dbs", 401, "unauthorized", "You are not a server admin."},
-		{nobody, "GET", "/_node/_local/_stats/a", 401, "unauthorized", "You are not a server admin or read-only metrics user"},
-		{p.user, "PUT", "/new", 401, "unauthorized", "You are not a server admin."},
-		{p.member, "PUT", "/db/_security", 403, "forbidden", "You are not a db or server admin."},
-		{nobody, "POST", "/_replicate", 401, "unauthorized", "You are not an authenticated user"},
-		{nobody, "GET", "/none", 404, "not_found", "Database does not exist."},
-		{p.root, "PUT", "/_users/_security", 403, "forbidden", "You can't edit the security object of the user database."},
+		{webtest.Nobody, "GET", "/db", 401, "unauthorized", "You are not authorized to access this db."},
+		{p.User, "GET", "/db", 403, "forbidden", "You are not allowed to access this db."},
+		{webtest.Nobody, "GET", "/_all_dbs", 401, "unauthorized", "You are not a server admin."},
+		{webtest.Nobody, "GET", "/_node/_local/_stats/a", 401, "unauthorized", "You are not a server admin or read-only metrics user"},
+		{p.User, "PUT", "/new", 401, "unauthorized", "You are not a server admin."},
+		{p.Member, "PUT", "/db/_security", 403, "forbidden", "You are not a db or server admin."},
+		{webtest.Nobody, "POST", "/_replicate", 401, "unauthorized", "You are not an authenticated user"},
+		{webtest.Nobody, "GET", "/none", 404, "not_found", "Database does not exist."},
+		{p.Root, "PUT", "/_users/_security", 403, "forbidden", "You can't edit the security object of the user database."},
 	} {
-		refused(t, n.as(test.who, test.method, test.target, ""), test.status, test.code, test.reason)
+		webtest.Refused(t, n.As(test.who, test.method, test.target, ""), test.status, test.code, test.reason)
 	}
 }
 
@@ -331,71 +308,71 @@ func TestReasons(t *testing.T) {
 func TestSecurityCountsAtOnce(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	p := n.newPeople()
-	n.with("db", security)
-	require.Equal(t, http.StatusOK, n.as(p.member, http.MethodGet, "/db", "").status)
-	require.Equal(t, http.StatusOK, n.as(p.admin, http.MethodPut, "/db/_security", `{"members":{"names":["eve"]}}`).status)
-	require.Equal(t, http.StatusForbidden, n.as(p.member, http.MethodGet, "/db", "").status)
-	require.Equal(t, http.StatusForbidden, n.as(p.admin, http.MethodGet, "/db", "").status)
-	require.Equal(t, http.StatusOK, n.as(p.user, http.MethodGet, "/db", "").status)
+	p := n.NewPeople()
+	n.With("db", webtest.Security)
+	require.Equal(t, http.StatusOK, n.As(p.Member, http.MethodGet, "/db", "").Status)
+	require.Equal(t, http.StatusOK, n.As(p.Admin, http.MethodPut, "/db/_security", `{"members":{"names":["eve"]}}`).Status)
+	require.Equal(t, http.StatusForbidden, n.As(p.Member, http.MethodGet, "/db", "").Status)
+	require.Equal(t, http.StatusForbidden, n.As(p.Admin, http.MethodGet, "/db", "").Status)
+	require.Equal(t, http.StatusOK, n.As(p.User, http.MethodGet, "/db", "").Status)
 }
 
 // A feed ends when its user may no longer read the database, or when that is unknown.
 func TestFeedsEndWithTheirRights(t *testing.T) {
 	for name, test := range map[string]struct {
-		who  func(people) string
+		who  func(webtest.People) string
 		lose func(n *node)
 	}{
-		"security": {func(p people) string { return p.member }, func(n *node) {
-			require.Equal(n, http.StatusOK, n.do(http.MethodPut, "/db/_security", `{"members":{"names":["eve"]}}`).status)
+		"security": {func(p webtest.People) string { return p.Member }, func(n *node) {
+			require.Equal(n, http.StatusOK, n.Do(http.MethodPut, "/db/_security", `{"members":{"names":["eve"]}}`).Status)
 		}},
-		"roles": {func(p people) string { return p.member }, func(n *node) {
-			user := n.get("/_users/org.couchdb.user:ann").body
-			require.Equal(n, http.StatusCreated, n.put("/_users/org.couchdb.user:ann", strings.Replace(user, `"staff"`, "", 1)).status)
+		"roles": {func(p webtest.People) string { return p.Member }, func(n *node) {
+			user := n.Get("/_users/org.couchdb.user:ann").Body
+			require.Equal(n, http.StatusCreated, n.Put("/_users/org.couchdb.user:ann", strings.Replace(user, `"staff"`, "", 1)).Status)
 		}},
-		"account": {func(p people) string { return p.member }, func(n *node) {
-			rev := n.get("/_users/org.couchdb.user:ann").json(n.T)["_rev"].(string)
-			require.Equal(n, http.StatusOK, n.do(http.MethodDelete, "/_users/org.couchdb.user:ann?rev="+rev, "").status)
+		"account": {func(p webtest.People) string { return p.Member }, func(n *node) {
+			rev := n.Get("/_users/org.couchdb.user:ann").JSON(n.T)["_rev"].(string)
+			require.Equal(n, http.StatusOK, n.Do(http.MethodDelete, "/_users/org.couchdb.user:ann?rev="+rev, "").Status)
 		}},
-		"server administrator": {func(people) string { return "other:other-" + secret }, func(n *node) {
-			require.Equal(n, http.StatusOK, n.do(http.MethodDelete, "/_node/_local/_config/admins/other", "").status)
+		"server administrator": {func(webtest.People) string { return "other:other-" + webtest.Secret }, func(n *node) {
+			require.Equal(n, http.StatusOK, n.Do(http.MethodDelete, "/_node/_local/_config/admins/other", "").Status)
 		}},
-		"nobody": {func(people) string { return nobody }, func(n *node) {
-			require.Equal(n, http.StatusOK, n.do(http.MethodPut, "/db/_security", security).status)
+		"nobody": {func(webtest.People) string { return webtest.Nobody }, func(n *node) {
+			require.Equal(n, http.StatusOK, n.Do(http.MethodPut, "/db/_security", webtest.Security).Status)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, n *node, db *docstore.Database) {
-				p := n.newPeople()
-				n.with("db", security)
+				p := n.NewPeople()
+				n.With("db", webtest.Security)
 				if name == "nobody" {
-					n.with("db", "{}")
+					n.With("db", "{}")
 				}
-				require.Equal(t, http.StatusOK, n.setConfig("admins/other", "other-"+secret).status)
-				authorization := nobody
+				require.Equal(t, http.StatusOK, n.setConfig("admins/other", "other-"+webtest.Secret).Status)
+				authorization := webtest.Nobody
 				if user, password, found := strings.Cut(test.who(p), ":"); found {
-					authorization = basic(user, password)
+					authorization = webtest.Basic(user, password)
 				}
-				var feeds []*feed
+				var feeds []*webtest.Feed
 				for _, query := range []string{"?feed=continuous&since=now", "?feed=continuous&since=now&heartbeat=5000", "?feed=longpoll&since=now"} {
-					feeds = append(feeds, n.follow(query, "Authorization", authorization))
+					feeds = append(feeds, n.Follow(query, "Authorization", authorization))
 				}
-				mine := n.follow("?feed=continuous&since=now")
+				mine := n.Follow("?feed=continuous&since=now")
 				time.Sleep(2 * time.Second)
-				write(t, db, doc("shown", `{}`))
+				webtest.Write(t, db, webtest.Doc("shown", `{}`))
 				for _, f := range feeds[:2] {
-					f.expect(changed("shown"))
+					f.Expect(webtest.Changed("shown"))
 				}
-				feeds[2].expect(`{"results":[`, changed("shown"))
-				require.Equal(t, tail, feeds[2].rest())
+				feeds[2].Expect(`{"results":[`, webtest.Changed("shown"))
+				require.Equal(t, webtest.FeedTail, feeds[2].Rest())
 
 				test.lose(n)
 				time.Sleep(2 * time.Second)
-				write(t, db, doc("hidden", `{}`))
+				webtest.Write(t, db, webtest.Doc("hidden", `{}`))
 				for _, f := range feeds[:2] {
-					require.Equal(t, last, f.rest())
+					require.Equal(t, webtest.FeedLast, f.Rest())
 				}
-				mine.expect(changed("shown"), changed("hidden"))
+				mine.Expect(webtest.Changed("shown"), webtest.Changed("hidden"))
 			})
 		})
 	}
@@ -404,14 +381,14 @@ func TestFeedsEndWithTheirRights(t *testing.T) {
 // One that is silent ends with its next heartbeat.
 func TestSilentFeedsEndWithTheirRights(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, n *node, _ *docstore.Database) {
-		p := n.newPeople()
-		n.with("db", security)
-		user, password, _ := strings.Cut(p.member, ":")
-		f := n.follow("?feed=continuous&since=now&heartbeat=5000", "Authorization", basic(user, password))
-		f.expect("")
-		n.with("db", "{}")
-		require.Equal(t, last, f.rest())
-		f.after(10 * time.Second)
+		p := n.NewPeople()
+		n.With("db", webtest.Security)
+		user, password, _ := strings.Cut(p.Member, ":")
+		f := n.Follow("?feed=continuous&since=now&heartbeat=5000", "Authorization", webtest.Basic(user, password))
+		f.Expect("")
+		n.With("db", "{}")
+		require.Equal(t, webtest.FeedLast, f.Rest())
+		f.After(10 * time.Second)
 	})
 }
 
@@ -419,35 +396,35 @@ func TestSilentFeedsEndWithTheirRights(t *testing.T) {
 func TestDesignDocumentsAreAdministrators(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	p := n.newPeople()
-	n.with("db", security)
-	require.Equal(t, http.StatusCreated, n.as(p.admin, http.MethodPut, "/db/_design/d", "{}").status)
-	require.Equal(t, http.StatusCreated, n.as(p.member, http.MethodPut, "/db/doc", "{}").status)
-	require.Equal(t, http.StatusForbidden, n.as(p.member, "COPY", "/db/doc", "", "Destination", "_design/e").status)
-	require.Equal(t, http.StatusForbidden, n.as(p.member, "COPY", "/db/_design/d", "", "Destination", "_design%2fe").status)
+	p := n.NewPeople()
+	n.With("db", webtest.Security)
+	require.Equal(t, http.StatusCreated, n.As(p.Admin, http.MethodPut, "/db/_design/d", "{}").Status)
+	require.Equal(t, http.StatusCreated, n.As(p.Member, http.MethodPut, "/db/doc", "{}").Status)
+	require.Equal(t, http.StatusForbidden, n.As(p.Member, "COPY", "/db/doc", "", "Destination", "_design/e").Status)
+	require.Equal(t, http.StatusForbidden, n.As(p.Member, "COPY", "/db/_design/d", "", "Destination", "_design%2fe").Status)
 	for _, edits := range []string{"true", "false"} {
-		got := n.as(p.member, http.MethodPost, "/db/_bulk_docs", `{"new_edits":`+edits+`,"docs":[{"_id":"_design/e","_rev":"1-a"},{"_id":"_design/f","_rev":"1-b"},{"_id":"doc2","_rev":"1-a"}]}`)
+		got := n.As(p.Member, http.MethodPost, "/db/_bulk_docs", `{"new_edits":`+edits+`,"docs":[{"_id":"_design/e","_rev":"1-a"},{"_id":"_design/f","_rev":"1-b"},{"_id":"doc2","_rev":"1-a"}]}`)
 		if edits == "true" {
-			require.Equal(t, http.StatusCreated, got.status, got.body)
+			require.Equal(t, http.StatusCreated, got.Status, got.Body)
 		}
-		require.Contains(t, got.body, `{"id":"_design/e"`)
-		require.Contains(t, got.body, `"error":"forbidden","reason":"You are not a db or server admin."`)
-		require.Equal(t, http.StatusNotFound, n.get("/db/_design/e").status)
-		require.Equal(t, http.StatusNotFound, n.get("/db/_design/f").status)
+		require.Contains(t, got.Body, `{"id":"_design/e"`)
+		require.Contains(t, got.Body, `"error":"forbidden","reason":"You are not a db or server admin."`)
+		require.Equal(t, http.StatusNotFound, n.Get("/db/_design/e").Status)
+		require.Equal(t, http.StatusNotFound, n.Get("/db/_design/f").Status)
 	}
 }
 
 func TestUserDocuments(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	ann, eve := n.newUser("ann", "staff"), n.newUser("eve")
+	ann, eve := n.NewUser("ann", "staff"), n.NewUser("eve")
 	const mine = "/_users/org.couchdb.user:ann"
-	got := n.as(ann, http.MethodGet, mine, "").is(t, http.StatusOK)
-	doc := got.json(t)
+	got := n.As(ann, http.MethodGet, mine, "").Is(t, http.StatusOK)
+	doc := got.JSON(t)
 	require.Equal(t, "pbkdf2", doc["password_scheme"])
 	require.Equal(t, "sha256", doc["pbkdf2_prf"])
 	require.NotContains(t, doc, "password")
-	put := func(who string, changes map[string]any) answer {
+	put := func(who string, changes map[string]any) webtest.Answer {
 		body := map[string]any{}
 		for name, value := range doc {
 			body[name] = value
@@ -457,43 +434,43 @@ func TestUserDocuments(t *testing.T) {
 		}
 		text, err := json.Marshal(body)
 		require.NoError(t, err)
-		return n.as(who, http.MethodPut, mine, string(text))
+		return n.As(who, http.MethodPut, mine, string(text))
 	}
-	refused(t, put(ann, map[string]any{"roles": []string{"staff", "more"}}), http.StatusForbidden, "forbidden", "Only _admin may edit roles")
-	require.Equal(t, http.StatusForbidden, put(eve, nil).status)
-	got = put(ann, map[string]any{"password": "new-" + secret})
-	require.Equal(t, http.StatusCreated, got.status, got.body)
-	require.Equal(t, http.StatusUnauthorized, n.as(ann, http.MethodGet, mine, "").status)
-	ann = "ann:new-" + secret
+	webtest.Refused(t, put(ann, map[string]any{"roles": []string{"staff", "more"}}), http.StatusForbidden, "forbidden", "Only _admin may edit roles")
+	require.Equal(t, http.StatusForbidden, put(eve, nil).Status)
+	got = put(ann, map[string]any{"password": "new-" + webtest.Secret})
+	require.Equal(t, http.StatusCreated, got.Status, got.Body)
+	require.Equal(t, http.StatusUnauthorized, n.As(ann, http.MethodGet, mine, "").Status)
+	ann = "ann:new-" + webtest.Secret
 
 	// Revisions from elsewhere could win with any roles.
-	n.as(ann, http.MethodPut, mine+"?new_edits=false", `{"_rev":"9-a","type":"user","name":"ann","roles":["staff"]}`).is(t, http.StatusForbidden)
+	n.As(ann, http.MethodPut, mine+"?new_edits=false", `{"_rev":"9-a","type":"user","name":"ann","roles":["staff"]}`).Is(t, http.StatusForbidden)
 	// A user without a document, as one with a token, cannot make one, and neither can a user that has deleted it.
-	rev := n.as(ann, http.MethodGet, mine, "").json(t)["_rev"].(string)
+	rev := n.As(ann, http.MethodGet, mine, "").JSON(t)["_rev"].(string)
 	for _, target := range []string{"org.couchdb.user:other", "org.couchdb.user:eve", "_local/mine"} {
-		refused(t, n.as(ann, "COPY", mine, "", "Destination", target), http.StatusNotFound, "not_found", "missing")
+		webtest.Refused(t, n.As(ann, "COPY", mine, "", "Destination", target), http.StatusNotFound, "not_found", "missing")
 	}
-	require.Equal(t, http.StatusCreated, n.as(ann, http.MethodPut, mine+"/photo?rev="+rev, "x", "Content-Type", "image/png").status)
-	require.Equal(t, http.StatusOK, n.as(ann, http.MethodGet, mine+"/photo", "").status)
-	require.Equal(t, http.StatusForbidden, n.as(eve, http.MethodGet, mine+"/photo", "").status)
-	rev = n.as(ann, http.MethodGet, mine, "").json(t)["_rev"].(string)
-	require.Equal(t, http.StatusOK, n.as(ann, http.MethodDelete, mine+"?rev="+rev, "").status)
-	require.Equal(t, http.StatusUnauthorized, n.as(ann, http.MethodGet, mine, "").status)
+	require.Equal(t, http.StatusCreated, n.As(ann, http.MethodPut, mine+"/photo?rev="+rev, "x", "Content-Type", "image/png").Status)
+	require.Equal(t, http.StatusOK, n.As(ann, http.MethodGet, mine+"/photo", "").Status)
+	require.Equal(t, http.StatusForbidden, n.As(eve, http.MethodGet, mine+"/photo", "").Status)
+	rev = n.As(ann, http.MethodGet, mine, "").JSON(t)["_rev"].(string)
+	require.Equal(t, http.StatusOK, n.As(ann, http.MethodDelete, mine+"?rev="+rev, "").Status)
+	require.Equal(t, http.StatusUnauthorized, n.As(ann, http.MethodGet, mine, "").Status)
 
 	// Administrators write many, replicated ones too, and no password is kept as it came.
-	got = n.do(http.MethodPost, "/_users/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"org.couchdb.user:bob","_rev":"3-a",
-		"type":"user","name":"bob","roles":["x"],"password":"bob-`+secret+`"},{"_id":"org.couchdb.user:bad","_rev":"1-a","name":"bad"}]}`,
+	got = n.Do(http.MethodPost, "/_users/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"org.couchdb.user:bob","_rev":"3-a",
+		"type":"user","name":"bob","roles":["x"],"password":"bob-`+webtest.Secret+`"},{"_id":"org.couchdb.user:bad","_rev":"1-a","name":"bad"}]}`,
 		"Content-Type", "application/json")
-	require.Contains(t, got.body, `doc.type must be user`)
-	require.NotContains(t, n.get("/_users/_all_docs?include_docs=true").body, `"password":`)
-	got = n.as("bob:bob-"+secret, http.MethodGet, "/_session", "")
-	require.Contains(t, got.body, `"userCtx":{"name":"bob","roles":["x"]}`)
+	require.Contains(t, got.Body, `doc.type must be user`)
+	require.NotContains(t, n.Get("/_users/_all_docs?include_docs=true").Body, `"password":`)
+	got = n.As("bob:bob-"+webtest.Secret, http.MethodGet, "/_session", "")
+	require.Contains(t, got.Body, `"userCtx":{"name":"bob","roles":["x"]}`)
 }
 
 // replication is the body of a document of a replicator database, with credentials.
 func replication(members string) string {
-	text := `{"source":"http://u:` + secret + `@a.example/db","target":{"url":"http://b.example/db","headers":{"X-Key":"` + secret + `"},
-		"auth":{"basic":{"username":"u","password":"` + secret + `"}}},"continuous":true`
+	text := `{"source":"http://u:` + webtest.Secret + `@a.example/db","target":{"url":"http://b.example/db","headers":{"X-Key":"` + webtest.Secret + `"},
+		"auth":{"basic":{"username":"u","password":"` + webtest.Secret + `"}}},"continuous":true`
 	if members != "" {
 		text += "," + members
 	}
@@ -504,32 +481,32 @@ func replication(members string) string {
 func (n *node) show(who, method, target, body string) (int, string) {
 	n.Helper()
 	name, password, _ := strings.Cut(who, ":")
-	r, err := http.NewRequestWithContext(n.Context(), method, "http://"+n.address+target, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(n.Context(), method, "http://"+n.Address+target, strings.NewReader(body))
 	require.NoError(n, err)
 	r.SetBasicAuth(name, password)
 	r.Header.Set("Content-Type", "application/json")
-	response, err := n.client.Do(r)
+	response, err := n.Client.Do(r)
 	require.NoError(n, err)
 	defer response.Body.Close()
 	var text strings.Builder
 	_, err = fmt.Fprint(&text, readAll(n.T, response.Body))
 	require.NoError(n, err)
-	return response.StatusCode, strings.ReplaceAll(text.String(), secret, "SECRET")
+	return response.StatusCode, strings.ReplaceAll(text.String(), webtest.Secret, "SECRET")
 }
 
 func TestReplicationDocumentsOfOthers(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	p := n.newPeople()
-	other := n.newUser("bob", "staff")
+	p := n.NewPeople()
+	other := n.NewUser("bob", "staff")
 	const database = "/x%2F_replicator"
-	n.with("x/_replicator", security)
-	got := n.as(p.member, http.MethodPut, database+"/rep", replication("")).is(t, http.StatusCreated)
-	first := got.json(t)["rev"].(string)
-	got = n.as(p.member, http.MethodPut, database+"/rep?rev="+first, replication(`"n":2`)).is(t, http.StatusCreated)
-	rev := got.json(t)["rev"].(string)
+	n.With("x/_replicator", webtest.Security)
+	got := n.As(p.Member, http.MethodPut, database+"/rep", replication("")).Is(t, http.StatusCreated)
+	first := got.JSON(t)["rev"].(string)
+	got = n.As(p.Member, http.MethodPut, database+"/rep?rev="+first, replication(`"n":2`)).Is(t, http.StatusCreated)
+	rev := got.JSON(t)["rev"].(string)
 
-	for _, who := range []string{p.root, p.admin, p.member} {
+	for _, who := range []string{p.Root, p.Admin, p.Member} {
 		status, body := n.show(who, http.MethodGet, database+"/rep", "")
 		require.Equal(t, http.StatusOK, status)
 		require.Contains(t, body, `"_rev":"`+rev+`"`)
@@ -542,49 +519,49 @@ func TestReplicationDocumentsOfOthers(t *testing.T) {
 		"/rep?open_revs=all", "/rep?open_revs=[%22" + rev + "%22]&revs=true", "/rep?local_seq=true&conflicts=true",
 	} {
 		for _, accept := range []string{"application/json", "multipart/mixed"} {
-			got := n.as(other, http.MethodGet, database+target, "", "Accept", accept).is(t, http.StatusOK)
+			got := n.As(other, http.MethodGet, database+target, "", "Accept", accept).Is(t, http.StatusOK)
 			for _, kept := range []string{first, rev} {
-				require.NotContains(t, got.body, kept[len("1-"):], target)
-				require.NotContains(t, got.header.Get("ETag"), kept[len("1-"):])
+				require.NotContains(t, got.Body, kept[len("1-"):], target)
+				require.NotContains(t, got.Header.Get("ETag"), kept[len("1-"):])
 			}
-			require.Contains(t, got.body, `"source":"http://a.example/db","target":{"url":"http://b.example/db"}`, target)
+			require.Contains(t, got.Body, `"source":"http://a.example/db","target":{"url":"http://b.example/db"}`, target)
 		}
 	}
-	got = n.as(other, http.MethodPost, database+"/_bulk_get?revs=true", `{"docs":[{"id":"rep"},{"id":"rep","rev":"`+rev+`"}]}`).is(t, http.StatusOK)
-	require.NotContains(t, got.body, rev[len("2-"):]+`","source`)
-	require.NotContains(t, got.body, first[len("1-"):])
+	got = n.As(other, http.MethodPost, database+"/_bulk_get?revs=true", `{"docs":[{"id":"rep"},{"id":"rep","rev":"`+rev+`"}]}`).Is(t, http.StatusOK)
+	require.NotContains(t, got.Body, rev[len("2-"):]+`","source`)
+	require.NotContains(t, got.Body, first[len("1-"):])
 
 	// It cannot be written back, and not by its real revision either.
-	stripped := n.as(other, http.MethodGet, database+"/rep", "").json(t)
+	stripped := n.As(other, http.MethodGet, database+"/rep", "").JSON(t)
 	fake := stripped["_rev"].(string)
 	require.NotEqual(t, rev, fake)
 	// The made up one says nothing of the real one: the same is shown under the same.
-	got = n.as(p.member, http.MethodPut, database+"/rep?rev="+rev, strings.ReplaceAll(replication(`"n":2`), secret, "other-"+secret)).is(t, http.StatusCreated)
-	third := got.json(t)["rev"].(string)
-	got = n.as(p.member, http.MethodPut, database+"/same", replication("")).is(t, http.StatusCreated)
-	n.as(p.member, http.MethodPut, database+"/same?rev="+got.json(t)["rev"].(string), replication(`"n":2`)).is(t, http.StatusCreated)
-	require.Equal(t, fake, n.as(other, http.MethodGet, database+"/same", "").json(t)["_rev"])
+	got = n.As(p.Member, http.MethodPut, database+"/rep?rev="+rev, strings.ReplaceAll(replication(`"n":2`), webtest.Secret, "other-"+webtest.Secret)).Is(t, http.StatusCreated)
+	third := got.JSON(t)["rev"].(string)
+	got = n.As(p.Member, http.MethodPut, database+"/same", replication("")).Is(t, http.StatusCreated)
+	n.As(p.Member, http.MethodPut, database+"/same?rev="+got.JSON(t)["rev"].(string), replication(`"n":2`)).Is(t, http.StatusCreated)
+	require.Equal(t, fake, n.As(other, http.MethodGet, database+"/same", "").JSON(t)["_rev"])
 	rev = third
-	require.Equal(t, http.StatusConflict, n.as(other, http.MethodPut, database+"/rep?rev="+fake, replication("")).status)
+	require.Equal(t, http.StatusConflict, n.As(other, http.MethodPut, database+"/rep?rev="+fake, replication("")).Status)
 	const others = "Can't update replication documents from other users."
-	refused(t, n.as(other, http.MethodPut, database+"/rep?rev="+rev, replication("")), http.StatusForbidden, "forbidden", others)
-	refused(t, n.as(other, http.MethodDelete, database+"/rep?rev="+rev, ""), http.StatusForbidden, "forbidden", others)
-	refused(t, n.as(other, http.MethodPut, database+"/rep/a?rev="+rev, "x"), http.StatusForbidden, "forbidden", others)
-	got = n.as(other, http.MethodPost, database+"/_bulk_docs", `{"docs":[{"_id":"rep","_rev":"`+rev+`","_deleted":true}]}`)
-	require.Contains(t, got.body, others)
+	webtest.Refused(t, n.As(other, http.MethodPut, database+"/rep?rev="+rev, replication("")), http.StatusForbidden, "forbidden", others)
+	webtest.Refused(t, n.As(other, http.MethodDelete, database+"/rep?rev="+rev, ""), http.StatusForbidden, "forbidden", others)
+	webtest.Refused(t, n.As(other, http.MethodPut, database+"/rep/a?rev="+rev, "x"), http.StatusForbidden, "forbidden", others)
+	got = n.As(other, http.MethodPost, database+"/_bulk_docs", `{"docs":[{"_id":"rep","_rev":"`+rev+`","_deleted":true}]}`)
+	require.Contains(t, got.Body, others)
 	for _, body := range []string{
 		`{"new_edits":false,"docs":[{"_id":"rep","_rev":"9-a","_deleted":true}]}`,
 		`{"new_edits":false,"docs":[{"_id":"new","_rev":"1-a","source":"http://a/b","target":"http://c/d","owner":"bob"}]}`,
 	} {
-		require.Contains(t, n.as(other, http.MethodPost, database+"/_bulk_docs", body).body, `"error":"forbidden"`)
+		require.Contains(t, n.As(other, http.MethodPost, database+"/_bulk_docs", body).Body, `"error":"forbidden"`)
 	}
 	// Nor copied.
-	require.Equal(t, http.StatusForbidden, n.as(other, "COPY", database+"/rep", "", "Destination", "mine").status)
-	require.Equal(t, http.StatusForbidden, n.as(other, http.MethodGet, database+"/rep/a", "").status)
-	require.Equal(t, http.StatusNotFound, n.get(database+"/mine").status)
+	require.Equal(t, http.StatusForbidden, n.As(other, "COPY", database+"/rep", "", "Destination", "mine").Status)
+	require.Equal(t, http.StatusForbidden, n.As(other, http.MethodGet, database+"/rep/a", "").Status)
+	require.Equal(t, http.StatusNotFound, n.Get(database+"/mine").Status)
 
 	// Its owner may.
-	require.Equal(t, http.StatusOK, n.as(p.member, http.MethodDelete, database+"/rep?rev="+rev, "").status)
+	require.Equal(t, http.StatusOK, n.As(p.Member, http.MethodDelete, database+"/rep?rev="+rev, "").Status)
 }
 
 // No answer tells which attachments, and which revisions, a replication document has that is
@@ -592,20 +569,20 @@ func TestReplicationDocumentsOfOthers(t *testing.T) {
 func TestAttachmentsOfOthers(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	p := n.newPeople()
-	other := n.newUser("bob", "staff")
+	p := n.NewPeople()
+	other := n.NewUser("bob", "staff")
 	const database = "/x%2F_replicator"
-	n.with("x/_replicator", security)
-	got := n.as(p.member, http.MethodPut, database+"/rep", replication(`"_attachments":{"a":{"data":"aGVsbG8="}}`)).is(t, http.StatusCreated)
-	rev := got.json(t)["rev"].(string)
-	gotten := n.as(p.member, http.MethodGet, database+"/rep/a", "").is(t, http.StatusOK)
-	etag := gotten.header.Get("ETag")
+	n.With("x/_replicator", webtest.Security)
+	got := n.As(p.Member, http.MethodPut, database+"/rep", replication(`"_attachments":{"a":{"data":"aGVsbG8="}}`)).Is(t, http.StatusCreated)
+	rev := got.JSON(t)["rev"].(string)
+	gotten := n.As(p.Member, http.MethodGet, database+"/rep/a", "").Is(t, http.StatusOK)
+	etag := gotten.Header.Get("ETag")
 
-	shape := func(a answer) string {
+	shape := func(a webtest.Answer) string {
 		for _, name := range []string{"Date", "X-Couch-Request-Id"} {
-			a.header.Del(name)
+			a.Header.Del(name)
 		}
-		return fmt.Sprint(a.status, a.header, a.body)
+		return fmt.Sprint(a.Status, a.Header, a.Body)
 	}
 	for _, request := range []struct {
 		method  string
@@ -623,104 +600,104 @@ func TestAttachmentsOfOthers(t *testing.T) {
 		answers := map[string]string{}
 		for _, name := range []string{"a", "b"} {
 			for _, query := range []string{"", "?rev=" + rev, "?rev=1-00000000000000000000000000000000", "?rev=7-a", "?latest=true&rev=" + rev} {
-				got := n.as(other, request.method, database+"/rep/"+name+query, "", request.headers...).is(t, http.StatusForbidden)
+				got := n.As(other, request.method, database+"/rep/"+name+query, "", request.headers...).Is(t, http.StatusForbidden)
 				answers[shape(got)] = name + query
 			}
 		}
 		require.Len(t, answers, 1, request.method)
 	}
 	for _, query := range []string{"", "?rev=" + rev, "?rev=7-a"} {
-		require.Equal(t, http.StatusForbidden, n.as(other, "COPY", database+"/rep"+query, "", "Destination", "mine").status)
+		require.Equal(t, http.StatusForbidden, n.As(other, "COPY", database+"/rep"+query, "", "Destination", "mine").Status)
 	}
 	for _, since := range []string{rev, "7-a"} {
 		for _, accept := range []string{"application/json", "multipart/mixed", "multipart/related"} {
-			got := n.as(other, http.MethodPost, database+"/_bulk_get?attachments=true",
+			got := n.As(other, http.MethodPost, database+"/_bulk_get?attachments=true",
 				`{"docs":[{"id":"rep","atts_since":["`+since+`"]}]}`, "Accept", accept)
-			require.Equal(t, http.StatusOK, got.status, got.body)
-			require.NotContains(t, got.body, "attachment")
-			got = n.as(other, http.MethodGet, database+`/rep?attachments=true&atts_since=["`+since+`"]`, "", "Accept", accept).is(t, http.StatusOK)
-			require.NotContains(t, got.body, "attachment")
+			require.Equal(t, http.StatusOK, got.Status, got.Body)
+			require.NotContains(t, got.Body, "attachment")
+			got = n.As(other, http.MethodGet, database+`/rep?attachments=true&atts_since=["`+since+`"]`, "", "Accept", accept).Is(t, http.StatusOK)
+			require.NotContains(t, got.Body, "attachment")
 		}
 	}
 
 	// Members see what is missing. Other users do not see the attachments of a deleted document either.
-	require.Equal(t, http.StatusNotFound, n.as(p.member, http.MethodGet, database+"/rep/b", "").status)
-	require.Equal(t, http.StatusConflict, n.as(p.member, http.MethodPut, database+"/rep/b?rev=7-a", "").status)
-	require.Equal(t, http.StatusNotFound, n.as(other, http.MethodGet, database+"/none/b", "").status)
-	got = n.as(p.member, http.MethodPut, database+"/rep?rev="+rev, `{"_deleted":true,"_attachments":{"a":{"stub":true}}}`).is(t, http.StatusOK)
-	require.Equal(t, http.StatusForbidden, n.as(other, http.MethodGet, database+"/rep/a?rev="+got.json(t)["rev"].(string), "").status)
-	require.Equal(t, http.StatusOK, n.as(p.root, http.MethodGet, database+"/rep/a?rev="+got.json(t)["rev"].(string), "").status)
+	require.Equal(t, http.StatusNotFound, n.As(p.Member, http.MethodGet, database+"/rep/b", "").Status)
+	require.Equal(t, http.StatusConflict, n.As(p.Member, http.MethodPut, database+"/rep/b?rev=7-a", "").Status)
+	require.Equal(t, http.StatusNotFound, n.As(other, http.MethodGet, database+"/none/b", "").Status)
+	got = n.As(p.Member, http.MethodPut, database+"/rep?rev="+rev, `{"_deleted":true,"_attachments":{"a":{"stub":true}}}`).Is(t, http.StatusOK)
+	require.Equal(t, http.StatusForbidden, n.As(other, http.MethodGet, database+"/rep/a?rev="+got.JSON(t)["rev"].(string), "").Status)
+	require.Equal(t, http.StatusOK, n.As(p.Root, http.MethodGet, database+"/rep/a?rev="+got.JSON(t)["rev"].(string), "").Status)
 }
 
 func TestOwnersAndUserCtx(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	p := n.newPeople()
+	p := n.NewPeople()
 	const database = "/x%2F_replicator"
-	n.with("x/_replicator", security)
+	n.With("x/_replicator", webtest.Security)
 	for i, test := range []struct {
 		who, members, owner, reason string
 	}{
-		{p.member, ``, `"ann"`, ""},
-		{p.member, `"owner":"ann"`, `"ann"`, ""},
-		{p.member, `"owner":"bob"`, "", "Can't update replication documents from other users."},
-		{p.member, `"owner":null`, "", "Can't update replication documents from other users."},
-		{p.member, `"owner":"ann","owner":"bob"`, "", "Can't update replication documents from other users."},
-		{p.member, `"user_ctx":{"name":"ann","roles":["staff"]}`, `"ann"`, ""},
-		{p.member, `"user_ctx":{"name":"boss","roles":[]}`, "", "`user_ctx.name` can only be your own name"},
-		{p.member, `"user_ctx":{"name":"ann","roles":["_admin"]}`, "", "`user_ctx.roles` can only have roles of your own"},
-		{p.admin, ``, `"boss"`, ""},
-		{p.admin, `"owner":"bob"`, `"bob"`, ""},
-		{p.root, `"owner":null`, `"admin"`, ""},
-		{p.root, `"user_ctx":{"name":"ann","roles":["anything"]}`, `"admin"`, ""},
+		{p.Member, ``, `"ann"`, ""},
+		{p.Member, `"owner":"ann"`, `"ann"`, ""},
+		{p.Member, `"owner":"bob"`, "", "Can't update replication documents from other users."},
+		{p.Member, `"owner":null`, "", "Can't update replication documents from other users."},
+		{p.Member, `"owner":"ann","owner":"bob"`, "", "Can't update replication documents from other users."},
+		{p.Member, `"user_ctx":{"name":"ann","roles":["staff"]}`, `"ann"`, ""},
+		{p.Member, `"user_ctx":{"name":"boss","roles":[]}`, "", "`user_ctx.name` can only be your own name"},
+		{p.Member, `"user_ctx":{"name":"ann","roles":["_admin"]}`, "", "`user_ctx.roles` can only have roles of your own"},
+		{p.Admin, ``, `"boss"`, ""},
+		{p.Admin, `"owner":"bob"`, `"bob"`, ""},
+		{p.Root, `"owner":null`, `"admin"`, ""},
+		{p.Root, `"user_ctx":{"name":"ann","roles":["anything"]}`, `"admin"`, ""},
 	} {
 		path := fmt.Sprintf("%s/rep%d", database, i)
 		members := test.members
 		if members != "" {
 			members = "," + members
 		}
-		got := n.as(test.who, http.MethodPut, path, fmt.Sprintf(`{"source":"http://a.example/%d","target":"http://b.example/db"%s}`, i, members))
+		got := n.As(test.who, http.MethodPut, path, fmt.Sprintf(`{"source":"http://a.example/%d","target":"http://b.example/db"%s}`, i, members))
 		if test.reason != "" {
-			refused(t, got, http.StatusForbidden, "forbidden", test.reason)
+			webtest.Refused(t, got, http.StatusForbidden, "forbidden", test.reason)
 			continue
 		}
-		require.Equal(t, http.StatusCreated, got.status, got.body)
-		require.Contains(t, n.get(path).body, `"owner":`+test.owner, test.members)
+		require.Equal(t, http.StatusCreated, got.Status, got.Body)
+		require.Contains(t, n.Get(path).Body, `"owner":`+test.owner, test.members)
 	}
 	// What administrators replicate stays as it was.
-	n.do(http.MethodPut, database+"/replicated?new_edits=false", `{"_rev":"1-a","source":"http://a.example/x","target":"http://b.example/db"}`).is(t, http.StatusCreated)
-	require.NotContains(t, n.get(database+"/replicated").body, "owner")
+	n.Do(http.MethodPut, database+"/replicated?new_edits=false", `{"_rev":"1-a","source":"http://a.example/x","target":"http://b.example/db"}`).Is(t, http.StatusCreated)
+	require.NotContains(t, n.Get(database+"/replicated").Body, "owner")
 }
 
 func TestTransientJobsOfUsers(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	p := n.newPeople()
+	p := n.NewPeople()
 	body := definition(`"continuous":true`)
-	got := n.as(p.member, http.MethodPost, "/_replicate", body).is(t, http.StatusAccepted)
-	id := got.localID(t)
-	require.Equal(t, "ann", n.get("/_scheduler/jobs/" + strings.Replace(id, "+", "%2B", 1)).json(t)["user"])
+	got := n.As(p.Member, http.MethodPost, "/_replicate", body).Is(t, http.StatusAccepted)
+	id := got.LocalID(t)
+	require.Equal(t, "ann", n.Get("/_scheduler/jobs/" + strings.Replace(id, "+", "%2B", 1)).JSON(t)["user"])
 	n.opened()
 	// Another user that posts the same gets a conflict that does not name the first one.
-	got = n.as(p.user, http.MethodPost, "/_replicate", body).is(t, http.StatusConflict)
-	require.NotContains(t, got.body, "ann")
+	got = n.As(p.User, http.MethodPost, "/_replicate", body).Is(t, http.StatusConflict)
+	require.NotContains(t, got.Body, "ann")
 	cancel := `{"cancel":true,"replication_id":"` + id + `"}`
-	for _, who := range []string{p.user, p.admin} {
-		refused(t, n.as(who, http.MethodPost, "/_replicate", cancel), http.StatusUnauthorized, "unauthorized", "You are not a server admin.")
-		refused(t, n.as(who, http.MethodPost, "/_replicate", definition(`"continuous":true,"cancel":true`)),
+	for _, who := range []string{p.User, p.Admin} {
+		webtest.Refused(t, n.As(who, http.MethodPost, "/_replicate", cancel), http.StatusUnauthorized, "unauthorized", "You are not a server admin.")
+		webtest.Refused(t, n.As(who, http.MethodPost, "/_replicate", definition(`"continuous":true,"cancel":true`)),
 			http.StatusUnauthorized, "unauthorized", "You are not a server admin.")
 	}
-	require.Equal(t, http.StatusOK, n.as(p.member, http.MethodPost, "/_replicate", definition(`"continuous":true,"cancel":true`)).status)
-	require.Equal(t, http.StatusNotFound, n.as(p.member, http.MethodPost, "/_replicate", cancel).status)
+	require.Equal(t, http.StatusOK, n.As(p.Member, http.MethodPost, "/_replicate", definition(`"continuous":true,"cancel":true`)).Status)
+	require.Equal(t, http.StatusNotFound, n.As(p.Member, http.MethodPost, "/_replicate", cancel).Status)
 
-	require.Equal(t, http.StatusAccepted, n.as(p.member, http.MethodPost, "/_replicate", body).status)
-	require.Equal(t, http.StatusOK, n.as(p.root, http.MethodPost, "/_replicate", cancel).status)
+	require.Equal(t, http.StatusAccepted, n.As(p.Member, http.MethodPost, "/_replicate", body).Status)
+	require.Equal(t, http.StatusOK, n.As(p.Root, http.MethodPost, "/_replicate", cancel).Status)
 
 	// The job of a document is never cancelled here.
-	n.with("x/_replicator", security)
-	require.Equal(t, http.StatusCreated, n.as(p.member, http.MethodPut, "/x%2F_replicator/rep", replication("")).status)
-	for _, who := range []string{p.root, p.member} {
-		require.Equal(t, http.StatusNotFound, n.as(who, http.MethodPost, "/_replicate", cancel).status)
+	n.With("x/_replicator", webtest.Security)
+	require.Equal(t, http.StatusCreated, n.As(p.Member, http.MethodPut, "/x%2F_replicator/rep", replication("")).Status)
+	for _, who := range []string{p.Root, p.Member} {
+		require.Equal(t, http.StatusNotFound, n.As(who, http.MethodPost, "/_replicate", cancel).Status)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
+	"settee/frontend/internal/webtest"
 	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 	"settee/replicator"
@@ -21,19 +22,19 @@ import (
 func TestListJobs(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	require.Equal(t, `{"total_rows":0,"offset":0,"jobs":[]}`+"\n", n.get("/_scheduler/jobs").body)
+	require.Equal(t, `{"total_rows":0,"offset":0,"jobs":[]}`+"\n", n.Get("/_scheduler/jobs").Body)
 	const many = 105
 	for i := range many {
-		require.Equal(t, http.StatusAccepted, n.post(definition(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i))).status)
+		require.Equal(t, http.StatusAccepted, n.post(definition(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i))).Status)
 	}
 	list := func(query string) (total, offset int, ids []string) {
-		got := n.get("/_scheduler/jobs"+query).is(t, http.StatusOK)
+		got := n.Get("/_scheduler/jobs"+query).Is(t, http.StatusOK)
 		var page struct {
 			TotalRows int `json:"total_rows"`
 			Offset    int `json:"offset"`
 			Jobs      []struct{ ID string }
 		}
-		require.NoError(t, json.Unmarshal([]byte(got.body), &page))
+		require.NoError(t, json.Unmarshal([]byte(got.Body), &page))
 		ids = []string{}
 		for _, job := range page.Jobs {
 			ids = append(ids, job.ID)
@@ -63,26 +64,26 @@ func TestListJobs(t *testing.T) {
 		require.Equal(t, append([]string{}, all[want.begin:want.end]...), ids, query)
 	}
 	for query, reason := range map[string]string{
-		"?limit=x":        "Invalid value for integer parameter `limit`: it must be a whole number of at least 0",
-		"?limit=":         "Invalid value for integer parameter `limit`: it must be a whole number of at least 0",
-		"?limit=-1":       "Invalid value for integer parameter `limit`: it must be a whole number of at least 0",
-		"?limit=1.5":      "Invalid value for integer parameter `limit`: it must be a whole number of at least 0",
-		"?skip=-1":        "Invalid value for integer parameter `skip`: it must be a whole number of at least 0",
-		"?skip=" + secret: "Invalid value for integer parameter `skip`: it must be a whole number of at least 0",
-		"?limit=%zz":      "the query of the URL is not percent-encoded as it should be",
+		"?limit=x":                "Invalid value for integer parameter `limit`: it must be a whole number of at least 0",
+		"?limit=":                 "Invalid value for integer parameter `limit`: it must be a whole number of at least 0",
+		"?limit=-1":               "Invalid value for integer parameter `limit`: it must be a whole number of at least 0",
+		"?limit=1.5":              "Invalid value for integer parameter `limit`: it must be a whole number of at least 0",
+		"?skip=-1":                "Invalid value for integer parameter `skip`: it must be a whole number of at least 0",
+		"?skip=" + webtest.Secret: "Invalid value for integer parameter `skip`: it must be a whole number of at least 0",
+		"?limit=%zz":              "the query of the URL is not percent-encoded as it should be",
 	} {
-		refused(t, n.get("/_scheduler/jobs"+query), http.StatusBadRequest, "query_parse_error", reason)
+		webtest.Refused(t, n.Get("/_scheduler/jobs"+query), http.StatusBadRequest, "query_parse_error", reason)
 	}
 }
 
 func TestJobInEachState(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	id := n.post(definition(`"continuous": true`)).localID(t)
+	id := n.post(definition(`"continuous": true`)).LocalID(t)
 	job := func() map[string]any {
 		t.Helper()
-		got := n.get("/_scheduler/jobs/"+id).is(t, http.StatusOK)
-		row := got.json(t)
+		got := n.Get("/_scheduler/jobs/"+id).Is(t, http.StatusOK)
+		row := got.JSON(t)
 		require.Equal(t, id, row["id"])
 		require.Equal(t, "http://a.example/db/", row["source"])
 		require.Equal(t, "http://b.example/db/", row["target"])
@@ -93,8 +94,8 @@ func TestJobInEachState(t *testing.T) {
 	for _, name := range []string{"pid", "node", "start_time", "info", "database", "doc_id"} {
 		require.Nil(t, row[name], name)
 	}
-	require.Equal(t, adminName, row["user"])
-	require.Equal(t, row, n.get("/_scheduler/jobs/"+row["job_id"].(string)).is(t, http.StatusOK).json(t))
+	require.Equal(t, webtest.AdminName, row["user"])
+	require.Equal(t, row, n.Get("/_scheduler/jobs/"+row["job_id"].(string)).Is(t, http.StatusOK).JSON(t))
 	require.Len(t, row["history"], 1)
 
 	run := n.accept()
@@ -112,7 +113,7 @@ func TestJobInEachState(t *testing.T) {
 	require.Equal(t, "0", info["checkpointed_source_seq"])
 
 	require.NoError(t, run.CrashFor(t.Context(), time.Now(), 1, &replicator.Fault{
-		Code: replicator.FaultDatabaseMissing, Side: replicator.SideTarget, Database: "http://adm:" + secret + "@b.example/",
+		Code: replicator.FaultDatabaseMissing, Side: replicator.SideTarget, Database: "http://adm:" + webtest.Secret + "@b.example/",
 	}))
 	row = job()
 	require.Equal(t, "crashing", row["state"])
@@ -144,7 +145,7 @@ func TestJobInEachState(t *testing.T) {
 		"outcome": "crashed", "docs_read": 0., "docs_written": 0., "doc_write_failures": 0.,
 		"reason": "db_not_found: could not open http://adm:*****@b.example/", "code": "database_missing",
 	}, first)
-	require.EqualValues(t, 0, n.get("/_scheduler/jobs").json(t)["total_rows"], "what has ended is not listed")
+	require.EqualValues(t, 0, n.Get("/_scheduler/jobs").JSON(t)["total_rows"], "what has ended is not listed")
 }
 
 func TestJobOfADocument(t *testing.T) {
@@ -155,7 +156,7 @@ func TestJobOfADocument(t *testing.T) {
 	require.NoError(t, err)
 	want, err := request.Replication.ID(n.jobs.ServerUUID(), "")
 	require.NoError(t, err)
-	db, err := n.docs.Create(t.Context(), database)
+	db, err := n.Documents.Create(t.Context(), database)
 	require.NoError(t, err)
 	_, err = db.Put(t.Context(), docstore.Edit{ID: doc, Body: docjson.Must(definition(`"user_ctx": {"name": "bob"}`))})
 	require.NoError(t, err)
@@ -164,8 +165,8 @@ func TestJobOfADocument(t *testing.T) {
 	for _, name := range []string{
 		escaped, strings.Replace(escaped, "%20", "+", 1), strings.Replace(escaped, "%7C", "|", 1), strings.Replace(escaped, "d", "%64", 1),
 	} {
-		got := n.get("/_scheduler/jobs/"+name).is(t, http.StatusOK)
-		row := got.json(t)
+		got := n.Get("/_scheduler/jobs/"+name).Is(t, http.StatusOK)
+		row := got.JSON(t)
 		require.Equal(t, want.String(), row["id"])
 		require.Equal(t, database, row["database"])
 		require.Equal(t, doc, row["doc_id"])
@@ -175,24 +176,24 @@ func TestJobOfADocument(t *testing.T) {
 	run := n.accept()
 	require.NoError(t, run.Identify(t.Context(), want))
 	require.NoError(t, run.Opened(t.Context()))
-	require.Equal(t, want.String(), n.get("/_scheduler/jobs/" + want.String()).json(t)["id"])
-	n.post(definition(`"continuous": true, "doc_ids": []`)).is(t, http.StatusAccepted)
+	require.Equal(t, want.String(), n.Get("/_scheduler/jobs/" + want.String()).JSON(t)["id"])
+	n.post(definition(`"continuous": true, "doc_ids": []`)).Is(t, http.StatusAccepted)
 	continuous := n.page("/_scheduler/jobs").Jobs[1]["id"].(string)
 	require.Contains(t, continuous, "+continuous")
 	for _, plus := range []string{"+", "%2B", "%20"} {
-		got := n.get("/_scheduler/jobs/" + strings.Replace(continuous, "+", plus, 1))
-		require.Equal(t, continuous, got.json(t)["id"], plus)
+		got := n.Get("/_scheduler/jobs/" + strings.Replace(continuous, "+", plus, 1))
+		require.Equal(t, continuous, got.JSON(t)["id"], plus)
 	}
-	refused(t, n.post(definition("")), http.StatusConflict, "conflict",
+	webtest.Refused(t, n.post(definition("")), http.StatusConflict, "conflict",
 		"the replication "+want.String()+" exists already, triggered by document `"+doc+"` from db `"+database+"`")
-	refused(t, n.post(`{"cancel": true, "id": "`+want.String()+`"}`), http.StatusNotFound, "not_found", "missing")
+	webtest.Refused(t, n.post(`{"cancel": true, "id": "`+want.String()+`"}`), http.StatusNotFound, "not_found", "missing")
 }
 
 func TestMissingJobs(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	for _, name := range []string{"nope", "%2F", "%00", "%FF", "a+b", strings.Repeat("x", 2_001), strings.Repeat("%00", 4_000)} {
-		refused(t, n.get("/_scheduler/jobs/"+name), http.StatusNotFound, "not_found", "missing")
+		webtest.Refused(t, n.Get("/_scheduler/jobs/"+name), http.StatusNotFound, "not_found", "missing")
 	}
 }
 
@@ -200,30 +201,30 @@ func TestMissingJobs(t *testing.T) {
 func TestListJobsFilters(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.do(http.MethodPut, "/a%2F_replicator", "").is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/a%2F_replicator", "").Is(t, http.StatusCreated)
 	for _, id := range []string{"ended", "waits"} {
-		n.do(http.MethodPut, "/a%2F_replicator/"+id, definition(`"doc_ids": ["`+id+`"]`)).is(t, http.StatusCreated)
+		n.Do(http.MethodPut, "/a%2F_replicator/"+id, definition(`"doc_ids": ["`+id+`"]`)).Is(t, http.StatusCreated)
 		if id == "ended" {
 			require.NoError(t, n.accept().Complete(t.Context(), nil))
 		}
 	}
-	transient := n.post(definition(`"continuous": true`)).localID(t)
-	n.post(definition(`"continuous": true, "create_target": true`)).is(t, http.StatusAccepted)
+	transient := n.post(definition(`"continuous": true`)).LocalID(t)
+	n.post(definition(`"continuous": true, "create_target": true`)).Is(t, http.StatusAccepted)
 	for query, want := range map[string][]string{
 		"":                         {"waits", "<nil>", "<nil>"},
 		"states=completed,failed":  {"ended"},
 		"states=":                  nil,
 		"database=a%2F_replicator": {"waits"},
 		"database=a/_replicator&states=completed": {"ended"},
-		"database=":                        {"<nil>", "<nil>"},
-		"user=" + adminName:                {"<nil>", "<nil>"},
-		"user=" + adminName + "&database=": {"<nil>", "<nil>"},
-		"user=bob":                         nil,
-		"user=":                            nil,
-		"q=WAIT":                           {"waits"},
-		"q=WAIT&user=" + adminName:         nil,
-		"q=" + url.QueryEscape(transient):  {"<nil>"},
-		"q=nowhere":                        nil,
+		"database=":                                {"<nil>", "<nil>"},
+		"user=" + webtest.AdminName:                {"<nil>", "<nil>"},
+		"user=" + webtest.AdminName + "&database=": {"<nil>", "<nil>"},
+		"user=bob":                                 nil,
+		"user=":                                    nil,
+		"q=WAIT":                                   {"waits"},
+		"q=WAIT&user=" + webtest.AdminName:         nil,
+		"q=" + url.QueryEscape(transient):          {"<nil>"},
+		"q=nowhere":                                nil,
 	} {
 		page := n.page("/_scheduler/jobs?" + query)
 		require.Equal(t, want, page.ids(), query)
@@ -245,28 +246,28 @@ func TestListJobsFilters(t *testing.T) {
 		"q=x&skip=1":         "`skip` cannot be combined with `q`: use `start_key`",
 		"database=x&user=an": "`user` is for jobs without a database, and cannot be combined with a `database`",
 	} {
-		refused(t, n.get("/_scheduler/jobs?"+query), http.StatusBadRequest, "query_parse_error", reason)
+		webtest.Refused(t, n.Get("/_scheduler/jobs?"+query), http.StatusBadRequest, "query_parse_error", reason)
 	}
-	refused(t, n.get("/_scheduler/jobs?database=none"), http.StatusNotFound, "not_found", "Database does not exist.")
+	webtest.Refused(t, n.Get("/_scheduler/jobs?database=none"), http.StatusNotFound, "not_found", "Database does not exist.")
 }
 
 // The summary counts the jobs, and problems group those that need attention by what is wrong at which end.
 func TestSummary(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	require.JSONEq(t, `{"jobs":{"pending":0,"scheduled":0,"parked":0,"paused":0,"running":0,"crashing":0,"completed":0,"failed":0},"databases":0,"users":0,"mirrors":[]}`, n.get("/_scheduler/summary").is(t, http.StatusOK).body)
-	n.do(http.MethodPut, "/a%2F_replicator", "").is(t, http.StatusCreated)
+	require.JSONEq(t, `{"jobs":{"pending":0,"scheduled":0,"parked":0,"paused":0,"running":0,"crashing":0,"completed":0,"failed":0},"databases":0,"users":0,"mirrors":[]}`, n.Get("/_scheduler/summary").Is(t, http.StatusOK).Body)
+	n.Do(http.MethodPut, "/a%2F_replicator", "").Is(t, http.StatusCreated)
 	missing := replicator.FaultAt(replicator.FaultDatabaseMissing, replicator.SideTarget, replicator.Endpoint{URL: "http://b.example/db/"}, replicator.RequestOpen, "404")
 	for i := range 25 {
-		n.do(http.MethodPut, fmt.Sprintf("/a%%2F_replicator/%02d", i), definition(fmt.Sprintf(`"doc_ids": ["%d"]`, i))).
-			is(t, http.StatusCreated)
+		n.Do(http.MethodPut, fmt.Sprintf("/a%%2F_replicator/%02d", i), definition(fmt.Sprintf(`"doc_ids": ["%d"]`, i))).
+			Is(t, http.StatusCreated)
 		run := n.accept()
 		require.NoError(t, run.ListRefused(t.Context(), []replicator.Failure{{ID: "x"}}, 1))
 		require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocWriteFailures = 1 }))
 		require.NoError(t, run.CrashFor(t.Context(), time.Now().Add(time.Hour), 1, missing))
 	}
-	n.post(definition(`"continuous": true`)).is(t, http.StatusAccepted)
-	got := n.get("/_scheduler/summary").is(t, http.StatusOK).json(t)
+	n.post(definition(`"continuous": true`)).Is(t, http.StatusAccepted)
+	got := n.Get("/_scheduler/summary").Is(t, http.StatusOK).JSON(t)
 	require.Equal(t, map[string]any{"pending": 1., "scheduled": 0., "parked": 0., "paused": 0., "running": 0., "crashing": 25., "completed": 0., "failed": 0.}, got["jobs"])
 	require.EqualValues(t, 1, got["databases"])
 	require.EqualValues(t, 1, got["users"])
@@ -277,7 +278,7 @@ func TestSummary(t *testing.T) {
 	require.EqualValues(t, 1, marks[0].(map[string]any)["count"])
 	require.NotEmpty(t, marks[0].(map[string]any)["since"])
 
-	problems := n.get("/_scheduler/problems").is(t, http.StatusOK).json(t)
+	problems := n.Get("/_scheduler/problems").Is(t, http.StatusOK).JSON(t)
 	require.EqualValues(t, 25, problems["attention"])
 	problem := problems["problems"].([]any)[0].(map[string]any)
 	first := problem["first"].([]any)
@@ -294,8 +295,8 @@ func TestSummary(t *testing.T) {
 
 	// Nobody is needed for jobs of a paused database.
 	n.weigh("a/_replicator", 0)
-	require.JSONEq(t, `{"attention": 0, "total_rows": 0, "problems": []}`, n.get("/_scheduler/problems").is(t, http.StatusOK).body)
-	require.EqualValues(t, 25, n.get("/_scheduler/summary").json(t)["jobs"].(map[string]any)["paused"])
+	require.JSONEq(t, `{"attention": 0, "total_rows": 0, "problems": []}`, n.Get("/_scheduler/problems").Is(t, http.StatusOK).Body)
+	require.EqualValues(t, 25, n.Get("/_scheduler/summary").JSON(t)["jobs"].(map[string]any)["paused"])
 	n.weigh("a/_replicator", 1)
 
 	var found []string
@@ -326,8 +327,8 @@ func TestSummary(t *testing.T) {
 	require.Equal(t, run.Job().ID, stuck.Jobs[0]["job_id"])
 	require.Contains(t, stuck.Jobs[0]["condition"].(map[string]any)["marks"], map[string]any{"type": "stuck", "since": "2026-09-21T14:13:20Z"})
 	require.Equal(t, map[string]any{"batches_in_flight": 0.}, stuck.Jobs[0]["activity"])
-	require.Nil(t, n.get("/_scheduler/jobs?sort=failing").json(t)["total_rows"], "it is not known")
-	needs := n.get("/_scheduler/problems").json(t)["problems"].([]any)[1].(map[string]any)
+	require.Nil(t, n.Get("/_scheduler/jobs?sort=failing").JSON(t)["total_rows"], "it is not known")
+	needs := n.Get("/_scheduler/problems").JSON(t)["problems"].([]any)[1].(map[string]any)
 	require.Equal(t, []any{"stuck", "unknown", "no request has failed", "2026-09-21T14:13:20Z", 1.},
 		[]any{needs["kind"], needs["code"], needs["message"], needs["since"], needs["jobs"]})
 	require.Equal(t, run.Job().ID, needs["first"].([]any)[0].(map[string]any)["job_id"])
@@ -337,7 +338,7 @@ func TestSummary(t *testing.T) {
 		"sort=failing&skip=1": "`skip` cannot be combined with `sort`: use `start_key`",
 		"sort=documents_refused&start_key=" + byOwner: "`start_key` must be the next_start_key of an earlier page",
 	} {
-		refused(t, n.get("/_scheduler/jobs?"+query), http.StatusBadRequest, "query_parse_error", reason)
+		webtest.Refused(t, n.Get("/_scheduler/jobs?"+query), http.StatusBadRequest, "query_parse_error", reason)
 	}
 }
 
@@ -345,8 +346,8 @@ func TestSummary(t *testing.T) {
 func TestParkedJobs(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.do(http.MethodPut, "/_replicator", "").is(t, http.StatusCreated)
-	n.do(http.MethodPut, "/_replicator/idle", definition(`"continuous": true`)).is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/_replicator", "").Is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/_replicator/idle", definition(`"continuous": true`)).Is(t, http.StatusCreated)
 	run := n.accept()
 	require.NoError(t, run.Parking(t.Context(), replicator.Parked{Server: "http://a.example/", Database: "db", UpdateSeq: `"7-x"`}))
 	row := n.page("/_scheduler/jobs").Jobs[0]
@@ -354,7 +355,7 @@ func TestParkedJobs(t *testing.T) {
 	require.Equal(t, "running", conditionOf(row)["state"], "its run has not ended")
 	_, err := run.Park(t.Context(), nil)
 	require.NoError(t, err)
-	n.do(http.MethodPut, "/_replicator/waits", definition(`"continuous": true, "doc_ids": ["x"]`)).is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/_replicator/waits", definition(`"continuous": true, "doc_ids": ["x"]`)).Is(t, http.StatusCreated)
 
 	for _, path := range []string{"/_scheduler/jobs", "/_scheduler/docs"} {
 		for query, want := range map[string][]string{
@@ -363,12 +364,12 @@ func TestParkedJobs(t *testing.T) {
 		} {
 			require.Equal(t, want, n.page(path+query).ids(), "%s%s", path, query)
 		}
-		refused(t, n.get(path+"?condition=idle"), http.StatusBadRequest, "query_parse_error",
+		webtest.Refused(t, n.Get(path+"?condition=idle"), http.StatusBadRequest, "query_parse_error",
 			"`condition` must be one or more of [running,pending,scheduled,parked,paused,crashing,completed,failed]")
 		// A request that waits sees the same parameters.
-		waiting := n.do(http.MethodGet, path+"?condition=parked", "", "Prefer", "wait=0").is(t, http.StatusOK)
-		require.NotEmpty(t, waiting.header.Get("Preference-Applied"))
-		require.JSONEq(t, n.get(path+"?condition=parked").body, waiting.body)
+		waiting := n.Do(http.MethodGet, path+"?condition=parked", "", "Prefer", "wait=0").Is(t, http.StatusOK)
+		require.NotEmpty(t, waiting.Header.Get("Preference-Applied"))
+		require.JSONEq(t, n.Get(path+"?condition=parked").Body, waiting.Body)
 		page := n.page(path)
 		rows := slices.Concat(page.Jobs, page.Docs)
 		require.Len(t, rows, 2)
@@ -379,45 +380,45 @@ func TestParkedJobs(t *testing.T) {
 		require.NotContains(t, told, "until", "a day later, which is no plan")
 		require.Equal(t, "pending", conditionOf(rows[1])["state"])
 	}
-	got := n.get("/_scheduler/docs/_replicator/idle").is(t, http.StatusOK).json(t)
+	got := n.Get("/_scheduler/docs/_replicator/idle").Is(t, http.StatusOK).JSON(t)
 	require.Equal(t, "pending", got["state"])
 	require.Equal(t, "parked", conditionOf(got)["state"])
 
 	id := url.QueryEscape(row["job_id"].(string))
 	watch := map[string]any{"server": "http://a.example/", "database": "db"}
-	got = n.get("/_scheduler/jobs/"+id).is(t, http.StatusOK).json(t)
+	got = n.Get("/_scheduler/jobs/"+id).Is(t, http.StatusOK).JSON(t)
 	require.Equal(t, watch, conditionOf(got)["watch"], "its watch has not begun")
 	held, err := n.jobs.Watches.Queue().Accept(t.Context(), fdbjobs.AcceptOptions{Count: 1})
 	require.NoError(t, err)
 	watch["by"] = "feed"
 	require.NoError(t, held[0].Update(t.Context(), []byte(`{"by":"feed","seq":"9"}`), nil))
-	require.JSONEq(t, `{"attention": 0, "total_rows": 0, "problems": []}`, n.get("/_scheduler/problems").is(t, http.StatusOK).body)
+	require.JSONEq(t, `{"attention": 0, "total_rows": 0, "problems": []}`, n.Get("/_scheduler/problems").Is(t, http.StatusOK).Body)
 	require.NoError(t, held[0].Update(t.Context(),
 		[]byte(`{"by":"questions","late":{"since":"2026-01-02T12:00:00Z","jobs":4000,"no_feed":"refused"}}`), nil))
 	require.JSONEq(t, `{"attention": 4000, "total_rows": 1, "problems": [{"kind": "late", "code": "feed_refused", "side": "source", "host": "a.example", "jobs": 4000,
 		"since": "2026-01-02T12:00:00Z", "first": [], "message": "source a.example: changes are found late: no login of its jobs may read its feed of updates",
 		"advice": {"code": "watch_login", "text": "Give its watch the login of a server administrator: in [replicator.watches], or in the source of a job."}}]}`,
-		n.get("/_scheduler/problems").is(t, http.StatusOK).body)
+		n.Get("/_scheduler/problems").Is(t, http.StatusOK).Body)
 	require.NoError(t, held[0].Update(t.Context(), []byte(`{"by":"feed","seq":"9"}`), nil))
-	require.Equal(t, watch, conditionOf(n.get("/_scheduler/jobs/" + id).json(t))["watch"])
+	require.Equal(t, watch, conditionOf(n.Get("/_scheduler/jobs/" + id).JSON(t))["watch"])
 	require.NoError(t, held[0].Update(t.Context(), []byte(`{"by":"questions","why":"no"}`), nil))
-	asking := conditionOf(n.get("/_scheduler/jobs/" + id).json(t))["watch"].(map[string]any)
+	asking := conditionOf(n.Get("/_scheduler/jobs/" + id).JSON(t))["watch"].(map[string]any)
 	require.WithinDuration(t, time.Now(), at(asking["next_question"].(string)), time.Minute)
 	delete(asking, "next_question")
 	watch["by"], watch["reason"] = "questions", "no"
 	require.Equal(t, watch, asking)
 
 	counts := map[string]any{"pending": 1., "scheduled": 0., "parked": 1., "paused": 0., "running": 0., "crashing": 0., "completed": 0., "failed": 0.}
-	require.Equal(t, counts, n.get("/_scheduler/summary").is(t, http.StatusOK).json(t)["jobs"])
-	shares := n.get("/_scheduler/shares").is(t, http.StatusOK).json(t)["shares"].([]any)
+	require.Equal(t, counts, n.Get("/_scheduler/summary").Is(t, http.StatusOK).JSON(t)["jobs"])
+	shares := n.Get("/_scheduler/shares").Is(t, http.StatusOK).JSON(t)["shares"].([]any)
 	require.Len(t, shares, 1)
 	require.EqualValues(t, 1, shares[0].(map[string]any)["pending"])
 	require.EqualValues(t, 1, shares[0].(map[string]any)["parked"])
 
-	ran := n.do(http.MethodPost, "/_scheduler/jobs/"+id+"/_run", "").is(t, http.StatusAccepted)
-	require.Equal(t, "pending", ran.json(t)["state"])
+	ran := n.Do(http.MethodPost, "/_scheduler/jobs/"+id+"/_run", "").Is(t, http.StatusAccepted)
+	require.Equal(t, "pending", ran.JSON(t)["state"])
 	require.Empty(t, n.page("/_scheduler/jobs?condition=parked").ids())
-	got = n.get("/_scheduler/jobs/" + id).json(t)
+	got = n.Get("/_scheduler/jobs/" + id).JSON(t)
 	require.Equal(t, "pending", conditionOf(got)["state"])
 	require.NotContains(t, conditionOf(got), "watch")
 }
@@ -429,44 +430,44 @@ func conditionOf(job map[string]any) map[string]any { return job["condition"].(m
 func TestRunNow(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	p := n.newPeople()
-	n.with("x/_replicator", security)
-	runNow := func(who, id string) answer {
-		return n.as(who, http.MethodPost, "/_scheduler/jobs/"+url.QueryEscape(id)+"/_run", "")
+	p := n.NewPeople()
+	n.With("x/_replicator", webtest.Security)
+	runNow := func(who, id string) webtest.Answer {
+		return n.As(who, http.MethodPost, "/_scheduler/jobs/"+url.QueryEscape(id)+"/_run", "")
 	}
 	crash := func(errors int) {
 		t.Helper()
 		require.NoError(t, n.accept().Crash(t.Context(), time.Now().Add(time.Hour), errors, "db_not_found", "no"))
 	}
-	id := n.as(p.member, http.MethodPost, "/_replicate", definition(`"continuous": true`)).is(t, http.StatusAccepted).localID(t)
+	id := n.As(p.Member, http.MethodPost, "/_replicate", definition(`"continuous": true`)).Is(t, http.StatusAccepted).LocalID(t)
 	crash(3)
-	refused(t, runNow(p.user, id), http.StatusUnauthorized, "unauthorized", "You are not a server admin.")
-	for _, who := range []string{p.member, p.root} {
-		got := runNow(who, id).is(t, http.StatusAccepted).json(t)
+	webtest.Refused(t, runNow(p.User, id), http.StatusUnauthorized, "unauthorized", "You are not a server admin.")
+	for _, who := range []string{p.Member, p.Root} {
+		got := runNow(who, id).Is(t, http.StatusAccepted).JSON(t)
 		require.Equal(t, "backoff", got["condition"].(map[string]any)["reason"], "until now")
 		delete(got, "condition")
 		require.Equal(t, map[string]any{"ok": true, "id": id, "state": "crashing"}, got)
 		run := n.accept()
 		require.Equal(t, 3, run.Job().State.ErrorCount, "the count stays")
-		got = runNow(who, id).is(t, http.StatusOK).json(t)
+		got = runNow(who, id).Is(t, http.StatusOK).JSON(t)
 		require.Equal(t, "starting", got["condition"].(map[string]any)["reason"])
 		delete(got, "condition")
 		require.Equal(t, map[string]any{"ok": true, "id": id, "state": "running"}, got)
 		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 3, "db_not_found", "no"))
 	}
-	runNow(p.root, id).is(t, http.StatusAccepted)
+	runNow(p.Root, id).Is(t, http.StatusAccepted)
 	require.NoError(t, n.accept().Fail(t.Context(), "", "no"))
-	refused(t, runNow(p.root, id), http.StatusConflict, "conflict", "the replication has ended")
+	webtest.Refused(t, runNow(p.Root, id), http.StatusConflict, "conflict", "the replication has ended")
 
 	// A document is run by its owner and by administrators of the database.
-	n.as(p.member, http.MethodPut, "/x%2F_replicator/d", definition(`"schedule": "0 0 1 1 *", "doc_ids": ["x"]`)).is(t, http.StatusCreated)
+	n.As(p.Member, http.MethodPut, "/x%2F_replicator/d", definition(`"schedule": "0 0 1 1 *", "doc_ids": ["x"]`)).Is(t, http.StatusCreated)
 	jobID := n.page("/_scheduler/jobs?database=x%2F_replicator").Jobs[0]["id"].(string)
-	require.Equal(t, http.StatusUnauthorized, runNow(p.user, jobID).status)
-	for _, who := range []string{p.member, p.admin, p.root} {
-		got := runNow(who, jobID).is(t, http.StatusAccepted).json(t)
+	require.Equal(t, http.StatusUnauthorized, runNow(p.User, jobID).Status)
+	for _, who := range []string{p.Member, p.Admin, p.Root} {
+		got := runNow(who, jobID).Is(t, http.StatusAccepted).JSON(t)
 		require.Equal(t, "pending", got["state"])
 		require.NoError(t, n.accept().Complete(t.Context(), nil))
-		require.NotNil(t, conditionOf(n.get("/_scheduler/docs/x%2F_replicator/d").json(t))["until"])
+		require.NotNil(t, conditionOf(n.Get("/_scheduler/docs/x%2F_replicator/d").JSON(t))["until"])
 	}
 }
 
@@ -474,9 +475,9 @@ func TestRunNow(t *testing.T) {
 func TestAListOfAMirrorThatIsBehindWaits(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.do(http.MethodPut, "/_replicator", "").is(t, http.StatusCreated)
-	n.do(http.MethodPut, "/_replicator/m", `{"source": "http://a.example/", "target": "http://b.example/", "continuous": true, "mirror": {}}`).
-		is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/_replicator", "").Is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/_replicator/m", `{"source": "http://a.example/", "target": "http://b.example/", "continuous": true, "mirror": {}}`).
+		Is(t, http.StatusCreated)
 	run := n.accept()
 	require.NoError(t, run.Start(t.Context(), "node", "pid"))
 	require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) {
@@ -485,8 +486,8 @@ func TestAListOfAMirrorThatIsBehindWaits(t *testing.T) {
 		}}
 	}))
 	for _, path := range []string{"/_scheduler/jobs", "/_scheduler/docs", "/_scheduler/summary"} {
-		first := n.do(http.MethodGet, path, "", "Prefer", "wait=0").is(t, http.StatusOK)
-		require.Contains(t, first.body, `"behind_since"`)
-		n.do(http.MethodGet, path, "", "Prefer", "wait=2", "If-None-Match", first.header.Get("ETag")).is(t, http.StatusNotModified)
+		first := n.Do(http.MethodGet, path, "", "Prefer", "wait=0").Is(t, http.StatusOK)
+		require.Contains(t, first.Body, `"behind_since"`)
+		n.Do(http.MethodGet, path, "", "Prefer", "wait=2", "If-None-Match", first.Header.Get("ETag")).Is(t, http.StatusNotModified)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -30,8 +31,8 @@ type docsPage struct {
 
 func (n *node) page(target string) (page docsPage) {
 	n.Helper()
-	got := n.get(target).is(n.T, http.StatusOK)
-	require.NoError(n, json.Unmarshal([]byte(got.body), &page))
+	got := n.Get(target).Is(n.T, http.StatusOK)
+	require.NoError(n, json.Unmarshal([]byte(got.Body), &page))
 	return page
 }
 
@@ -47,13 +48,13 @@ func TestListDocs(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	for _, name := range []string{"_replicator", "a/_replicator", "b"} {
-		_, err := n.docs.Create(t.Context(), name)
+		_, err := n.Documents.Create(t.Context(), name)
 		require.NoError(t, err)
 	}
 	put := func(database, doc string) {
 		t.Helper()
-		body := definition(fmt.Sprintf(`"continuous": true, "doc_ids": ["%s"], "source_proxy": "http://u:%s@proxy:1/"`, database+doc, secret))
-		n.do(http.MethodPut, "/"+url.PathEscape(database)+"/"+url.PathEscape(doc), body).is(t, http.StatusCreated)
+		body := definition(fmt.Sprintf(`"continuous": true, "doc_ids": ["%s"], "source_proxy": "http://u:%s@proxy:1/"`, database+doc, webtest.Secret))
+		n.Do(http.MethodPut, "/"+url.PathEscape(database)+"/"+url.PathEscape(doc), body).Is(t, http.StatusCreated)
 	}
 	for _, doc := range []string{"completed", "crashing", "failed", "running", "pending"} {
 		put("_replicator", doc)
@@ -72,7 +73,7 @@ func TestListDocs(t *testing.T) {
 		}
 	}
 	put("a/_replicator", "x/y z")
-	require.Equal(t, http.StatusAccepted, n.post(definition(`"continuous": true`)).status)
+	require.Equal(t, http.StatusAccepted, n.post(definition(`"continuous": true`)).Status)
 
 	all := n.page("/_scheduler/docs")
 	assert.Equal(t, 6, all.Total)
@@ -82,7 +83,7 @@ func TestListDocs(t *testing.T) {
 	assert.Equal(t, []string{"completed", "crashing", "failed", "pending", "running"}, mine.ids())
 	for i, doc := range mine.Docs {
 		assert.Equal(t, mine.ids()[i], doc["state"])
-		single := n.get("/_scheduler/docs/_replicator/" + mine.ids()[i]).json(t)
+		single := n.Get("/_scheduler/docs/_replicator/" + mine.ids()[i]).JSON(t)
 		if doc["state"] == "pending" {
 			delete(single["condition"].(map[string]any), "queue") // which lists do not have
 		}
@@ -106,15 +107,15 @@ func TestListDocs(t *testing.T) {
 	assert.Equal(t, "http://u:*****@proxy:1", mine.Docs[3]["source_proxy"])
 
 	// The id depends on the code of the filter, which is not known yet.
-	n.do(http.MethodPut, "/b%2F_replicator", "").is(t, http.StatusCreated)
-	n.do(http.MethodPut, "/b%2F_replicator/filtered", definition(`"filter": "d/f"`)).is(t, http.StatusCreated)
-	assert.Nil(t, n.get("/_scheduler/docs/b%2F_replicator/filtered").json(t)["id"])
-	n.do(http.MethodDelete, "/b%2F_replicator", "").is(t, http.StatusOK)
+	n.Do(http.MethodPut, "/b%2F_replicator", "").Is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/b%2F_replicator/filtered", definition(`"filter": "d/f"`)).Is(t, http.StatusCreated)
+	assert.Nil(t, n.Get("/_scheduler/docs/b%2F_replicator/filtered").JSON(t)["id"])
+	n.Do(http.MethodDelete, "/b%2F_replicator", "").Is(t, http.StatusOK)
 
 	// The slash of a database's name may be encoded or not.
 	for _, path := range []string{"a/_replicator", "a%2F_replicator"} {
 		assert.Equal(t, []string{"x/y z"}, n.page("/_scheduler/docs/"+path).ids())
-		assert.Equal(t, "x/y z", n.get("/_scheduler/docs/" + path + "/x%2Fy%20z").json(t)["doc_id"])
+		assert.Equal(t, "x/y z", n.Get("/_scheduler/docs/" + path + "/x%2Fy%20z").JSON(t)["doc_id"])
 	}
 	for states, want := range map[string][]string{
 		"running":                  {"running"},
@@ -145,19 +146,19 @@ func TestListDocs(t *testing.T) {
 	assert.ElementsMatch(t, all.ids(), found)
 	assert.Len(t, n.page("/_scheduler/jobs").Jobs, 5, "those that have not ended, and the transient one")
 
-	refused(t, n.get("/_scheduler/docs/_replicator/nope"), http.StatusNotFound, "not_found", "missing")
+	webtest.Refused(t, n.Get("/_scheduler/docs/_replicator/nope"), http.StatusNotFound, "not_found", "missing")
 	long := base64.RawURLEncoding.EncodeToString([]byte(`["` + strings.Repeat("a", jobs.MaxOwnerSize+1) + `",""]`))
 	for _, key := range []string{"b", "W10x", long} {
-		refused(t, n.get("/_scheduler/docs?start_key="+key), http.StatusBadRequest, "query_parse_error",
+		webtest.Refused(t, n.Get("/_scheduler/docs?start_key="+key), http.StatusBadRequest, "query_parse_error",
 			"`start_key` must be the next_start_key of an earlier page")
 	}
 	for _, path := range []string{"none/_replicator", "none%2F_replicator/x"} {
-		refused(t, n.get("/_scheduler/docs/"+path), http.StatusNotFound, "not_found", "Database does not exist.")
+		webtest.Refused(t, n.Get("/_scheduler/docs/"+path), http.StatusNotFound, "not_found", "Database does not exist.")
 	}
 	for _, path := range []string{"b", "x/y", "x%2Fy/z", "_replicators", "_replicator%2Fx"} {
-		refused(t, n.get("/_scheduler/docs/"+path), http.StatusBadRequest, "bad_request", "Invalid path")
+		webtest.Refused(t, n.Get("/_scheduler/docs/"+path), http.StatusBadRequest, "bad_request", "Invalid path")
 	}
-	refused(t, n.get("/_scheduler/docs?states=running,odd"), http.StatusBadRequest, "query_parse_error",
+	webtest.Refused(t, n.Get("/_scheduler/docs?states=running,odd"), http.StatusBadRequest, "query_parse_error",
 		"States must be one or more of [initializing,error,running,pending,crashing,completed,failed]")
 }
 
@@ -165,11 +166,11 @@ func TestListDocs(t *testing.T) {
 func TestWarningsOfDocs(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	_, err := n.docs.Create(t.Context(), "_replicator")
+	_, err := n.Documents.Create(t.Context(), "_replicator")
 	require.NoError(t, err)
-	n.do(http.MethodPut, "/_replicator/large", definition(`"worker_batch_size": 1000000, "worker_processes": 4`)).is(t, http.StatusCreated)
+	n.Do(http.MethodPut, "/_replicator/large", definition(`"worker_batch_size": 1000000, "worker_processes": 4`)).Is(t, http.StatusCreated)
 	want := []any{"`worker_batch_size` is 10000, which is the most"}
-	require.Equal(t, want, n.get("/_scheduler/docs/_replicator/large").json(t)["warnings"])
+	require.Equal(t, want, n.Get("/_scheduler/docs/_replicator/large").JSON(t)["warnings"])
 	require.Equal(t, want, n.page("/_scheduler/docs").Docs[0]["warnings"])
 }
 
@@ -180,25 +181,25 @@ func TestGetDefinition(t *testing.T) {
 	n := start(t)
 	const posted = `{"source": "http://ann:s3cret@a.example/a", "target": {"url": "http://b.example/b/", "headers": {"X-Token": "s3cret"}},
 		"continuous": true, "doc_ids": ["x"]}`
-	n.post(posted).is(t, http.StatusAccepted)
+	n.post(posted).Is(t, http.StatusAccepted)
 	id := n.page("/_scheduler/jobs").Jobs[0]["job_id"].(string)
 	require.JSONEq(t, `{"source": {"url": "http://a.example/a/", "auth": {"basic": {"username": "ann", "password": "*****"}}},
 		"target": {"url": "http://b.example/b/", "headers": {"X-Token": "*****"}}, "continuous": true, "doc_ids": ["x"]}`,
-		n.get("/_scheduler/jobs/"+id+"/definition").is(t, http.StatusOK).body)
-	refused(t, n.get("/_scheduler/jobs/none/definition"), http.StatusNotFound, "not_found", "missing")
+		n.Get("/_scheduler/jobs/"+id+"/definition").Is(t, http.StatusOK).Body)
+	webtest.Refused(t, n.Get("/_scheduler/jobs/none/definition"), http.StatusNotFound, "not_found", "missing")
 }
 
 func TestListFailures(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	id := n.post(definition(`"continuous": true`)).localID(t)
-	require.Equal(t, `{"total":0,"failures":[]}`+"\n", n.get("/_scheduler/jobs/"+id+"/failures").body)
+	id := n.post(definition(`"continuous": true`)).LocalID(t)
+	require.Equal(t, `{"total":0,"failures":[]}`+"\n", n.Get("/_scheduler/jobs/"+id+"/failures").Body)
 	run := n.accept()
 	require.NoError(t, run.ListRefused(t.Context(), []replicator.Failure{
-		{ID: "a", Rev: "1-x", Status: 403, Code: "forbidden", Reason: "at http://u:" + secret + "@h/", Time: time.Unix(1, 0)},
+		{ID: "a", Rev: "1-x", Status: 403, Code: "forbidden", Reason: "at http://u:" + webtest.Secret + "@h/", Time: time.Unix(1, 0)},
 		{ID: "b", Rev: "2-y", Status: 413, Code: "too_large", Reason: "b", Time: time.Unix(2, 0)},
 	}, 2))
-	got := n.get("/_scheduler/jobs/" + id + "/failures").json(t)
+	got := n.Get("/_scheduler/jobs/" + id + "/failures").JSON(t)
 	require.EqualValues(t, 2, got["total"])
 	require.Equal(t, []any{
 		map[string]any{"id": "b", "rev": "2-y", "status": 413.0, "error": "too_large", "reason": "b", "timestamp": "1970-01-01T00:00:02Z"},
@@ -206,5 +207,5 @@ func TestListFailures(t *testing.T) {
 			"id": "a", "rev": "1-x", "status": 403.0, "error": "forbidden", "reason": "at http://u:*****@h/", "timestamp": "1970-01-01T00:00:01Z",
 		},
 	}, got["failures"])
-	refused(t, n.get("/_scheduler/jobs/none/failures"), http.StatusNotFound, "not_found", "missing")
+	webtest.Refused(t, n.Get("/_scheduler/jobs/none/failures"), http.StatusNotFound, "not_found", "missing")
 }

@@ -3,9 +3,7 @@ package frontend_test
 import (
 	"crypto/hmac"
 	"crypto/sha1"
-	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,132 +16,98 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/internal/testkit"
 )
-
-func basic(name, password string) string {
-	return "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+password))
-}
-
-// as makes a request with other credentials than the administrator's: nobody, or name:password.
-func (n *node) as(who, method, target, body string, headers ...string) answer {
-	n.Helper()
-	authorization := nobody
-	if who != nobody {
-		name, password, _ := strings.Cut(who, ":")
-		authorization = basic(name, password)
-	}
-	headers = append([]string{"Authorization", authorization, "Content-Type", "application/json"}, headers...)
-	return n.do(method, target, body, headers...)
-}
-
-// newUser makes a user, whose password is the name and the tests' password.
-func (n *node) newUser(name string, roles ...string) (credentials string) {
-	n.Helper()
-	n.usersDatabase()
-	text, err := json.Marshal(map[string]any{
-		"type": "user", "name": name, "roles": append([]string{}, roles...), "password": name + "-" + secret,
-	})
-	require.NoError(n, err)
-	n.do(http.MethodPut, "/_users/org.couchdb.user:"+name, string(text)).is(n.T, http.StatusCreated)
-	return name + ":" + name + "-" + secret
-}
-
-func (n *node) usersDatabase() {
-	n.Helper()
-	if n.get("/_users").status == http.StatusNotFound {
-		require.Equal(n, http.StatusCreated, n.do(http.MethodPut, "/_users", "").status)
-	}
-}
 
 // As in CouchDB, see accounts.WithDocumentRoles. Cookies and passwords give the same roles, and functions see them.
 func TestRolesOfAdministratorsInSessions(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.newUser(adminName, "editor", "x")
+	n.NewUser(webtest.AdminName, "editor", "x")
 	const roles = `["_admin","editor","x"]`
-	require.JSONEq(t, `{"ok":true,"userCtx":{"name":"`+adminName+`","roles":`+roles+`},
-		"info":{"authentication_handlers":["cookie","default"],"authenticated":"default"}}`, n.get("/_session").is(t, http.StatusOK).body)
-	login := n.as(nobody, http.MethodPost, "/_session", `{"name":"`+adminName+`","password":"`+adminPassword+`"}`).is(t, http.StatusOK)
-	require.JSONEq(t, `{"ok":true,"name":"`+adminName+`","roles":`+roles+`}`, login.body)
-	cookie, _, _ := strings.Cut(login.header.Get("Set-Cookie"), ";")
-	got := n.as(nobody, http.MethodGet, "/_session", "", "Cookie", cookie).is(t, http.StatusOK)
-	require.Contains(t, got.body, `"userCtx":{"name":"`+adminName+`","roles":`+roles+`}`)
-	n.newDatabase("db")
-	n.do(http.MethodPut, "/db/_design/d", `{"validate_doc_update":"function (d, o, user) { throw({forbidden: user.roles.join()}) }"}`).is(t, http.StatusCreated)
-	refused(t, n.do(http.MethodPut, "/db/x", `{}`), http.StatusForbidden, "forbidden", "_admin,editor,x")
+	require.JSONEq(t, `{"ok":true,"userCtx":{"name":"`+webtest.AdminName+`","roles":`+roles+`},
+		"info":{"authentication_handlers":["cookie","default"],"authenticated":"default"}}`, n.Get("/_session").Is(t, http.StatusOK).Body)
+	login := n.As(webtest.Nobody, http.MethodPost, "/_session", `{"name":"`+webtest.AdminName+`","password":"`+webtest.AdminPassword+`"}`).Is(t, http.StatusOK)
+	require.JSONEq(t, `{"ok":true,"name":"`+webtest.AdminName+`","roles":`+roles+`}`, login.Body)
+	cookie, _, _ := strings.Cut(login.Header.Get("Set-Cookie"), ";")
+	got := n.As(webtest.Nobody, http.MethodGet, "/_session", "", "Cookie", cookie).Is(t, http.StatusOK)
+	require.Contains(t, got.Body, `"userCtx":{"name":"`+webtest.AdminName+`","roles":`+roles+`}`)
+	n.NewDatabase("db")
+	n.Do(http.MethodPut, "/db/_design/d", `{"validate_doc_update":"function (d, o, user) { throw({forbidden: user.roles.join()}) }"}`).Is(t, http.StatusCreated)
+	webtest.Refused(t, n.Do(http.MethodPut, "/db/x", `{}`), http.StatusForbidden, "forbidden", "_admin,editor,x")
 }
 
 func TestRecordedSessions(t *testing.T) {
 	t.Parallel()
 	n := start(t, "admins/other=password")
-	n.newDatabase("wire")
-	for number, authorization := range map[int]string{8: nobody, 9: basic("admin", "nope")} {
-		e := recorded(t, number)
-		got := n.do(e.method, e.target, "", "Authorization", authorization)
-		n.requireSame(e, got, sameText)
-		require.Empty(t, got.header.Get("WWW-Authenticate"))
+	n.NewDatabase("wire")
+	for number, authorization := range map[int]string{8: webtest.Nobody, 9: webtest.Basic("admin", "nope")} {
+		e := webtest.Recorded(t, number)
+		got := n.Do(e.Method, e.Target, "", "Authorization", authorization)
+		n.RequireSame(e, got, webtest.SameText)
+		require.Empty(t, got.Header.Get("WWW-Authenticate"))
 	}
-	for number, password := range map[int]string{10: adminPassword, 11: "nope"} {
-		e := recorded(t, number)
-		got := n.as(nobody, e.method, e.target, `{"name": "admin", "password": "`+password+`"}`)
-		n.requireSame(e, got, sameText)
+	for number, password := range map[int]string{10: webtest.AdminPassword, 11: "nope"} {
+		e := webtest.Recorded(t, number)
+		got := n.As(webtest.Nobody, e.Method, e.Target, `{"name": "admin", "password": "`+password+`"}`)
+		n.RequireSame(e, got, webtest.SameText)
 		value := regexp.MustCompile(`AuthSession=[^;]*|Expires=[^;]*`)
-		want := value.ReplaceAllString(e.answer.header.Get("Set-Cookie"), "x")
-		require.Equal(t, want+"; SameSite=Lax", value.ReplaceAllString(got.header.Get("Set-Cookie"), "x"))
-		require.Equal(t, password == adminPassword, !strings.HasPrefix(got.header.Get("Set-Cookie"), "AuthSession=;"))
-		require.Regexp(t, `Expires=\w{3}, \d\d-\w{3}-\d{4} \d\d:\d\d:\d\d GMT;`, got.header.Get("Set-Cookie"))
+		want := value.ReplaceAllString(e.Answer.Header.Get("Set-Cookie"), "x")
+		require.Equal(t, want+"; SameSite=Lax", value.ReplaceAllString(got.Header.Get("Set-Cookie"), "x"))
+		require.Equal(t, password == webtest.AdminPassword, !strings.HasPrefix(got.Header.Get("Set-Cookie"), "AuthSession=;"))
+		require.Regexp(t, `Expires=\w{3}, \d\d-\w{3}-\d{4} \d\d:\d\d:\d\d GMT;`, got.Header.Get("Set-Cookie"))
 	}
-	e := recorded(t, 12)
-	n.requireSame(e, n.do(e.method, e.target, ""), sameText)
+	e := webtest.Recorded(t, 12)
+	n.RequireSame(e, n.Do(e.Method, e.Target, ""), webtest.SameText)
 
-	e = recorded(t, 112)
+	e = webtest.Recorded(t, 112)
 	for range 5 {
-		require.Equal(t, http.StatusUnauthorized, n.as(nobody, e.method, e.target, `{"name": "other", "password": "no"}`).status)
+		require.Equal(t, http.StatusUnauthorized, n.As(webtest.Nobody, e.Method, e.Target, `{"name": "other", "password": "no"}`).Status)
 	}
-	n.requireSame(e, n.as(nobody, e.method, e.target, `{"name": "other", "password": "password"}`), sameText)
+	n.RequireSame(e, n.As(webtest.Nobody, e.Method, e.Target, `{"name": "other", "password": "password"}`), webtest.SameText)
 }
 
 // cookieOf returns the cookie that an answer sets.
-func cookieOf(t *testing.T, a answer) string {
+func cookieOf(t *testing.T, a webtest.Answer) string {
 	t.Helper()
-	cookie, _, _ := strings.Cut(a.header.Get("Set-Cookie"), ";")
+	cookie, _, _ := strings.Cut(a.Header.Get("Set-Cookie"), ";")
 	require.Regexp(t, "^AuthSession=.", cookie)
 	return cookie
 }
 
 func TestSessionOfAUser(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		n := startOn(t, memory(t), listenPipe())
-		n.newUser("ann", "staff")
-		form := url.Values{"username": {"ann"}, "password": {"ann-" + secret}}.Encode()
-		got := n.as(nobody, http.MethodPost, "/_session?next=http://elsewhere.example", form, "Content-Type", "application/x-www-form-urlencoded; charset=utf-8").is(t, http.StatusOK)
-		require.Equal(t, `{"ok":true,"name":"ann","roles":["staff"]}`+"\n", got.body)
-		require.NotContains(t, got.header.Get("Set-Cookie"), "Secure")
+		n := startOn(t, webtest.Memory(t), webtest.ListenPipe())
+		n.NewUser("ann", "staff")
+		form := url.Values{"username": {"ann"}, "password": {"ann-" + webtest.Secret}}.Encode()
+		got := n.As(webtest.Nobody, http.MethodPost, "/_session?next=http://elsewhere.example", form, "Content-Type", "application/x-www-form-urlencoded; charset=utf-8").Is(t, http.StatusOK)
+		require.Equal(t, `{"ok":true,"name":"ann","roles":["staff"]}`+"\n", got.Body)
+		require.NotContains(t, got.Header.Get("Set-Cookie"), "Secure")
 		cookie := cookieOf(t, got)
-		session := func(cookie string) answer {
-			return n.do(http.MethodGet, "/_session", "", "Authorization", nobody, "Cookie", cookie)
+		session := func(cookie string) webtest.Answer {
+			return n.Do(http.MethodGet, "/_session", "", "Authorization", webtest.Nobody, "Cookie", cookie)
 		}
 		got = session(cookie)
 		require.JSONEq(t, `{"ok":true,"userCtx":{"name":"ann","roles":["staff"]},
-			"info":{"authentication_handlers":["cookie","default"],"authenticated":"cookie"}}`, got.body)
-		require.Empty(t, got.header.Get("Set-Cookie"))
+			"info":{"authentication_handlers":["cookie","default"],"authenticated":"cookie"}}`, got.Body)
+		require.Empty(t, got.Header.Get("Set-Cookie"))
 		time.Sleep(2 * time.Minute)
 		renewed := cookieOf(t, session(cookie))
 		require.NotEqual(t, cookie, renewed)
 		time.Sleep(9 * time.Minute)
 		const anonymous = `{"ok":true,"userCtx":{"name":null,"roles":[]},"info":{"authentication_handlers":["cookie","default"]}}` + "\n"
-		require.Equal(t, anonymous, session(cookie).body)
-		require.NotEqual(t, anonymous, session(renewed).body)
-		refused(t, session("AuthSession=nonsense"), http.StatusBadRequest, "bad_request", "Malformed AuthSession cookie. Please clear your cookies.")
-		refused(t, n.as(nobody, http.MethodGet, "/_session?basic=true", ""), http.StatusUnauthorized, "unauthorized", "Please login.")
+		require.Equal(t, anonymous, session(cookie).Body)
+		require.NotEqual(t, anonymous, session(renewed).Body)
+		webtest.Refused(t, session("AuthSession=nonsense"), http.StatusBadRequest, "bad_request", "Malformed AuthSession cookie. Please clear your cookies.")
+		webtest.Refused(t, n.As(webtest.Nobody, http.MethodGet, "/_session?basic=true", ""), http.StatusUnauthorized, "unauthorized", "Please login.")
 
-		got = n.do(http.MethodDelete, "/_session", "", "Authorization", nobody, "Cookie", renewed).is(t, http.StatusOK)
-		require.True(t, strings.HasPrefix(got.header.Get("Set-Cookie"), "AuthSession=; "), got.header.Get("Set-Cookie"))
+		got = n.Do(http.MethodDelete, "/_session", "", "Authorization", webtest.Nobody, "Cookie", renewed).Is(t, http.StatusOK)
+		require.True(t, strings.HasPrefix(got.Header.Get("Set-Cookie"), "AuthSession=; "), got.Header.Get("Set-Cookie"))
 
 		// A proxy speaks TLS to the client.
-		got = n.as(nobody, http.MethodPost, "/_session", `{"name":"ann","password":"ann-`+secret+`"}`, "X-Forwarded-Proto", "https")
-		require.Contains(t, got.header.Get("Set-Cookie"), "; Secure")
+		got = n.As(webtest.Nobody, http.MethodPost, "/_session", `{"name":"ann","password":"ann-`+webtest.Secret+`"}`, "X-Forwarded-Proto", "https")
+		require.Contains(t, got.Header.Get("Set-Cookie"), "; Secure")
 
 		// What is refused before any password is looked at.
 		for body, reason := range map[string]string{
@@ -154,11 +118,11 @@ func TestSessionOfAUser(t *testing.T) {
 			`[]`:                            "Request body must be a JSON object",
 			`{"name":"a","password":"x"`:    "invalid UTF-8 JSON",
 		} {
-			refused(t, n.as(nobody, http.MethodPost, "/_session", body), http.StatusBadRequest, "bad_request", reason)
+			webtest.Refused(t, n.As(webtest.Nobody, http.MethodPost, "/_session", body), http.StatusBadRequest, "bad_request", reason)
 		}
-		n.as(nobody, http.MethodPost, "/_session", `{}`, "Content-Type", "text/plain").is(t, http.StatusUnsupportedMediaType)
-		n.as(nobody, http.MethodPost, "/_session", strings.Repeat("x", 70_000)).is(t, http.StatusRequestEntityTooLarge)
-		refused(t, n.do(http.MethodGet, "/", "", "Authorization", "Basic !"), http.StatusBadRequest, "bad_request",
+		n.As(webtest.Nobody, http.MethodPost, "/_session", `{}`, "Content-Type", "text/plain").Is(t, http.StatusUnsupportedMediaType)
+		n.As(webtest.Nobody, http.MethodPost, "/_session", strings.Repeat("x", 70_000)).Is(t, http.StatusRequestEntityTooLarge)
+		webtest.Refused(t, n.Do(http.MethodGet, "/", "", "Authorization", "Basic !"), http.StatusBadRequest, "bad_request",
 			"Authorization header has invalid base64 value")
 	})
 }
@@ -172,15 +136,15 @@ func TestRequireValidUser(t *testing.T) {
 	} {
 		n := start(t, setting)
 		for path, status := range want {
-			got := n.as(nobody, http.MethodGet, path, "")
-			require.Equal(t, status, got.status, "%s: %s", setting, path)
+			got := n.As(webtest.Nobody, http.MethodGet, path, "")
+			require.Equal(t, status, got.Status, "%s: %s", setting, path)
 			challenge := ""
 			if status == http.StatusUnauthorized && strings.Contains(setting, "user=") {
 				challenge = `Basic realm="server"`
 			}
-			require.Equal(t, challenge, got.header.Get("WWW-Authenticate"), setting)
+			require.Equal(t, challenge, got.Header.Get("WWW-Authenticate"), setting)
 		}
-		n.as(nobody, http.MethodPost, "/_session", `{"name":"`+adminName+`","password":"`+adminPassword+`"}`).is(t, http.StatusOK)
+		n.As(webtest.Nobody, http.MethodPost, "/_session", `{"name":"`+webtest.AdminName+`","password":"`+webtest.AdminPassword+`"}`).Is(t, http.StatusOK)
 	}
 }
 
@@ -191,45 +155,45 @@ func TestBearerToken(t *testing.T) {
 	t.Parallel()
 	const handlers = "chttpd/authentication_handlers={chttpd_auth, jwt_authentication_handler}, {chttpd_auth, default_authentication_handler}"
 	n := start(t, handlers, "jwt_keys/hmac:_default=a2V5")
-	got := n.do(http.MethodGet, "/_session", "", "Authorization", "Bearer "+token)
+	got := n.Do(http.MethodGet, "/_session", "", "Authorization", "Bearer "+token)
 	require.JSONEq(t, `{"ok":true,"userCtx":{"name":"ann","roles":["staff"]},
-		"info":{"authentication_handlers":["jwt","default"],"authenticated":"jwt"}}`, got.body)
-	refused(t, n.do(http.MethodGet, "/", "", "Authorization", "Bearer "+token+"x"), http.StatusBadRequest, "bad_request",
+		"info":{"authentication_handlers":["jwt","default"],"authenticated":"jwt"}}`, got.Body)
+	webtest.Refused(t, n.Do(http.MethodGet, "/", "", "Authorization", "Bearer "+token+"x"), http.StatusBadRequest, "bad_request",
 		"Bad signature in authentication token")
-	refused(t, n.do(http.MethodGet, "/_all_dbs", "", "Authorization", "Bearer "+token), http.StatusUnauthorized, "unauthorized",
+	webtest.Refused(t, n.Do(http.MethodGet, "/_all_dbs", "", "Authorization", "Bearer "+token), http.StatusUnauthorized, "unauthorized",
 		"You are not a server admin.")
 
 	without := start(t, "jwt_keys/hmac:_default=a2V5")
-	got = without.do(http.MethodGet, "/_session", "", "Authorization", "Bearer "+token)
-	require.Contains(t, got.body, `"name":null`, "tokens are taken where the configuration says so")
+	got = without.Do(http.MethodGet, "/_session", "", "Authorization", "Bearer "+token)
+	require.Contains(t, got.Body, `"name":null`, "tokens are taken where the configuration says so")
 }
 
 // A password that is put into the configuration is hashed before it is stored.
 func TestAdminsInTheStore(t *testing.T) {
 	t.Parallel()
-	db := memory(t)
-	n := startOn(t, db, listenTCP(t))
-	says(t, n.setConfig("admins/root", "first-"+secret), "")
-	require.Equal(t, http.StatusOK, n.as("root:first-"+secret, http.MethodGet, "/_all_dbs", "").status)
-	says(t, n.setConfig("admins/root", "second-"+secret), "****")
-	require.Equal(t, http.StatusUnauthorized, n.as("root:first-"+secret, http.MethodGet, "/_all_dbs", "").status)
-	require.Equal(t, http.StatusOK, n.as("root:second-"+secret, http.MethodGet, "/_all_dbs", "").status)
-	require.Contains(t, n.config.Current().Shown()["admins"], "root")
-	require.Equal(t, http.StatusOK, n.do(http.MethodDelete, configPath+"/admins/root", "").status)
-	require.Equal(t, http.StatusUnauthorized, n.as("root:second-"+secret, http.MethodGet, "/_all_dbs", "").status)
+	db := webtest.Memory(t)
+	n := startOn(t, db, webtest.ListenTCP(t))
+	says(t, n.setConfig("admins/root", "first-"+webtest.Secret), "")
+	require.Equal(t, http.StatusOK, n.As("root:first-"+webtest.Secret, http.MethodGet, "/_all_dbs", "").Status)
+	says(t, n.setConfig("admins/root", "second-"+webtest.Secret), "****")
+	require.Equal(t, http.StatusUnauthorized, n.As("root:first-"+webtest.Secret, http.MethodGet, "/_all_dbs", "").Status)
+	require.Equal(t, http.StatusOK, n.As("root:second-"+webtest.Secret, http.MethodGet, "/_all_dbs", "").Status)
+	require.Contains(t, n.Config.Current().Shown()["admins"], "root")
+	require.Equal(t, http.StatusOK, n.Do(http.MethodDelete, configPath+"/admins/root", "").Status)
+	require.Equal(t, http.StatusUnauthorized, n.As("root:second-"+webtest.Secret, http.MethodGet, "/_all_dbs", "").Status)
 }
 
 func TestUserIsInTheLog(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.get("/_all_dbs")
-	require.Equal(t, adminName, n.log.line(t, `"path":"/_all_dbs"`)["user"])
-	n.as(nobody, http.MethodGet, "/_active_tasks", "")
-	require.Empty(t, n.log.line(t, `"path":"/_active_tasks"`)["user"])
-	n.as(adminName+":wrong", http.MethodGet, "/_up", "")
-	line := n.log.line(t, "a login failed")
+	n.Get("/_all_dbs")
+	require.Equal(t, webtest.AdminName, n.Journal.Line(t, `"path":"/_all_dbs"`)["user"])
+	n.As(webtest.Nobody, http.MethodGet, "/_active_tasks", "")
+	require.Empty(t, n.Journal.Line(t, `"path":"/_active_tasks"`)["user"])
+	n.As(webtest.AdminName+":wrong", http.MethodGet, "/_up", "")
+	line := n.Journal.Line(t, "a login failed")
 	require.Equal(t, "127.0.0.1", line["from"])
-	require.Equal(t, adminName, line["name"])
+	require.Equal(t, webtest.AdminName, line["name"])
 }
 
 func readAll(t *testing.T, r io.Reader) string {
@@ -243,17 +207,17 @@ func readAll(t *testing.T, r io.Reader) string {
 func TestOneTimePasswords(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.usersDatabase()
+	n.UsersDatabase()
 	const key = "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ" // base32 of 12345678901234567890
-	got := n.do(http.MethodPut, "/_users/org.couchdb.user:ann",
-		`{"type":"user","name":"ann","roles":[],"password":"ann-`+secret+`","totp":{"key":"`+key+`"}}`)
-	require.Equal(t, http.StatusCreated, got.status, got.body)
-	refused(t, n.as("ann:ann-"+secret, http.MethodGet, "/", ""), http.StatusUnauthorized, "unauthorized", "Name or password is incorrect.")
-	login := func(kind, body string) answer {
-		return n.do(http.MethodPost, "/_session", body, "Content-Type", kind, "Authorization", nobody)
+	got := n.Do(http.MethodPut, "/_users/org.couchdb.user:ann",
+		`{"type":"user","name":"ann","roles":[],"password":"ann-`+webtest.Secret+`","totp":{"key":"`+key+`"}}`)
+	require.Equal(t, http.StatusCreated, got.Status, got.Body)
+	webtest.Refused(t, n.As("ann:ann-"+webtest.Secret, http.MethodGet, "/", ""), http.StatusUnauthorized, "unauthorized", "Name or password is incorrect.")
+	login := func(kind, body string) webtest.Answer {
+		return n.Do(http.MethodPost, "/_session", body, "Content-Type", kind, "Authorization", webtest.Nobody)
 	}
 	const form = "application/x-www-form-urlencoded"
-	refused(t, login(form, "name=ann&password=ann-"+secret), http.StatusUnauthorized, "unauthorized", "Name or password is incorrect.")
+	webtest.Refused(t, login(form, "name=ann&password=ann-"+webtest.Secret), http.StatusUnauthorized, "unauthorized", "Name or password is incorrect.")
 	oneTime := func(at time.Time) string { // RFC 4226 and 6238
 		mac := hmac.New(sha1.New, []byte("12345678901234567890"))
 		step, err := hex.DecodeString(fmt.Sprintf("%016x", at.Unix()/30))
@@ -268,10 +232,10 @@ func TestOneTimePasswords(t *testing.T) {
 	}
 	now := time.Now()
 	one, next := oneTime(now), oneTime(now.Add(30*time.Second)) // the next is right half a minute before its time
-	inJSON := func(token string) answer {
-		return login("application/json", `{"name":"ann","password":"ann-`+secret+`","token":"`+token+`"}`)
+	inJSON := func(token string) webtest.Answer {
+		return login("application/json", `{"name":"ann","password":"ann-`+webtest.Secret+`","token":"`+token+`"}`)
 	}
-	require.Equal(t, http.StatusOK, login(form, "name=ann&password=ann-"+secret+"&token="+one).status)
-	refused(t, inJSON(one), http.StatusUnauthorized, "unauthorized", "Name or password is incorrect.")
-	require.Equal(t, http.StatusOK, inJSON(next).status)
+	require.Equal(t, http.StatusOK, login(form, "name=ann&password=ann-"+webtest.Secret+"&token="+one).Status)
+	webtest.Refused(t, inJSON(one), http.StatusUnauthorized, "unauthorized", "Name or password is incorrect.")
+	require.Equal(t, http.StatusOK, inJSON(next).Status)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/internal/testkit"
 	"settee/pkg/kv/enginetest"
 )
@@ -21,36 +22,36 @@ import (
 
 func TestReplicateWaitsForHours(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		n := startOn(t, memory(t), listenPipe())
+		n := startOn(t, webtest.Memory(t), webtest.ListenPipe())
 		waiting := n.posting(definition(""))
 		run := n.accept()
 		require.NoError(t, run.Crash(t.Context(), time.Now().Add(5*time.Hour), 1, "", "busy"))
 		n.complete(n.accept(), `{"ok":true}`)
-		require.Equal(t, http.StatusOK, (<-waiting).status)
-		line := n.log.line(t, `"message":"request"`)
+		require.Equal(t, http.StatusOK, (<-waiting).Status)
+		line := n.Journal.Line(t, `"message":"request"`)
 		require.GreaterOrEqual(t, line["duration"], float64((4 * time.Hour).Milliseconds()))
 	})
 }
 
 func TestBodyThatDoesNotCome(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		n := startOn(t, memory(t), listenPipe())
-		conn := n.connect()
-		conn.send("POST /_replicate HTTP/1.1\r\n" + rawHead + "Content-Length: 100\r\n\r\n{")
+		n := startOn(t, webtest.Memory(t), webtest.ListenPipe())
+		conn := n.Connect()
+		conn.Send("POST /_replicate HTTP/1.1\r\n" + webtest.RawHead + "Content-Length: 100\r\n\r\n{")
 		began := time.Now()
-		got, closes := conn.answer()
+		got, closes := conn.Answer()
 		require.Equal(t, time.Minute, time.Since(began))
 		require.True(t, closes)
-		refused(t, got, http.StatusRequestTimeout, "timeout",
+		webtest.Refused(t, got, http.StatusRequestTimeout, "timeout",
 			"the request body was not received within 1m0s")
 	})
 }
 
 func TestHeadersThatDoNotCome(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		n := startOn(t, memory(t), listenPipe())
-		conn := n.connect()
-		conn.send("GET / HTTP/1.1\r\nHost:")
+		n := startOn(t, webtest.Memory(t), webtest.ListenPipe())
+		conn := n.Connect()
+		conn.Send("GET / HTTP/1.1\r\nHost:")
 		began := time.Now()
 		_, err := io.ReadAll(conn)
 		require.NoError(t, err)
@@ -60,12 +61,12 @@ func TestHeadersThatDoNotCome(t *testing.T) {
 
 func TestAnswerThatIsNotTaken(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		n := startOn(t, memory(t), listenPipe())
-		conn := n.connect()
+		n := startOn(t, webtest.Memory(t), webtest.ListenPipe())
+		conn := n.Connect()
 		for i := range 10 {
-			require.Equal(t, http.StatusAccepted, n.post(definition(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i))).status)
+			require.Equal(t, http.StatusAccepted, n.post(definition(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i))).Status)
 		}
-		conn.send("GET /_scheduler/jobs HTTP/1.1\r\n" + rawHead + "\r\n")
+		conn.Send("GET /_scheduler/jobs HTTP/1.1\r\n" + webtest.RawHead + "\r\n")
 		synctest.Wait()
 		time.Sleep(time.Minute + time.Second) // the client does nothing
 		text, err := io.ReadAll(conn)
@@ -76,35 +77,35 @@ func TestAnswerThatIsNotTaken(t *testing.T) {
 
 func TestStoreThatDoesNotAnswer(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		db := enginetest.Control(memory(t))
-		n := startOn(t, db, listenPipe())
+		db := enginetest.Control(webtest.Memory(t))
+		n := startOn(t, db, webtest.ListenPipe())
 		_ = db.HoldBefore()
 		began := time.Now()
-		got := n.get("/_up")
+		got := n.Get("/_up")
 		require.Equal(t, 2*time.Second, time.Since(began))
-		require.Equal(t, http.StatusServiceUnavailable, got.status)
-		for reason, request := range map[string]func() answer{
-			"the store did not answer within 30s": func() answer { return n.get("/_scheduler/jobs") },
-			"the store did not answer within 30s: the replication may have been added, and can be posted again": func() answer {
+		require.Equal(t, http.StatusServiceUnavailable, got.Status)
+		for reason, request := range map[string]func() webtest.Answer{
+			"the store did not answer within 30s": func() webtest.Answer { return n.Get("/_scheduler/jobs") },
+			"the store did not answer within 30s: the replication may have been added, and can be posted again": func() webtest.Answer {
 				return n.post(definition(""))
 			},
 		} {
 			began = time.Now()
 			got := request()
 			require.Equal(t, 30*time.Second, time.Since(began))
-			refused(t, got, http.StatusServiceUnavailable, "service_unavailable", reason)
+			webtest.Refused(t, got, http.StatusServiceUnavailable, "service_unavailable", reason)
 		}
 	})
 }
 
 func TestWaitingRequestsKeepNothingOfTheirBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := startOn(t, memory(t), listenPipe())
+		n := startOn(t, webtest.Memory(t), webtest.ListenPipe())
 		const size, waiters = 800_000, 8
 		body := definition(`"doc_ids": ["` + strings.Repeat("x", size) + `"]`)
 		post := func() {
-			conn := n.connect()
-			conn.send(fmt.Sprintf("POST /_replicate HTTP/1.1\r\n"+rawHead+"Content-Length: %d\r\n\r\n%s", len(body), body))
+			conn := n.Connect()
+			conn.Send(fmt.Sprintf("POST /_replicate HTTP/1.1\r\n"+webtest.RawHead+"Content-Length: %d\r\n\r\n%s", len(body), body))
 			synctest.Wait()
 		}
 		post() // with it comes what is stored, once
@@ -115,7 +116,7 @@ func TestWaitingRequestsKeepNothingOfTheirBodies(t *testing.T) {
 		allocated, inUse := profiled("(*Endpoints).Replicate")
 		require.Greater(t, allocated, int64(size), "the profile has no allocations of the endpoint")
 		require.Less(t, inUse-stored, int64(size))
-		require.EqualValues(t, 1, n.get("/_scheduler/jobs").json(t)["total_rows"])
+		require.EqualValues(t, 1, n.Get("/_scheduler/jobs").JSON(t)["total_rows"])
 	})
 }
 
@@ -147,30 +148,30 @@ func profiled(function string) (allocated, inUse int64) {
 
 func TestStoreThatFailsWhileARequestWaits(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		db := enginetest.Control(memory(t))
-		n := startOn(t, db, listenPipe())
+		db := enginetest.Control(webtest.Memory(t))
+		n := startOn(t, db, webtest.ListenPipe())
 		waiting := n.posting(definition(""))
 		n.accept()
 		synctest.Wait()
 		db.Fail(errors.New("broken"))
 		got := <-waiting // when the store is read the next time
-		require.Equal(t, http.StatusInternalServerError, got.status)
-		require.Contains(t, n.log.line(t, "request failed")["reason"], "broken")
+		require.Equal(t, http.StatusInternalServerError, got.Status)
+		require.Contains(t, n.Journal.Line(t, "request failed")["reason"], "broken")
 	})
 }
 
 func TestClientThatHangsUpWhileTheStoreHangs(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		db := enginetest.Control(memory(t))
-		n := startOn(t, db, listenPipe())
+		db := enginetest.Control(webtest.Memory(t))
+		n := startOn(t, db, webtest.ListenPipe())
 		_ = db.HoldBefore()
-		conn := n.connect()
-		conn.send("GET /_scheduler/jobs HTTP/1.1\r\n" + rawHead + "\r\n")
+		conn := n.Connect()
+		conn.Send("GET /_scheduler/jobs HTTP/1.1\r\n" + webtest.RawHead + "\r\n")
 		synctest.Wait()
 		require.NoError(t, conn.Close())
-		n.log.line(t, "the client hung up")
-		require.EqualValues(t, 0, n.log.line(t, `"message":"request"`)["status"])
-		lines, _ := n.log.read()
+		n.Journal.Line(t, "the client hung up")
+		require.EqualValues(t, 0, n.Journal.Line(t, `"message":"request"`)["status"])
+		lines, _ := n.Journal.Lines()
 		require.NotContains(t, lines, `"level":"error"`)
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/internal/testkit"
 )
 
@@ -29,20 +30,20 @@ func TestBodiesThatAreNotRead(t *testing.T) {
 		{"PUT /db HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", http.StatusUnauthorized, 0},
 		{"PUT /db HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n", http.StatusUnauthorized, 0},
 		{"PUT /db HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n", http.StatusUnauthorized, 0},
-		{"POST /_up HTTP/1.1\r\n" + rawHead + "Content-Length: 5\r\n\r\n123", http.StatusMethodNotAllowed, time.Second},
-		{"GET /other HTTP/1.1\r\n" + rawHead + "Content-Length: 5\r\n\r\n", http.StatusNotFound, time.Second},
-		{"GET / HTTP/1.1\r\n" + rawHead + "Content-Length: 5\r\n\r\n1", http.StatusOK, time.Second},
+		{"POST /_up HTTP/1.1\r\n" + webtest.RawHead + "Content-Length: 5\r\n\r\n123", http.StatusMethodNotAllowed, time.Second},
+		{"GET /other HTTP/1.1\r\n" + webtest.RawHead + "Content-Length: 5\r\n\r\n", http.StatusNotFound, time.Second},
+		{"GET / HTTP/1.1\r\n" + webtest.RawHead + "Content-Length: 5\r\n\r\n1", http.StatusOK, time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			n := startOn(t, memory(t), listenPipe())
-			c := n.connect()
-			c.send(test.request)
+			n := startOn(t, webtest.Memory(t), webtest.ListenPipe())
+			c := n.Connect()
+			c.Send(test.request)
 			began := time.Now()
 			if test.within > 0 {
 				synctest.Wait()
 				require.Equal(t, []string{c.LocalAddr().String()}, n.handler.Usage().Receiving, "it could make room")
 			}
-			response, err := http.ReadResponse(c.answers, nil)
+			response, err := http.ReadResponse(c.Answers, nil)
 			require.NoError(t, err)
 			defer response.Body.Close()
 			require.Equal(t, test.status, response.StatusCode, test.request)
@@ -52,7 +53,7 @@ func TestBodiesThatAreNotRead(t *testing.T) {
 			require.NoError(t, err)
 			synctest.Wait() // the answer may be here before the node has counted its end
 			require.Zero(t, n.handler.Usage().Requests)
-			_, err = c.answers.ReadByte()
+			_, err = c.Answers.ReadByte()
 			require.ErrorIs(t, err, io.EOF)
 			require.LessOrEqual(t, time.Since(began), test.within+time.Second)
 		})
@@ -62,13 +63,13 @@ func TestBodiesThatAreNotRead(t *testing.T) {
 // A body that comes with its request costs the client nothing.
 func TestBodiesThatAreNotNeeded(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		n := startOn(t, memory(t), listenPipe())
-		c := n.connect()
+		n := startOn(t, webtest.Memory(t), webtest.ListenPipe())
+		c := n.Connect()
 		body := strings.Repeat("x", 100_000)
 		for range 3 {
-			go c.send(fmt.Sprintf("PUT /db HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+			go c.Send(fmt.Sprintf("PUT /db HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
 			began := time.Now()
-			require.Equal(t, http.StatusUnauthorized, c.status())
+			require.Equal(t, http.StatusUnauthorized, c.Status())
 			require.Zero(t, time.Since(began))
 		}
 	})
@@ -77,16 +78,16 @@ func TestBodiesThatAreNotNeeded(t *testing.T) {
 // A feed whose request announces a body does not wait for it forever.
 func TestFeedWithABodyThatDoesNotCome(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		n := startOn(t, memory(t), listenPipe())
-		n.newDatabase("db")
-		c := n.connect()
-		c.send("GET /db/_changes?feed=longpoll HTTP/1.1\r\n" + rawHead + "Content-Length: 5\r\n\r\n")
+		n := startOn(t, webtest.Memory(t), webtest.ListenPipe())
+		n.NewDatabase("db")
+		c := n.Connect()
+		c.Send("GET /db/_changes?feed=longpoll HTTP/1.1\r\n" + webtest.RawHead + "Content-Length: 5\r\n\r\n")
 		began := time.Now()
 		synctest.Wait()
 		require.Equal(t, []string{c.LocalAddr().String()}, n.handler.Usage().Receiving, "it could make room")
-		require.Equal(t, http.StatusRequestTimeout, c.status())
+		require.Equal(t, http.StatusRequestTimeout, c.Status())
 		require.Equal(t, time.Minute, time.Since(began))
-		_, err := c.answers.ReadByte()
+		_, err := c.Answers.ReadByte()
 		require.ErrorIs(t, err, io.EOF)
 	})
 }

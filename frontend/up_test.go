@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/pkg/kv/pebblekv"
 )
 
@@ -25,14 +26,14 @@ func TestUpAfterFailedWrite(t *testing.T) {
 	}))
 	db, err := pebblekv.Open("/store", pebblekv.Options{FS: disk})
 	require.NoError(t, err)
-	n := startOn(t, db, listenTCP(t))
-	n.newDatabase("db")
-	require.Equal(t, http.StatusOK, n.get("/_up").status)
+	n := startOn(t, db, webtest.ListenTCP(t))
+	n.NewDatabase("db")
+	require.Equal(t, http.StatusOK, n.Get("/_up").Status)
 
 	full.Store(true)
-	require.Equal(t, http.StatusInternalServerError, n.do(http.MethodPut, "/db/a", `{}`).status)
+	require.Equal(t, http.StatusInternalServerError, n.Do(http.MethodPut, "/db/a", `{}`).Status)
 	full.Store(false) // which comes too late
-	refused(t, n.do(http.MethodGet, "/_up", "", "Authorization", nobody), http.StatusServiceUnavailable, "store_read_only",
+	webtest.Refused(t, n.Do(http.MethodGet, "/_up", "", "Authorization", webtest.Nobody), http.StatusServiceUnavailable, "store_read_only",
 		"the store no longer accepts writes because one has failed (no space left on device), until this node is started again; its log says more")
-	require.Equal(t, http.StatusOK, n.get("/db").status)
+	require.Equal(t, http.StatusOK, n.Get("/db").Status)
 }

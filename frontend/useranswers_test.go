@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 )
@@ -142,18 +143,18 @@ func recordedUserAnswers(t *testing.T) (answers []said) {
 func TestAnswersAboutUsers(t *testing.T) {
 	t.Parallel()
 	n := start(t, "couchdb/users_db_security_editable=true", `chttpd_auth/password_regexp=["^$|[0-9]"]`)
-	n.usersDatabase()
+	n.UsersDatabase()
 	recorded := recordedUserAnswers(t)
 	all := userSession(func(caller string, r asked) said {
 		who := caller + ":" + userPassword
 		switch caller {
 		case "":
-			who = nobody
+			who = webtest.Nobody
 		case "root":
-			who = adminName + ":" + adminPassword
+			who = webtest.AdminName + ":" + webtest.AdminPassword
 		}
-		got := n.as(who, r.method, r.target, r.body, r.headers...)
-		return said{got.status, got.body}
+		got := n.As(who, r.method, r.target, r.body, r.headers...)
+		return said{got.Status, got.Body}
 	})
 	require.Len(t, recorded, len(all))
 	for i, got := range all {

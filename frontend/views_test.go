@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/internal/testkit"
 )
 
@@ -16,35 +17,35 @@ func TestWaitForADatabase(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	for _, name := range []string{"a", "b"} {
-		n.do(http.MethodPut, "/"+name, "").is(t, http.StatusCreated)
+		n.Do(http.MethodPut, "/"+name, "").Is(t, http.StatusCreated)
 	}
 	const path = "/_all_dbs?limit=2"
-	first := n.do(http.MethodGet, path, "", "Prefer", "wait=60").is(t, http.StatusOK)
-	tag := first.header.Get("ETag")
+	first := n.Do(http.MethodGet, path, "", "Prefer", "wait=60").Is(t, http.StatusOK)
+	tag := first.Header.Get("ETag")
 	require.NotEmpty(t, tag)
-	n.do(http.MethodPut, "/c", "").is(t, http.StatusCreated)
-	n.do(http.MethodGet, path, "", "Prefer", "wait=0", "If-None-Match", tag).is(t, http.StatusNotModified)
-	waiting := make(chan answer, 1)
+	n.Do(http.MethodPut, "/c", "").Is(t, http.StatusCreated)
+	n.Do(http.MethodGet, path, "", "Prefer", "wait=0", "If-None-Match", tag).Is(t, http.StatusNotModified)
+	waiting := make(chan webtest.Answer, 1)
 	go func() {
-		got, _ := n.request(http.MethodGet, path, "", "Prefer", "wait=60", "If-None-Match", tag)
+		got, _ := n.Request(http.MethodGet, path, "", "Prefer", "wait=60", "If-None-Match", tag)
 		waiting <- got
 	}()
 	n.waits(1)
-	n.do(http.MethodDelete, "/a", "").is(t, http.StatusOK)
-	require.JSONEq(t, `["b","c"]`, (<-waiting).is(t, http.StatusOK).body)
+	n.Do(http.MethodDelete, "/a", "").Is(t, http.StatusOK)
+	require.JSONEq(t, `["b","c"]`, (<-waiting).Is(t, http.StatusOK).Body)
 }
 
 func TestWaitForAChangeOfAList(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		n := startOn(t, memory(t), listenPipe())
-		first := n.do(http.MethodGet, "/_scheduler/jobs", "", "Prefer", "wait=30").is(t, http.StatusOK)
-		tag := first.header.Get("ETag")
+		n := startOn(t, webtest.Memory(t), webtest.ListenPipe())
+		first := n.Do(http.MethodGet, "/_scheduler/jobs", "", "Prefer", "wait=30").Is(t, http.StatusOK)
+		tag := first.Header.Get("ETag")
 		require.NotEmpty(t, tag)
 
-		waiting := make(chan answer, 1)
+		waiting := make(chan webtest.Answer, 1)
 		wait := func() {
 			go func() {
-				got, _ := n.request(http.MethodGet, "/_scheduler/jobs", "", "Prefer", "wait=30", "If-None-Match", tag)
+				got, _ := n.Request(http.MethodGet, "/_scheduler/jobs", "", "Prefer", "wait=30", "If-None-Match", tag)
 				waiting <- got
 			}()
 			synctest.Wait()
@@ -53,20 +54,20 @@ func TestWaitForAChangeOfAList(t *testing.T) {
 		n.waits(1)
 		time.Sleep(5 * time.Second)
 		require.Empty(t, waiting)
-		n.post(definition(`"continuous": true`)).is(t, http.StatusAccepted)
+		n.post(definition(`"continuous": true`)).Is(t, http.StatusAccepted)
 		got := <-waiting
-		require.Equal(t, http.StatusOK, got.status)
-		require.Contains(t, got.body, "http://a.example/db/") // the total is read apart
+		require.Equal(t, http.StatusOK, got.Status)
+		require.Contains(t, got.Body, "http://a.example/db/") // the total is read apart
 
 		// The total may be the earlier one, so this answer may not be the last one.
-		tag = n.do(http.MethodGet, "/_scheduler/jobs", "", "Prefer", "wait=30").header.Get("ETag")
+		tag = n.Do(http.MethodGet, "/_scheduler/jobs", "", "Prefer", "wait=30").Header.Get("ETag")
 		began := time.Now()
 		wait()
-		require.Equal(t, http.StatusNotModified, (<-waiting).status)
+		require.Equal(t, http.StatusNotModified, (<-waiting).Status)
 		require.Equal(t, 30*time.Second, time.Since(began).Round(time.Second))
 
 		wait()
 		n.handler.Drain()
-		require.Equal(t, http.StatusNotModified, (<-waiting).status, "the client asks again, another node")
+		require.Equal(t, http.StatusNotModified, (<-waiting).Status, "the client asks again, another node")
 	})
 }

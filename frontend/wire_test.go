@@ -8,79 +8,81 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/frontend/internal/webtest"
 )
 
 // The exchanges are one session: each goes on with what those before it left.
 func TestRecordedExchanges(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	all := map[int]exchange{}
+	all := map[int]webtest.Exchange{}
 	for _, number := range []int{1, 2, 3, 4, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 81, 82, 83, 84} {
-		all[number] = recorded(t, number)
+		all[number] = webtest.Recorded(t, number)
 	}
 
-	got := n.send(all[1])
-	n.requireSame(all[1], got, sameHead)
-	want := slices.DeleteFunc(keys(t, all[1].answer.body), func(key string) bool { return key == ".git_sha" })
-	require.Equal(t, append(want, ".vendor.version"), keys(t, got.body))
+	got := n.Send(all[1])
+	n.RequireSame(all[1], got, webtest.SameHead)
+	want := slices.DeleteFunc(webtest.Keys(t, all[1].Answer.Body), func(key string) bool { return key == ".git_sha" })
+	require.Equal(t, append(want, ".vendor.version"), webtest.Keys(t, got.Body))
 	require.JSONEq(t, `{"couchdb": "Welcome", "version": "3.5.3", "uuid": "0123456789abcdef0123456789abcdef",
-		"features": ["scheduler"], "vendor": {"name": "settee", "version": "1.2.3"}}`, got.body)
+		"features": ["scheduler"], "vendor": {"name": "settee", "version": "1.2.3"}}`, got.Body)
 	for _, number := range []int{2, 3, 4} {
-		n.requireSame(all[number], n.send(all[number]), sameText)
+		n.RequireSame(all[number], n.Send(all[number]), webtest.SameText)
 	}
 
 	// What is recorded of the results is what a replication node would say here.
 	for _, number := range []int{65, 66, 67} {
-		waiting := n.posting(all[number].body)
-		n.complete(n.accept(), all[number].answer.body)
-		n.requireSame(all[number], <-waiting, sameText)
+		waiting := n.posting(all[number].Body)
+		n.complete(n.accept(), all[number].Answer.Body)
+		n.RequireSame(all[number], <-waiting, webtest.SameText)
 	}
 	for _, number := range []int{68, 69, 70, 71} {
-		waiting := n.posting(all[number].body)
-		said := all[number].answer.json(t)
+		waiting := n.posting(all[number].Body)
+		said := all[number].Answer.JSON(t)
 		require.NoError(t, n.accept().Fail(t.Context(), said["error"].(string), said["reason"].(string)))
-		n.requireSame(all[number], <-waiting, sameText)
+		n.RequireSame(all[number], <-waiting, webtest.SameText)
 	}
 
 	// A bad request is not a failure of the server.
-	refused(t, n.send(all[72]), http.StatusBadRequest, "bad_request",
+	webtest.Refused(t, n.Send(all[72]), http.StatusBadRequest, "bad_request",
 		"parameter `source` is missing: it must be the URL of a database, or an object with its `url`")
 	for _, number := range []int{73, 74, 75} {
-		n.requireSame(all[number], n.send(all[number]), sameText)
+		n.RequireSame(all[number], n.Send(all[number]), webtest.SameText)
 	}
-	got = n.send(all[76])
-	refused(t, got, http.StatusMethodNotAllowed, "method_not_allowed", "Only POST allowed")
-	require.Equal(t, "POST", got.header.Get("Allow"))
-	n.requireSame(all[76], n.post(""), sameText)
+	got = n.Send(all[76])
+	webtest.Refused(t, got, http.StatusMethodNotAllowed, "method_not_allowed", "Only POST allowed")
+	require.Equal(t, "POST", got.Header.Get("Allow"))
+	n.RequireSame(all[76], n.post(""), webtest.SameText)
 
-	started := n.send(all[77])
-	n.requireSame(all[77], started, sameKeys)
-	require.Regexp(t, `^\{"ok":true,"_local_id":"[0-9a-f]{32}\+continuous"\}\n$`, started.body)
+	started := n.Send(all[77])
+	n.RequireSame(all[77], started, webtest.SameKeys)
+	require.Regexp(t, `^\{"ok":true,"_local_id":"[0-9a-f]{32}\+continuous"\}\n$`, started.Body)
 	n.accept()
 	n.requireListing(all[78])
 	job := all[79]
-	job.target = "/_scheduler/jobs/" + strings.Replace(started.localID(t), "+", "%2B", 1)
+	job.Target = "/_scheduler/jobs/" + strings.Replace(started.LocalID(t), "+", "%2B", 1)
 	n.requireListing(job)
 
-	cancelled := n.send(all[81])
-	n.requireSame(all[81], cancelled, sameHead)
-	require.Equal(t, started.body, cancelled.body)
+	cancelled := n.Send(all[81])
+	n.RequireSame(all[81], cancelled, webtest.SameHead)
+	require.Equal(t, started.Body, cancelled.Body)
 	for _, number := range []int{82, 83, 84} {
-		n.requireSame(all[number], n.send(all[number]), sameText)
+		n.RequireSame(all[number], n.Send(all[number]), webtest.SameText)
 	}
 }
 
 // requireListing sends a recorded request for a list of jobs, or for a job, and requires the recorded keys, with state,
 // job_id and condition after them. The job of CouchDB had no info yet.
-func (n *node) requireListing(e exchange) {
+func (n *node) requireListing(e webtest.Exchange) {
 	n.Helper()
-	t, want, got := n.T, e.answer, n.send(e)
-	n.requireSame(e, got, sameHead)
-	withoutInfo := slices.DeleteFunc(keys(t, got.body), func(key string) bool {
+	t, want, got := n.T, e.Answer, n.Send(e)
+	n.RequireSame(e, got, webtest.SameHead)
+	withoutInfo := slices.DeleteFunc(webtest.Keys(t, got.Body), func(key string) bool {
 		return strings.Contains(key, ".info.") || strings.Contains(key, ".condition.")
 	})
 	var expected []string
-	for _, key := range keys(t, want.body) {
+	for _, key := range webtest.Keys(t, want.Body) {
 		expected = append(expected, key)
 		if prefix, last := strings.CutSuffix(key, ".start_time"); last {
 			expected = append(expected, prefix+".state", prefix+".job_id", prefix+".condition")
@@ -91,13 +93,13 @@ func (n *node) requireListing(e exchange) {
 	}
 	require.Equal(t, expected, withoutInfo)
 
-	job := got.json(t)
+	job := got.JSON(t)
 	if rows, ok := job["jobs"].([]any); ok {
 		require.EqualValues(t, 1, job["total_rows"])
 		require.EqualValues(t, 0, job["offset"])
 		job = rows[0].(map[string]any)
 	}
-	require.Equal(t, adminName, job["user"])
+	require.Equal(t, webtest.AdminName, job["user"])
 	for _, name := range []string{"database", "doc_id"} {
 		require.Nil(t, job[name], name)
 	}

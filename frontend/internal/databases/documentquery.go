@@ -28,8 +28,8 @@ type documentQuery struct {
 	encodingInfo bool
 }
 
-// DocumentParameters are the parameters that GetDocument reads.
-var DocumentParameters = web.Parameters(func(q *web.Query) { _, _ = readDocumentParameters(q, nil, nil) })
+// documentParameters are the parameters that GetDocument reads.
+var documentParameters = web.Parameters(func(q *web.Query) { _, _ = readDocumentParameters(q, nil, nil) })
 
 // readDocumentQuery reads the parameters of a request.
 func readDocumentQuery(r *http.Request, db *docstore.Database) (documentQuery, error) {

@@ -1,8 +1,6 @@
-package frontend_test
+package databases_test
 
 import (
-	"bytes"
-	"compress/gzip"
 	"crypto/md5"
 	"encoding/base64"
 	"fmt"
@@ -15,19 +13,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 )
-
-func gzipped(t *testing.T, text string) string {
-	t.Helper()
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	_, err := w.Write([]byte(text))
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
-	return out.String()
-}
 
 func digest(text string) string {
 	sum := md5.Sum([]byte(text))
@@ -38,7 +27,7 @@ func digest(text string) string {
 // 2-b and, deleted, 2-a.
 func (n *node) conflicted() *docstore.Database {
 	n.Helper()
-	db := n.newDatabase("db")
+	db := n.NewDatabase("db")
 	n.replicated(db, "doc", `{"v":"b"}`, false, []string{"b", "r"})
 	n.replicated(db, "doc", `{"v":"a"}`, true, []string{"a", "r"})
 	n.replicated(db, "doc", "{\r\n  \"v\": \"c\",\n  \"w\": \"\\n\"\n}", false, []string{"c", "x", "r"})
@@ -67,27 +56,27 @@ func TestGetDocument(t *testing.T) {
 		"?rev=2-b&latest=true":                  `}`,
 		"?rev=9-zzz&latest=true&conflicts=true": `,"_conflicts":["2-b"]}`,
 	} {
-		got := n.get("/db/doc"+query).is(t, http.StatusOK)
+		got := n.Get("/db/doc"+query).Is(t, http.StatusOK)
 		want = winner + want
-		equalJSON(t, want+"\n", got.body)
-		require.Equal(t, 1, strings.Count(got.body, "\n"), "a document is one line")
+		webtest.EqualJSON(t, want+"\n", got.Body)
+		require.Equal(t, 1, strings.Count(got.Body, "\n"), "a document is one line")
 		etag := ""
 		if !strings.Contains(want, "conflicts") && !strings.Contains(want, "info") {
 			etag = `"3-c"`
 		}
-		require.Equal(t, etag, got.header.Get("ETag"), query)
+		require.Equal(t, etag, got.Header.Get("ETag"), query)
 
-		head := n.do(http.MethodHead, "/db/doc"+query, "")
-		require.Equal(t, answer{status: got.status}, answer{status: head.status, body: head.body})
+		head := n.Do(http.MethodHead, "/db/doc"+query, "")
+		require.Equal(t, webtest.Answer{Status: got.Status}, webtest.Answer{Status: head.Status, Body: head.Body})
 		for _, name := range []string{"ETag", "Content-Length", "Content-Type"} {
-			require.Equal(t, got.header.Get(name), head.header.Get(name))
+			require.Equal(t, got.Header.Get(name), head.Header.Get(name))
 		}
 	}
 
-	require.Equal(t, `{"_id":"doc","_rev":"2-b","v":"b"}`+"\n", n.get("/db/doc?rev=2-b").body)
-	require.Equal(t, `{"_id":"doc","_rev":"2-a","v":"a","_deleted":true}`+"\n", n.get("/db/doc?rev=2-a").body)
+	require.Equal(t, `{"_id":"doc","_rev":"2-b","v":"b"}`+"\n", n.Get("/db/doc?rev=2-b").Body)
+	require.Equal(t, `{"_id":"doc","_rev":"2-a","v":"a","_deleted":true}`+"\n", n.Get("/db/doc?rev=2-a").Body)
 	require.Regexp(t, `^\{"_id":"doc","_rev":"3-c","v":"c","w":"\\n","_conflicts":\["2-b"\],"_local_seq":"3-[0-9a-f]{24}"\}\n$`,
-		n.get("/db/doc?local_seq=true&conflicts=true").body)
+		n.Get("/db/doc?local_seq=true&conflicts=true").Body)
 }
 
 func TestGetDocumentThatIsNotThere(t *testing.T) {
@@ -119,11 +108,11 @@ func TestGetDocumentThatIsNotThere(t *testing.T) {
 		"/db/_" + strings.Repeat("a", 10):  "missing",
 		"/db/" + strings.Repeat("a", 5000): "missing",
 	} {
-		refused(t, n.get(target), http.StatusNotFound, "not_found", reason)
-		require.Equal(t, http.StatusNotFound, n.do(http.MethodHead, target, "").status)
+		webtest.Refused(t, n.Get(target), http.StatusNotFound, "not_found", reason)
+		require.Equal(t, http.StatusNotFound, n.Do(http.MethodHead, target, "").Status)
 	}
-	got := n.do(http.MethodPost, "/no/_bulk_get", `{"docs":[]}`)
-	refused(t, got, http.StatusNotFound, "not_found", "Database does not exist.")
+	got := n.Do(http.MethodPost, "/no/_bulk_get", `{"docs":[]}`)
+	webtest.Refused(t, got, http.StatusNotFound, "not_found", "Database does not exist.")
 }
 
 func TestDocumentParameters(t *testing.T) {
@@ -141,9 +130,9 @@ func TestDocumentParameters(t *testing.T) {
 		"x=%zz":                   "query_parse_error: the query of the URL is not percent-encoded as it should be",
 	} {
 		code, reason, _ := strings.Cut(want, ": ")
-		refused(t, n.get("/db/doc?"+query), http.StatusBadRequest, code, reason)
+		webtest.Refused(t, n.Get("/db/doc?"+query), http.StatusBadRequest, code, reason)
 	}
-	n.do(http.MethodTrace, "/db/doc", "").is(t, http.StatusMethodNotAllowed)
+	n.Do(http.MethodTrace, "/db/doc", "").Is(t, http.StatusMethodNotAllowed)
 }
 
 func TestDocumentThatTheClientHas(t *testing.T) {
@@ -152,7 +141,7 @@ func TestDocumentThatTheClientHas(t *testing.T) {
 	db := n.conflicted()
 	_, err := db.PutLocal(t.Context(), "_local/x", "", docjson.Must(`{"a":1}`))
 	require.NoError(t, err)
-	local := n.get("/db/_local/x").header.Get("ETag")
+	local := n.Get("/db/_local/x").Header.Get("ETag")
 	for header, target := range map[string]string{
 		`"3-c"`:       "/db/doc",
 		`W/"3-c"`:     "/db/doc",
@@ -160,18 +149,18 @@ func TestDocumentThatTheClientHas(t *testing.T) {
 		`"1-x","2-b"`: "/db/doc?rev=2-b&meta=true",
 		local:         "/db/_local/x",
 	} {
-		got := n.do(http.MethodGet, target, "", "If-None-Match", header).is(t, http.StatusNotModified)
-		require.Empty(t, got.body)
-		require.Contains(t, header, got.header.Get("ETag"))
-		require.NotEmpty(t, got.header.Get("ETag"))
+		got := n.Do(http.MethodGet, target, "", "If-None-Match", header).Is(t, http.StatusNotModified)
+		require.Empty(t, got.Body)
+		require.Contains(t, header, got.Header.Get("ETag"))
+		require.NotEmpty(t, got.Header.Get("ETag"))
 	}
 	for _, target := range []string{"/db/doc?rev=2-b", "/db/doc?meta=true", "/db/doc?local_seq=true"} {
-		require.Equal(t, http.StatusOK, n.do(http.MethodGet, target, "", "If-None-Match", `"3-c"`).status)
+		require.Equal(t, http.StatusOK, n.Do(http.MethodGet, target, "", "If-None-Match", `"3-c"`).Status)
 	}
 	// Local documents may have another content with the same revision.
 	_, err = db.PutLocal(t.Context(), "_local/x", "", docjson.Must(`{"a":2}`))
 	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, n.do(http.MethodGet, "/db/_local/x", "", "If-None-Match", local).status)
+	require.Equal(t, http.StatusOK, n.Do(http.MethodGet, "/db/_local/x", "", "If-None-Match", local).Status)
 }
 
 func TestGetLocalDocument(t *testing.T) {
@@ -185,23 +174,23 @@ func TestGetLocalDocument(t *testing.T) {
 		"/db/_local/a%2Fb?attachments=true": `{"_id":"_local/a/b","_rev":"0-7","a":1}`,
 		"/db/_local/a%2Fb?revs=true":        `{"_id":"_local/a/b","_rev":"0-7","a":1,"_revisions":{"start":0,"ids":["7"]}}`,
 	} {
-		require.Equal(t, want+"\n", n.get(target).body)
+		require.Equal(t, want+"\n", n.Get(target).Body)
 	}
-	got := n.do(http.MethodGet, "/db/_local/a%2Fb?open_revs=%5B%221-a%22%5D", "", "Accept", "application/json")
-	require.Equal(t, `[{"missing":"1-a"}]`+"\n", got.body)
-	refused(t, n.get("/db/_local/a%2Fb?rev=1-a"), http.StatusNotFound, "not_found", "missing")
-	refused(t, n.get("/db/_local/x/att"), http.StatusBadRequest, "bad_request", "_local documents do not accept attachments.")
-	refused(t, n.get("/db/_local%2F"), http.StatusBadRequest, "bad_request", "Invalid _local document id.")
+	got := n.Do(http.MethodGet, "/db/_local/a%2Fb?open_revs=%5B%221-a%22%5D", "", "Accept", "application/json")
+	require.Equal(t, `[{"missing":"1-a"}]`+"\n", got.Body)
+	webtest.Refused(t, n.Get("/db/_local/a%2Fb?rev=1-a"), http.StatusNotFound, "not_found", "missing")
+	webtest.Refused(t, n.Get("/db/_local/x/att"), http.StatusBadRequest, "bad_request", "_local documents do not accept attachments.")
+	webtest.Refused(t, n.Get("/db/_local%2F"), http.StatusBadRequest, "bad_request", "Invalid _local document id.")
 }
 
 // attached makes a document doc whose revision 2-b has the attachment old.txt of 1-a and
 // new.txt, which are stored as gzip.
 func (n *node) attached() *docstore.Database {
 	n.Helper()
-	db := n.newDatabase("db")
+	db := n.NewDatabase("db")
 	old := n.upload(db, "doc", "old.txt", "text/plain", strings.NewReader("old"), docstore.UploadOptions{})
 	n.replicated(db, "doc", `{}`, false, []string{"a"}, old)
-	unknown := n.upload(db, "doc", "new.txt", "text/plain", strings.NewReader(gzipped(n.T, "new")), docstore.UploadOptions{Encoding: "gzip"})
+	unknown := n.upload(db, "doc", "new.txt", "text/plain", strings.NewReader(webtest.Gzipped(n.T, "new")), docstore.UploadOptions{Encoding: "gzip"})
 	n.replicated(db, "doc", `{}`, false, []string{"b", "a"}, unknown, docstore.EditAttachment{Name: "old.txt"})
 	return db
 }
@@ -216,7 +205,7 @@ func TestDocumentWithAttachments(t *testing.T) {
 		new0     = `"new.txt":{"content_type":"text/plain","revpos":2,"digest":"NEW",`
 		encoding = `,"encoding":"gzip","encoded_length":SIZE`
 	)
-	stored := gzipped(t, "new")
+	stored := webtest.Gzipped(t, "new")
 	size := strconv.Itoa(len(stored))
 	for query, want := range map[string]string{
 		// The length of new.txt was not declared.
@@ -230,12 +219,12 @@ func TestDocumentWithAttachments(t *testing.T) {
 		"atts_since=%5B%5D":                       new0 + `"data":"bmV3"},` + oldData,
 		"attachments=true&rev=2-b":                new0 + `"data":"bmV3"},` + oldData,
 	} {
-		got := n.do(http.MethodGet, "/db/doc?"+query, "", "Accept", "application/json")
+		got := n.Do(http.MethodGet, "/db/doc?"+query, "", "Accept", "application/json")
 		want = strings.NewReplacer("OLD", digest("old"), "NEW", digest(stored), "SIZE", size).Replace(want)
-		require.Equal(t, `{"_id":"doc","_rev":"2-b","_attachments":{`+want+"}}\n", got.body, query)
-		require.Equal(t, `"2-b"`, got.header.Get("ETag"))
-		require.Equal(t, "application/json", got.header.Get("Content-Type"))
-		require.Empty(t, n.do(http.MethodHead, "/db/doc?"+query, "", "Accept", "application/json").body)
+		require.Equal(t, `{"_id":"doc","_rev":"2-b","_attachments":{`+want+"}}\n", got.Body, query)
+		require.Equal(t, `"2-b"`, got.Header.Get("ETag"))
+		require.Equal(t, "application/json", got.Header.Get("Content-Type"))
+		require.Empty(t, n.Do(http.MethodHead, "/db/doc?"+query, "", "Accept", "application/json").Body)
 	}
 }
 
@@ -248,18 +237,18 @@ func TestDocumentAsMultipart(t *testing.T) {
 		if accept != "" {
 			headers = []string{"Accept", accept}
 		}
-		got := n.do(http.MethodGet, "/db/doc?atts_since=%5B%221-a%22%5D", "", headers...).is(t, http.StatusOK)
-		all := parts(t, got.header.Get("Content-Type"), got.body)
+		got := n.Do(http.MethodGet, "/db/doc?atts_since=%5B%221-a%22%5D", "", headers...).Is(t, http.StatusOK)
+		all := webtest.Parts(t, got.Header.Get("Content-Type"), got.Body)
 		require.Len(t, all, 2)
-		require.Equal(t, map[string][]string{"Content-Type": {"application/json"}}, all[0].header)
-		document := decode(t, all[0].body).(map[string]any)["_attachments"].(map[string]any)
+		require.Equal(t, map[string][]string{"Content-Type": {"application/json"}}, all[0].Header)
+		document := decode(t, all[0].Body).(map[string]any)["_attachments"].(map[string]any)
 		require.Equal(t, true, document["old.txt"].(map[string]any)["stub"])
 		require.Equal(t, true, document["new.txt"].(map[string]any)["follows"])
 		require.Equal(t, "gzip", document["new.txt"].(map[string]any)["encoding"])
-		require.Equal(t, part{header: map[string][]string{
+		require.Equal(t, webtest.Part{Header: map[string][]string{
 			"Content-Disposition": {`attachment; filename="new.txt"`}, "Content-Type": {"text/plain"},
-			"Content-Length": {strconv.Itoa(len(gzipped(t, "new")))}, "Content-Encoding": {"gzip"},
-		}, body: gzipped(t, "new")}, all[1])
+			"Content-Length": {strconv.Itoa(len(webtest.Gzipped(t, "new")))}, "Content-Encoding": {"gzip"},
+		}, Body: webtest.Gzipped(t, "new")}, all[1])
 	}
 	// Without attachments to follow, the answer is JSON.
 	for target, accept := range map[string]string{
@@ -269,9 +258,9 @@ func TestDocumentAsMultipart(t *testing.T) {
 		"/db/doc?attachments=true&revs=true":      "*/*, multipart/related;q=0",
 		"/db/doc?attachments=true&conflicts=true": "*/*;q=0",
 	} {
-		got := n.do(http.MethodGet, target, "", "Accept", accept)
-		require.Equal(t, "application/json", got.header.Get("Content-Type"), accept)
-		require.Equal(t, "doc", got.json(t)["_id"])
+		got := n.Do(http.MethodGet, target, "", "Accept", accept)
+		require.Equal(t, "application/json", got.Header.Get("Content-Type"), accept)
+		require.Equal(t, "doc", got.JSON(t)["_id"])
 	}
 }
 
@@ -279,21 +268,21 @@ func TestDocumentAsMultipart(t *testing.T) {
 func TestPartsHeadersAreNotTheClients(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
+	db := n.NewDatabase("db")
 	const id = "a\r\nX-Evil: 1"
 	n.replicated(db, id, `{}`, false, []string{"a"},
 		n.upload(db, id, "ü \"x\"\r\nX-Evil: 1", "text/plain", strings.NewReader("text"), docstore.UploadOptions{}))
-	related := n.do(http.MethodGet, "/db/a%0D%0AX-Evil:%201?attachments=true", "")
-	mixed := n.do(http.MethodPost, "/db/_bulk_get", `{"docs":[{"id":"a\r\nX-Evil: 1"}]}`, "Accept", "multipart/mixed")
-	outer := parts(t, mixed.header.Get("Content-Type"), mixed.body)
+	related := n.Do(http.MethodGet, "/db/a%0D%0AX-Evil:%201?attachments=true", "")
+	mixed := n.Do(http.MethodPost, "/db/_bulk_get", `{"docs":[{"id":"a\r\nX-Evil: 1"}]}`, "Accept", "multipart/mixed")
+	outer := webtest.Parts(t, mixed.Header.Get("Content-Type"), mixed.Body)
 	require.Len(t, outer, 1)
-	require.Equal(t, map[string][]string{"X-Doc-Id": {"a__X-Evil: 1"}, "X-Rev-Id": {"1-a"}}, outer[0].header)
-	for _, all := range [][]part{parts(t, related.header.Get("Content-Type"), related.body), outer[0].parts} {
+	require.Equal(t, map[string][]string{"X-Doc-Id": {"a__X-Evil: 1"}, "X-Rev-Id": {"1-a"}}, outer[0].Header)
+	for _, all := range [][]webtest.Part{webtest.Parts(t, related.Header.Get("Content-Type"), related.Body), outer[0].Parts} {
 		require.Len(t, all, 2)
-		require.Equal(t, part{header: map[string][]string{
+		require.Equal(t, webtest.Part{Header: map[string][]string{
 			"Content-Disposition": {`attachment; filename="ü \"x\"__X-Evil: 1"; filename*=UTF-8''%C3%BC%20%22x%22%0D%0AX-Evil%3A%201`}, "Content-Type": {"text/plain"},
 			"Content-Length": {"4"},
-		}, body: "text"}, all[1])
+		}, Body: "text"}, all[1])
 	}
 }
 
@@ -301,7 +290,7 @@ func TestPartsHeadersAreNotTheClients(t *testing.T) {
 func TestNamesOfParts(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
+	db := n.NewDatabase("db")
 	for i, test := range []struct{ name, want string }{
 		{"plain.txt", `attachment; filename="plain.txt"`},
 		{"a b/c;d=e", `attachment; filename="a b/c;d=e"`},
@@ -314,17 +303,17 @@ func TestNamesOfParts(t *testing.T) {
 		id := fmt.Sprint("doc", i)
 		n.replicated(db, id, `{}`, false, []string{"a"},
 			n.upload(db, id, test.name, "text/plain", strings.NewReader("text"), docstore.UploadOptions{}))
-		got := n.do(http.MethodGet, "/db/"+id+"?attachments=true&revs=true", "")
-		kind := got.header.Get("Content-Type")
-		all := parts(t, kind, got.body)
+		got := n.Do(http.MethodGet, "/db/"+id+"?attachments=true&revs=true", "")
+		kind := got.Header.Get("Content-Type")
+		all := webtest.Parts(t, kind, got.Body)
 		require.Len(t, all, 2)
-		require.Equal(t, []string{test.want}, all[1].header["Content-Disposition"])
+		require.Equal(t, []string{test.want}, all[1].Header["Content-Disposition"])
 		_, params, err := mime.ParseMediaType(test.want)
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{"filename": test.name}, params)
 
-		n.do(http.MethodPut, "/copy", "")
-		n.do(http.MethodPut, "/copy/"+id+"?new_edits=false", got.body, "Content-Type", kind).is(t, http.StatusCreated)
-		require.Equal(t, "text", n.get("/copy/"+id+"/"+strings.ReplaceAll(url.PathEscape(test.name), "+", "%2B")).body)
+		n.Do(http.MethodPut, "/copy", "")
+		n.Do(http.MethodPut, "/copy/"+id+"?new_edits=false", got.Body, "Content-Type", kind).Is(t, http.StatusCreated)
+		require.Equal(t, "text", n.Get("/copy/"+id+"/"+strings.ReplaceAll(url.PathEscape(test.name), "+", "%2B")).Body)
 	}
 }

@@ -1,4 +1,4 @@
-package frontend_test
+package databases_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/internal/testkit"
 	"settee/pkg/docstore"
 )
@@ -22,32 +23,26 @@ import (
 // wireChanges makes the database that CouchDB had when its feeds were recorded, except for the
 // contents of the attachments.
 func wireChanges(n *node) *docstore.Database {
-	db := n.newDatabase("wire")
-	replicate(n, db, leaf("plain", false, `{"v":"conflict"}`, 2, hexF, "967a00dff5e02add41819138abb3284d"))
-	replicate(n, db, leaf("plain", false, `{"v":2}`, 2, hexD, "967a00dff5e02add41819138abb3284d"))
-	replicate(n, db, leaf("gone", true, `{}`, 2, "d9b15b235a7d0afdfe6058d5fb8afbd1"))
-	replicate(n, db, leaf("a/b c+dü", false, `{"v":1}`, 1, "7a7e4b29f3af401e69b6f86e4c26b727"))
-	replicate(n, db, leaf("att2", false, `{}`, 1, "afd08f25edc29b4805e4bae1fd16ec6a"))
-	replicate(n, db, leaf("num", false, `{"a":1.0}`, 1, "5b81110a7f591d501d47a11d32c9002d"))
-	withAttachments := leaf("att", false, `{"v":1}`, 1, "13e0ab7e3efab0226d4b0d7381ad71ed")
+	db := n.NewDatabase("wire")
+	webtest.Replicate(n, db, webtest.Leaf("plain", false, `{"v":"conflict"}`, 2, hexF, "967a00dff5e02add41819138abb3284d"))
+	webtest.Replicate(n, db, webtest.Leaf("plain", false, `{"v":2}`, 2, hexD, "967a00dff5e02add41819138abb3284d"))
+	webtest.Replicate(n, db, webtest.Leaf("gone", true, `{}`, 2, "d9b15b235a7d0afdfe6058d5fb8afbd1"))
+	webtest.Replicate(n, db, webtest.Leaf("a/b c+dü", false, `{"v":1}`, 1, "7a7e4b29f3af401e69b6f86e4c26b727"))
+	webtest.Replicate(n, db, webtest.Leaf("att2", false, `{}`, 1, "afd08f25edc29b4805e4bae1fd16ec6a"))
+	webtest.Replicate(n, db, webtest.Leaf("num", false, `{"a":1.0}`, 1, "5b81110a7f591d501d47a11d32c9002d"))
+	withAttachments := webtest.Leaf("att", false, `{"v":1}`, 1, "13e0ab7e3efab0226d4b0d7381ad71ed")
 	for name, kind := range map[string]string{"hello.txt": "text/plain", "bin.dat": "application/octet-stream"} {
 		upload, err := db.Upload(n.Context(), "att", strings.NewReader(name), docstore.UploadOptions{})
 		require.NoError(n, err)
 		withAttachments.Attachments = append(withAttachments.Attachments, docstore.EditAttachment{Name: name, Type: kind, Upload: upload})
 	}
-	replicate(n, db, withAttachments)
+	webtest.Replicate(n, db, withAttachments)
 	return db
 }
 
-// sequences matches the sequences in the text of a feed.
-var sequences = regexp.MustCompile(`("seq":|"last_seq":|id: )"([^"]*)"`)
-
-// anySequence returns the text of a feed without its sequences, which differ from server to server.
-func anySequence(text string) string { return sequences.ReplaceAllString(text, `$1"..."`) }
-
 // seqs returns the sequences of a feed, including last_seq.
 func seqs(text string) (found []string) {
-	for _, match := range sequences.FindAllStringSubmatch(text, -1) {
+	for _, match := range webtest.Sequences.FindAllStringSubmatch(text, -1) {
 		found = append(found, match[2])
 	}
 	return found
@@ -57,23 +52,23 @@ func TestRecordedChanges(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	wireChanges(n)
-	last := slices.Max(seqs(n.get("/wire/_changes").body))
+	last := slices.Max(seqs(n.Get("/wire/_changes").Body))
 	for _, number := range []int{32, 33, 35, 38, 39, 40, 41, 42, 45} {
-		e := recorded(t, number)
+		e := webtest.Recorded(t, number)
 		if number == 35 { // from the end on
-			e.target = regexp.MustCompile(`since=[^&]*`).ReplaceAllString(e.target, "since="+last)
+			e.Target = regexp.MustCompile(`since=[^&]*`).ReplaceAllString(e.Target, "since="+last)
 		}
-		want, got := e.answer, n.send(e)
-		n.requireSame(e, got, sameHead)
+		want, got := e.Answer, n.Send(e)
+		n.RequireSame(e, got, webtest.SameHead)
 		switch number {
 		case 39: // CouchDB counts there what the filter has left out
-			want.body = strings.Replace(want.body, `"pending":4`, `"pending":0`, 1)
+			want.Body = strings.Replace(want.Body, `"pending":4`, `"pending":0`, 1)
 		case 40: // its shards have an order of their own
-			require.Len(t, seqs(got.body), 4)
-			require.ElementsMatch(t, keys(t, want.body), keys(t, got.body))
+			require.Len(t, seqs(got.Body), 4)
+			require.ElementsMatch(t, webtest.Keys(t, want.Body), webtest.Keys(t, got.Body))
 			continue
 		}
-		require.Equal(t, anySequence(want.body), anySequence(got.body), number)
+		require.Equal(t, webtest.AnySequence(want.Body), webtest.AnySequence(got.Body), number)
 	}
 }
 
@@ -107,20 +102,20 @@ func (n *node) changes(query, body string) page {
 	if body != "" {
 		method = http.MethodPost
 	}
-	got := n.do(method, "/db/_changes"+query, body).is(n.T, http.StatusOK)
+	got := n.Do(method, "/db/_changes"+query, body).Is(n.T, http.StatusOK)
 	var p page
-	require.NoError(n, json.Unmarshal([]byte(got.body), &p), "%s", got.body)
+	require.NoError(n, json.Unmarshal([]byte(got.Body), &p), "%s", got.Body)
 	return p
 }
 
 func TestChangesQueries(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
-	require.Equal(t, "{\"results\":[\n\n],\n\"last_seq\":\"0\",\"pending\":0}\n\n", n.get("/db/_changes").body)
-	require.Equal(t, "{\"results\":[\n\n],\n\"last_seq\":\"0\",\"pending\":0}\n\n", n.get("/db/_changes?descending=true").body)
+	db := n.NewDatabase("db")
+	require.Equal(t, "{\"results\":[\n\n],\n\"last_seq\":\"0\",\"pending\":0}\n\n", n.Get("/db/_changes").Body)
+	require.Equal(t, "{\"results\":[\n\n],\n\"last_seq\":\"0\",\"pending\":0}\n\n", n.Get("/db/_changes?descending=true").Body)
 	for i := range 6 {
-		write(t, db, doc(fmt.Sprintf("d%d", i), `{}`))
+		webtest.Write(t, db, webtest.Doc(fmt.Sprintf("d%d", i), `{}`))
 	}
 	all := n.changes("", "")
 	require.Equal(t, []string{"d0", "d1", "d2", "d3", "d4", "d5"}, all.ids())
@@ -187,9 +182,9 @@ func TestChangesThatAreRefused(t *testing.T) {
 	testkit.SkipRace(t)
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
-	write(t, db, doc("_design/f", `{"filters":{"t":"function(){}"},"views":{"v":{"map":"function(){}"}},"language":"javascript"}`))
-	write(t, db, doc("_design/bad", `{"filters":1}`))
+	db := n.NewDatabase("db")
+	webtest.Write(t, db, webtest.Doc("_design/f", `{"filters":{"t":"function(){}"},"views":{"v":{"map":"function(){}"}},"language":"javascript"}`))
+	webtest.Write(t, db, webtest.Doc("_design/bad", `{"filters":1}`))
 	const (
 		bad   = "bad_request"
 		parse = "query_parse_error"
@@ -230,13 +225,13 @@ func TestChangesThatAreRefused(t *testing.T) {
 		"?filter=_doc_ids":            {400, bad, "`doc_ids` filter parameter is not a list of doc ids."},
 		"?filter=_doc_ids&doc_ids=1":  {400, bad, "`doc_ids` filter parameter is not a list of doc ids."},
 	} {
-		refused(t, n.get("/db/_changes"+query), want.status, want.code, want.reason)
+		webtest.Refused(t, n.Get("/db/_changes"+query), want.status, want.code, want.reason)
 	}
 	for _, query := range []string{"?filter=f/t", "?filter=/f//t/", "?filter=_view&view=f/v", "?filter=%2566/t"} {
-		require.Equal(t, http.StatusOK, n.get("/db/_changes"+query).status, query)
+		require.Equal(t, http.StatusOK, n.Get("/db/_changes"+query).Status, query)
 	}
-	write(t, db, docstore.Edit{ID: "_design/f", Rev: current(t, db, "_design/f"), Deleted: true})
-	refused(t, n.get("/db/_changes?filter=f/t"), 404, "not_found", "deleted")
+	webtest.Write(t, db, docstore.Edit{ID: "_design/f", Rev: current(t, db, "_design/f"), Deleted: true})
+	webtest.Refused(t, n.Get("/db/_changes?filter=f/t"), 404, "not_found", "deleted")
 
 	const notIDs = "`doc_ids` filter parameter is not a list of doc ids."
 	for request, reason := range map[[2]string]string{
@@ -252,11 +247,11 @@ func TestChangesThatAreRefused(t *testing.T) {
 		{"", `[]`}: "Request body must be a JSON object",
 		{"", `{`}:  "invalid UTF-8 JSON",
 	} {
-		refused(t, n.do(http.MethodPost, "/db/_changes"+request[0], request[1]), 400, bad, reason)
+		webtest.Refused(t, n.Do(http.MethodPost, "/db/_changes"+request[0], request[1]), 400, bad, reason)
 	}
-	require.Equal(t, http.StatusUnsupportedMediaType, n.do(http.MethodPost, "/db/_changes", `{}`, "Content-Type", "text/plain").status)
-	require.Equal(t, "GET,HEAD,POST", n.do(http.MethodPut, "/db/_changes", "").header.Get("Allow"))
-	require.Equal(t, http.StatusOK, n.do(http.MethodPost, "/db/_changes", "").status)
+	require.Equal(t, http.StatusUnsupportedMediaType, n.Do(http.MethodPost, "/db/_changes", `{}`, "Content-Type", "text/plain").Status)
+	require.Equal(t, "GET,HEAD,POST", n.Do(http.MethodPut, "/db/_changes", "").Header.Get("Allow"))
+	require.Equal(t, http.StatusOK, n.Do(http.MethodPost, "/db/_changes", "").Status)
 }
 
 // failed is an answer that is an error.
@@ -275,12 +270,12 @@ func current(t *testing.T, db *docstore.Database, id string) docstore.Rev {
 func TestChangesFilters(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
-	replicate(t, db, leaf("conflict", false, `{"v":1}`, 2, "bb", "aa"), leaf("conflict", false, `{"v":2}`, 2, "cc", "aa"),
-		leaf("conflict", true, `{"v":3}`, 2, "dd", "aa"))
-	write(t, db, doc("_design/d", `{"v":1}`), doc("x", `{"v":1}`), doc("y", `{"v":"text"}`))
-	replicate(t, db, leaf("dead", true, `{"v":1}`, 2, "ee"), leaf("_design/dead", true, `{}`, 2, "ee"))
-	info := n.get("/db").json(t)
+	db := n.NewDatabase("db")
+	webtest.Replicate(t, db, webtest.Leaf("conflict", false, `{"v":1}`, 2, "bb", "aa"), webtest.Leaf("conflict", false, `{"v":2}`, 2, "cc", "aa"),
+		webtest.Leaf("conflict", true, `{"v":3}`, 2, "dd", "aa"))
+	webtest.Write(t, db, webtest.Doc("_design/d", `{"v":1}`), webtest.Doc("x", `{"v":1}`), webtest.Doc("y", `{"v":"text"}`))
+	webtest.Replicate(t, db, webtest.Leaf("dead", true, `{"v":1}`, 2, "ee"), webtest.Leaf("_design/dead", true, `{}`, 2, "ee"))
+	info := n.Get("/db").JSON(t)
 	for _, test := range []struct{ query, body, want string }{
 		{"", "", "conflict:2-cc _design/d: x: y: dead:2-ee! _design/dead:2-ee!"},
 		{"?style=all_docs&since=0", `{"doc_ids":["x"]}`, "conflict:2-cc,2-bb,2-dd _design/d: x: y: dead:2-ee! _design/dead:2-ee!"},
@@ -331,10 +326,10 @@ func TestChangesFilters(t *testing.T) {
 func TestChangesWithDocuments(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
-	replicate(t, db, leaf("c", false, "{\"v\" :\r\n 1}", 2, "bb", "aa"), leaf("c", false, `{}`, 2, "cc", "aa"), leaf("c", true, `{}`, 2, "dd", "aa"))
-	replicate(t, db, leaf("c", false, "{\n \"v\" : \"ü\\n\"}", 2, "ee", "aa"))
-	replicate(t, db, leaf("dead", true, `{"x":1}`, 2, "ee"))
+	db := n.NewDatabase("db")
+	webtest.Replicate(t, db, webtest.Leaf("c", false, "{\"v\" :\r\n 1}", 2, "bb", "aa"), webtest.Leaf("c", false, `{}`, 2, "cc", "aa"), webtest.Leaf("c", true, `{}`, 2, "dd", "aa"))
+	webtest.Replicate(t, db, webtest.Leaf("c", false, "{\n \"v\" : \"ü\\n\"}", 2, "ee", "aa"))
+	webtest.Replicate(t, db, webtest.Leaf("dead", true, `{"x":1}`, 2, "ee"))
 	for query, want := range map[string][]string{
 		"?conflicts=true": {"null", "null"},
 		"?include_docs=true": {`{"_id":"c","_rev":"2-ee","v":"ü\n"}`,
@@ -354,7 +349,7 @@ func TestChangesWithDocuments(t *testing.T) {
 		}
 	}
 	// A row is one line, even if its document was written with line ends.
-	continuous := n.get("/db/_changes?include_docs=true&feed=continuous&timeout=0").body
+	continuous := n.Get("/db/_changes?include_docs=true&feed=continuous&timeout=0").Body
 	require.Len(t, strings.Split(continuous, "\n"), 5)
 	require.Contains(t, continuous, `,"doc":{"_id":"c","_rev":"2-ee","v":"ü\n"}}`+"\n")
 	require.True(t, strings.HasSuffix(continuous, `"pending":0}`+"\n\n"))
@@ -363,14 +358,14 @@ func TestChangesWithDocuments(t *testing.T) {
 func TestChangesWithAttachments(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
+	db := n.NewDatabase("db")
 	text := bytes.Repeat([]byte("a text that is worth compressing "), 5_000)
 	var packed bytes.Buffer
 	writer := gzip.NewWriter(&packed)
 	_, err := writer.Write(text)
 	require.NoError(t, err)
 	require.NoError(t, writer.Close())
-	edit := doc("d", `{"v":1}`)
+	edit := webtest.Doc("d", `{"v":1}`)
 	for name, opts := range map[string]docstore.UploadOptions{
 		"packed": {Encoding: "gzip", DecodedLength: new(int64(len(text)))}, "plain": {}, "empty": {},
 	} {
@@ -379,7 +374,7 @@ func TestChangesWithAttachments(t *testing.T) {
 		require.NoError(t, err)
 		edit.Attachments = append(edit.Attachments, docstore.EditAttachment{Name: name, Type: "text/plain", Upload: upload})
 	}
-	write(t, db, edit)
+	webtest.Write(t, db, edit)
 	for _, feed := range []string{"normal", "longpoll"} {
 		var shown struct {
 			Attachments map[string]map[string]any `json:"_attachments"`
@@ -411,34 +406,34 @@ func TestChangesWithAttachments(t *testing.T) {
 func TestChangesPending(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.fill(n.newDatabase("db"), 10_002, `{}`)
+	n.fill(n.NewDatabase("db"), 10_002, `{}`)
 	for query, want := range map[string]string{
 		"?limit=1": "null", "?limit=2": "10000", "?limit=3": "9999", "?limit=1&descending=true": "null", "?limit=2&descending=true": "10000",
 		"?feed=longpoll&limit=1": "null",
 	} {
-		require.Regexp(t, `"pending":`+want+"}\n\n$", n.get("/db/_changes"+query).body, query)
+		require.Regexp(t, `"pending":`+want+"}\n\n$", n.Get("/db/_changes"+query).Body, query)
 	}
 }
 
 func TestChangesTag(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
-	tag := n.get("/db/_changes").header.Get("ETag")
+	db := n.NewDatabase("db")
+	tag := n.Get("/db/_changes").Header.Get("ETag")
 	require.Regexp(t, `^"[0-9A-Z]+"$`, tag)
 	for _, known := range []string{tag, "W/" + tag, `"x", ` + tag, "*"} {
-		got := n.do(http.MethodGet, "/db/_changes", "", "If-None-Match", known).is(t, http.StatusNotModified)
-		require.Equal(t, tag, got.header.Get("ETag"))
-		require.Empty(t, got.body)
+		got := n.Do(http.MethodGet, "/db/_changes", "", "If-None-Match", known).Is(t, http.StatusNotModified)
+		require.Equal(t, tag, got.Header.Get("ETag"))
+		require.Empty(t, got.Body)
 	}
-	head := n.do(http.MethodHead, "/db/_changes", "").is(t, http.StatusOK)
-	require.Equal(t, tag, head.header.Get("ETag"))
-	require.Equal(t, http.StatusOK, n.do(http.MethodHead, "/db/_changes?feed=continuous", "").status)
-	require.Equal(t, http.StatusOK, n.do(http.MethodPost, "/db/_changes", "{}", "If-None-Match", tag).status)
-	write(t, db, doc("a", `{}`))
-	changed := n.do(http.MethodGet, "/db/_changes", "", "If-None-Match", tag).is(t, http.StatusOK)
-	require.NotEqual(t, tag, changed.header.Get("ETag"))
+	head := n.Do(http.MethodHead, "/db/_changes", "").Is(t, http.StatusOK)
+	require.Equal(t, tag, head.Header.Get("ETag"))
+	require.Equal(t, http.StatusOK, n.Do(http.MethodHead, "/db/_changes?feed=continuous", "").Status)
+	require.Equal(t, http.StatusOK, n.Do(http.MethodPost, "/db/_changes", "{}", "If-None-Match", tag).Status)
+	webtest.Write(t, db, webtest.Doc("a", `{}`))
+	changed := n.Do(http.MethodGet, "/db/_changes", "", "If-None-Match", tag).Is(t, http.StatusOK)
+	require.NotEqual(t, tag, changed.Header.Get("ETag"))
 	require.NoError(t, db.Delete(t.Context()))
-	n.newDatabase("db")
-	require.NotEqual(t, tag, n.get("/db/_changes").header.Get("ETag"), "it is another database")
+	n.NewDatabase("db")
+	require.NotEqual(t, tag, n.Get("/db/_changes").Header.Get("ETag"), "it is another database")
 }

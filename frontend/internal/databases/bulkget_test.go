@@ -1,4 +1,4 @@
-package frontend_test
+package databases_test
 
 import (
 	"net/http"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/pkg/docjson"
 )
 
@@ -43,22 +44,22 @@ func TestBulkGet(t *testing.T) {
 		`{}`:                  failed("null", "document id missed", "null", "bad_request"),
 		`"doc"`:               failed("null", "document must be a JSON object", "null", "bad_request"),
 	} {
-		got := n.do(http.MethodPost, "/db/_bulk_get", ` {"docs": [`+item+` , {"id":"doc","rev":"2-b"}], "x": [1]} `).is(t, http.StatusOK)
-		require.Equal(t, "application/json", got.header.Get("Content-Type"))
-		results := decode(t, got.body).(map[string]any)["results"].([]any)
+		got := n.Do(http.MethodPost, "/db/_bulk_get", ` {"docs": [`+item+` , {"id":"doc","rev":"2-b"}], "x": [1]} `).Is(t, http.StatusOK)
+		require.Equal(t, "application/json", got.Header.Get("Content-Type"))
+		results := decode(t, got.Body).(map[string]any)["results"].([]any)
 		require.Len(t, results, 2, item)
 		require.Equal(t, "doc", results[1].(map[string]any)["id"])
-		text := strings.TrimPrefix(got.body, `{"results":[`)
+		text := strings.TrimPrefix(got.Body, `{"results":[`)
 		id, docs, found := strings.Cut(text, `,"docs":`)
 		require.True(t, found)
 		require.Regexp(t, `^\{"id":.`, id)
 		require.True(t, strings.HasPrefix(docs, "["+want+"]},"), "%s: %s", item, docs)
 	}
-	got := n.do(http.MethodPost, "/db/_bulk_get?latest=true", `{"docs":[{"id":"doc","rev":"2-x"}]}`)
-	require.Equal(t, `{"results":[{"id":"doc","docs":[`+c+`]}]}`+"\n", got.body)
-	got = n.do(http.MethodPost, "/db/_bulk_get", `{"docs":[{"id":"_illegal"}]}`)
-	require.Regexp(t, `"docs":\[\{"error":\{"rev":null,"reason":"illegal document id: .*","id":"_illegal","error":"illegal_docid"\}\}\]`, got.body)
-	require.Equal(t, `{"results":[]}`+"\n", n.do(http.MethodPost, "/db/_bulk_get", `{"docs":[]}`).body)
+	got := n.Do(http.MethodPost, "/db/_bulk_get?latest=true", `{"docs":[{"id":"doc","rev":"2-x"}]}`)
+	require.Equal(t, `{"results":[{"id":"doc","docs":[`+c+`]}]}`+"\n", got.Body)
+	got = n.Do(http.MethodPost, "/db/_bulk_get", `{"docs":[{"id":"_illegal"}]}`)
+	require.Regexp(t, `"docs":\[\{"error":\{"rev":null,"reason":"illegal document id: .*","id":"_illegal","error":"illegal_docid"\}\}\]`, got.Body)
+	require.Equal(t, `{"results":[]}`+"\n", n.Do(http.MethodPost, "/db/_bulk_get", `{"docs":[]}`).Body)
 }
 
 func TestBulkGetAsMultipart(t *testing.T) {
@@ -69,29 +70,29 @@ func TestBulkGetAsMultipart(t *testing.T) {
 	for accept, mediaType := range map[string]string{
 		"multipart/mixed": "multipart/mixed", "multipart/related": "multipart/related", "multipart/*": "multipart/mixed",
 	} {
-		got := n.do(http.MethodPost, "/db/_bulk_get", body, "Accept", accept).is(t, http.StatusOK)
-		require.Regexp(t, "^"+mediaType+`; boundary="--[0-9a-f]{32}"$`, got.header.Get("Content-Type"))
-		all := parts(t, got.header.Get("Content-Type"), got.body)
+		got := n.Do(http.MethodPost, "/db/_bulk_get", body, "Accept", accept).Is(t, http.StatusOK)
+		require.Regexp(t, "^"+mediaType+`; boundary="--[0-9a-f]{32}"$`, got.Header.Get("Content-Type"))
+		all := webtest.Parts(t, got.Header.Get("Content-Type"), got.Body)
 		require.Len(t, all, 5)
-		require.Equal(t, map[string][]string{"X-Doc-Id": {"doc"}, "X-Rev-Id": {"2-b"}}, all[0].header)
-		require.Len(t, all[0].parts, 2)
-		require.Equal(t, gzipped(t, "new"), all[0].parts[1].body)
-		require.Equal(t, map[string][]string{"Content-Type": {"application/json"}}, all[1].header)
+		require.Equal(t, map[string][]string{"X-Doc-Id": {"doc"}, "X-Rev-Id": {"2-b"}}, all[0].Header)
+		require.Len(t, all[0].Parts, 2)
+		require.Equal(t, webtest.Gzipped(t, "new"), all[0].Parts[1].Body)
+		require.Equal(t, map[string][]string{"Content-Type": {"application/json"}}, all[1].Header)
 		for i, want := range []string{
 			`{"rev":"7-z","error":"not_found","reason":"missing"}`,
 			`{"rev":"undefined","reason":"missing","id":"no","error":"not_found"}`,
 			`{"rev":null,"reason":"Document id must be a string","id":1,"error":"illegal_docid"}`,
 		} {
-			require.Equal(t, part{header: map[string][]string{"Content-Type": {`application/json; error="true"`}}, body: want}, all[2+i])
+			require.Equal(t, webtest.Part{Header: map[string][]string{"Content-Type": {`application/json; error="true"`}}, Body: want}, all[2+i])
 		}
 	}
 	// JSON is sent if the client accepts it, with contents only if the client asked for them.
 	for _, accept := range []string{"*/*", "multipart/mixed, application/json;q=0.1", "text/plain"} {
-		got := n.do(http.MethodPost, "/db/_bulk_get", body, "Accept", accept)
-		require.Equal(t, "application/json", got.header.Get("Content-Type"))
-		require.Equal(t, 1, strings.Count(got.body, `"data":"bmV3"`), "that of atts_since")
+		got := n.Do(http.MethodPost, "/db/_bulk_get", body, "Accept", accept)
+		require.Equal(t, "application/json", got.Header.Get("Content-Type"))
+		require.Equal(t, 1, strings.Count(got.Body, `"data":"bmV3"`), "that of atts_since")
 	}
-	require.Empty(t, n.do(http.MethodPost, "/db/_bulk_get", `{"docs":[]}`, "Accept", "multipart/mixed").body)
+	require.Empty(t, n.Do(http.MethodPost, "/db/_bulk_get", `{"docs":[]}`, "Accept", "multipart/mixed").Body)
 }
 
 func TestListRequestsThatAreRefused(t *testing.T) {
@@ -134,17 +135,17 @@ func TestListRequestsThatAreRefused(t *testing.T) {
 	} {
 		target, body, _ := strings.Cut(request, " ")
 		code, reason, _ := strings.Cut(want, ": ")
-		refused(t, n.do(http.MethodPost, "/db/"+target, body), http.StatusBadRequest, code, reason)
+		webtest.Refused(t, n.Do(http.MethodPost, "/db/"+target, body), http.StatusBadRequest, code, reason)
 	}
 	for _, path := range []string{"_bulk_get", "_all_docs", "_design_docs/queries"} {
-		got := n.do(http.MethodPost, "/db/"+path, `{}`, "Content-Type", "text/plain")
-		refused(t, got, http.StatusUnsupportedMediaType, "bad_content_type", "Content-Type must be application/json")
-		got = n.do(http.MethodPost, "/db/"+path, strings.Repeat(" ", 8<<20+1))
-		refused(t, got, http.StatusRequestEntityTooLarge, "too_large", "the request body has more than 8388608 bytes, "+
+		got := n.Do(http.MethodPost, "/db/"+path, `{}`, "Content-Type", "text/plain")
+		webtest.Refused(t, got, http.StatusUnsupportedMediaType, "bad_content_type", "Content-Type must be application/json")
+		got = n.Do(http.MethodPost, "/db/"+path, strings.Repeat(" ", 8<<20+1))
+		webtest.Refused(t, got, http.StatusRequestEntityTooLarge, "too_large", "the request body has more than 8388608 bytes, "+
 			"which is the limit (of a list of documents; longer ones can be asked for in several requests)")
 	}
 	for path, allowed := range map[string]string{"_bulk_get": "POST", "_all_docs": "GET,HEAD,POST", "_all_docs/queries": "POST"} {
-		got := n.do(http.MethodPut, "/db/"+path, "")
-		refused(t, got, http.StatusMethodNotAllowed, "method_not_allowed", "Only "+allowed+" allowed")
+		got := n.Do(http.MethodPut, "/db/"+path, "")
+		webtest.Refused(t, got, http.StatusMethodNotAllowed, "method_not_allowed", "Only "+allowed+" allowed")
 	}
 }

@@ -1,4 +1,4 @@
-package frontend_test
+package databases_test
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/pkg/docjson"
 	"settee/pkg/docstore"
 )
@@ -17,9 +18,9 @@ import (
 // revision.
 func (n *node) replicated(db *docstore.Database, id, body string, deleted bool, path []string, attachments ...docstore.EditAttachment) {
 	n.Helper()
-	edit := leaf(id, deleted, body, int64(len(path)), path...)
+	edit := webtest.Leaf(id, deleted, body, int64(len(path)), path...)
 	edit.Attachments = attachments
-	replicate(n, db, edit)
+	webtest.Replicate(n, db, edit)
 }
 
 func (n *node) upload(db *docstore.Database, id, name, mediaType string, content io.Reader, opts docstore.UploadOptions) docstore.EditAttachment {
@@ -41,7 +42,7 @@ func binary(size int) []byte {
 // wireDatabase makes the database that was recorded. gzipped is hello.txt as it was stored.
 func (n *node) wireDatabase(gzipped string) *docstore.Database {
 	n.Helper()
-	db := n.newDatabase("wire")
+	db := n.NewDatabase("wire")
 	const first = "7a7e4b29f3af401e69b6f86e4c26b727"
 	n.replicated(db, "num", `{"int":12345678901234567890,"float":1.0,"exp":1e3,"neg0":-0.0,"small":1.5e-7,"z":1,"a":2,"uni":"ü\u00fc\ud83d\ude00 \/ \u2028"}`,
 		false, []string{"5b81110a7f591d501d47a11d32c9002d"})
@@ -64,38 +65,38 @@ func (n *node) wireDatabase(gzipped string) *docstore.Database {
 func TestRecordedReads(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	all := map[int]exchange{}
+	all := map[int]webtest.Exchange{}
 	for _, number := range []int{14, 17, 18, 21, 22, 24, 25, 26, 27, 28, 29, 30, 31, 44, 56, 59, 61} {
-		all[number] = recorded(t, number)
+		all[number] = webtest.Recorded(t, number)
 	}
-	n.wireDatabase(all[21].answer.body)
+	n.wireDatabase(all[21].Answer.Body)
 
 	for _, number := range []int{14, 17, 18, 26, 27, 29, 30, 44} {
-		n.requireSame(all[number], n.send(all[number]), sameJSON)
+		n.RequireSame(all[number], n.Send(all[number]), webtest.SameJSON)
 	}
 	for _, number := range []int{21, 22} {
-		got := n.send(all[number])
-		n.requireSame(all[number], got, sameText)
-		require.Equal(t, all[number].answer.header.Get("Content-Length"), got.header.Get("Content-Length"))
+		got := n.Send(all[number])
+		n.RequireSame(all[number], got, webtest.SameText)
+		require.Equal(t, all[number].Answer.Header.Get("Content-Length"), got.Header.Get("Content-Length"))
 	}
 	for _, number := range []int{24, 25, 28, 31} {
-		got := n.send(all[number])
-		n.requireSame(all[number], got, sameJSON)
+		got := n.Send(all[number])
+		n.RequireSame(all[number], got, webtest.SameJSON)
 		if number != 31 { // in which a number and a string are written in another way
-			require.Len(t, got.body, len(all[number].answer.body))
+			require.Len(t, got.Body, len(all[number].Answer.Body))
 		}
 	}
-	require.Equal(t, all[28].answer.header.Get("Content-Length"), n.send(all[28]).header.Get("Content-Length"))
+	require.Equal(t, all[28].Answer.Header.Get("Content-Length"), n.Send(all[28]).Header.Get("Content-Length"))
 
 	missing := all[56]
-	missing.target = "/wire/_local/other"
-	n.requireSame(missing, n.send(missing), sameHead)
-	got := n.send(all[59])
-	n.requireSame(all[59], got, sameHead)
-	require.Equal(t, all[59].answer.body, got.body)
-	require.Regexp(t, `^"[0-9A-Z]{20,25}"$`, got.header.Get("ETag"))
+	missing.Target = "/wire/_local/other"
+	n.RequireSame(missing, n.Send(missing), webtest.SameHead)
+	got := n.Send(all[59])
+	n.RequireSame(all[59], got, webtest.SameHead)
+	require.Equal(t, all[59].Answer.Body, got.Body)
+	require.Regexp(t, `^"[0-9A-Z]{20,25}"$`, got.Header.Get("ETag"))
 
-	n.requireSame(all[61], n.send(all[61]), sameText)
+	n.RequireSame(all[61], n.Send(all[61]), webtest.SameText)
 }
 
 // decode parses a JSON text.

@@ -1,4 +1,4 @@
-package frontend_test
+package databases_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/pkg/docstore"
 )
 
@@ -16,7 +17,7 @@ import (
 // conflict; gone was deleted. Their revisions are 1-r, the winner of conflict is 1-s.
 func (n *node) listed() *docstore.Database {
 	n.Helper()
-	db := n.newDatabase("db")
+	db := n.NewDatabase("db")
 	for _, id := range []string{"_design/d", "a", "b", "B", "ü", "conflict"} {
 		n.replicated(db, id, `{"v":1}`, false, []string{"r"})
 	}
@@ -99,20 +100,20 @@ func TestAllDocs(t *testing.T) {
 		`keys=["","_x","_local/a"]`: {"!not_found _x!not_found _local/a!not_found", nil},
 		`keys=[7,"a",null]`:         {"7!not_found a <nil>!not_found", nil},
 	} {
-		got := n.get("/db/_all_docs?"+escapedQuery(t, query)).is(t, http.StatusOK)
-		require.Equal(t, want.rows, rows(t, got.body), query)
-		answered := got.json(t)
+		got := n.Get("/db/_all_docs?"+escapedQuery(t, query)).Is(t, http.StatusOK)
+		require.Equal(t, want.rows, rows(t, got.Body), query)
+		answered := got.JSON(t)
 		require.EqualValues(t, 6, answered["total_rows"])
 		require.Equal(t, want.offset, answered["offset"], query)
 		require.Len(t, answered, 3)
-		require.Equal(t, "application/json", got.header.Get("Content-Type"))
-		require.Empty(t, n.do(http.MethodHead, "/db/_all_docs?"+escapedQuery(t, query), "").body)
+		require.Equal(t, "application/json", got.Header.Get("Content-Type"))
+		require.Empty(t, n.Do(http.MethodHead, "/db/_all_docs?"+escapedQuery(t, query), "").Body)
 
 		// A body has the same meaning as a query.
-		require.Equal(t, got.body, n.do(http.MethodPost, "/db/_all_docs", asBody(t, query)).body, query)
-		several := n.do(http.MethodPost, "/db/_all_docs/queries", `{"queries":[`+asBody(t, query)+`,{"key":"a"}]}`).is(t, http.StatusOK)
-		require.Equal(t, `{"results":[`+"\r\n"+strings.TrimSuffix(got.body, "\n")+",\r\n"+
-			`{"total_rows":6,"offset":2,"rows":[`+"\r\n"+`{"id":"a","key":"a","value":{"rev":"1-r"}}`+"\r\n]}\r\n]}\n", several.body)
+		require.Equal(t, got.Body, n.Do(http.MethodPost, "/db/_all_docs", asBody(t, query)).Body, query)
+		several := n.Do(http.MethodPost, "/db/_all_docs/queries", `{"queries":[`+asBody(t, query)+`,{"key":"a"}]}`).Is(t, http.StatusOK)
+		require.Equal(t, `{"results":[`+"\r\n"+strings.TrimSuffix(got.Body, "\n")+",\r\n"+
+			`{"total_rows":6,"offset":2,"rows":[`+"\r\n"+`{"id":"a","key":"a","value":{"rev":"1-r"}}`+"\r\n]}\r\n]}\n", several.Body)
 	}
 }
 
@@ -129,9 +130,9 @@ func TestAllDocsAskedForTwice(t *testing.T) {
 		`start_key="B"&limit=1&skip=0`: "B",
 		`endkey="b"&skip=0`:            "a",
 	} {
-		require.Equal(t, want, rows(t, n.do(http.MethodPost, "/db/_all_docs?"+escapedQuery(t, query), body).body), query)
+		require.Equal(t, want, rows(t, n.Do(http.MethodPost, "/db/_all_docs?"+escapedQuery(t, query), body).Body), query)
 	}
-	require.Equal(t, "ü a", rows(t, n.do(http.MethodPost, `/db/_all_docs?keys=%5B%22%C3%BC%22,%22a%22%5D`, `{"keys":["b"]}`).body))
+	require.Equal(t, "ü a", rows(t, n.Do(http.MethodPost, `/db/_all_docs?keys=%5B%22%C3%BC%22,%22a%22%5D`, `{"keys":["b"]}`).Body))
 }
 
 // asBody writes a query as a JSON object, flags as text.
@@ -155,8 +156,8 @@ func TestAllDocsForm(t *testing.T) {
 	n := start(t)
 	db := n.listed()
 	n.replicated(db, "b", `{}`, false, []string{"t", "r"},
-		n.upload(db, "b", "x", "text/plain", strings.NewReader(gzipped(t, "text")), docstore.UploadOptions{Encoding: "gzip", DecodedLength: new(int64(4))}))
-	att := `"x":{"content_type":"text/plain","revpos":2,"digest":"` + digest(gzipped(t, "text")) + `",`
+		n.upload(db, "b", "x", "text/plain", strings.NewReader(webtest.Gzipped(t, "text")), docstore.UploadOptions{Encoding: "gzip", DecodedLength: new(int64(4))}))
+	att := `"x":{"content_type":"text/plain","revpos":2,"digest":"` + digest(webtest.Gzipped(t, "text")) + `",`
 	for query, want := range map[string]string{
 		`key="a"`:                                         `"total_rows":6,"offset":2,"rows":[` + "\r\n" + `{"id":"a","key":"a","value":{"rev":"1-r"}}`,
 		`key="a"&include_docs=true`:                       `"total_rows":6,"offset":2,"rows":[` + "\r\n" + `{"id":"a","key":"a","value":{"rev":"1-r"},"doc":{"_id":"a","_rev":"1-r","v":1}}`,
@@ -169,18 +170,18 @@ func TestAllDocsForm(t *testing.T) {
 		`key="b"&include_docs=true`:                       `"total_rows":6,"offset":3,"rows":[` + "\r\n" + `{"id":"b","key":"b","value":{"rev":"2-t"},"doc":{"_id":"b","_rev":"2-t","_attachments":{` + att + `"length":4,"stub":true}}}}`,
 		`key="b"&include_docs=true&attachments=true&att_encoding_info=true`: `"total_rows":6,"offset":3,"rows":[` + "\r\n" +
 			`{"id":"b","key":"b","value":{"rev":"2-t"},"doc":{"_id":"b","_rev":"2-t","_attachments":{` + att +
-			fmt.Sprintf(`"data":"dGV4dA==","encoding":"gzip","encoded_length":%d}}}}`, len(gzipped(t, "text"))),
+			fmt.Sprintf(`"data":"dGV4dA==","encoding":"gzip","encoded_length":%d}}}}`, len(webtest.Gzipped(t, "text"))),
 	} {
-		require.Equal(t, "{"+want+"\r\n]}\n", n.get("/db/_all_docs?"+escapedQuery(t, query)).body)
+		require.Equal(t, "{"+want+"\r\n]}\n", n.Get("/db/_all_docs?"+escapedQuery(t, query)).Body)
 	}
 	sequence, err := db.UpdateSequence(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, `{"total_rows":6,"offset":0,"update_seq":"`+sequence.String()+`","rows":[`+"\r\n\r\n]}\n",
-		n.get("/db/_all_docs?update_seq=true&limit=0").body)
+		n.Get("/db/_all_docs?update_seq=true&limit=0").Body)
 
-	_, err = n.docs.Create(t.Context(), "empty")
+	_, err = n.Documents.Create(t.Context(), "empty")
 	require.NoError(t, err)
-	require.Equal(t, `{"total_rows":0,"offset":0,"rows":[`+"\r\n\r\n]}\n", n.get("/empty/_all_docs").body)
+	require.Equal(t, `{"total_rows":0,"offset":0,"rows":[`+"\r\n\r\n]}\n", n.Get("/empty/_all_docs").Body)
 }
 
 func TestDesignDocs(t *testing.T) {
@@ -206,21 +207,21 @@ func TestDesignDocs(t *testing.T) {
 		`keys=["a","b"]`:                          {"", nil},
 		`skip=1`:                                  {"_design/x", 1.0},
 	} {
-		got := n.get("/db/_design_docs?" + escapedQuery(t, query))
-		require.Equal(t, want.rows, rows(t, got.body), query)
-		require.EqualValues(t, 2, got.json(t)["total_rows"])
-		require.Equal(t, want.offset, got.json(t)["offset"], query)
-		require.Equal(t, got.body, n.do(http.MethodPost, "/db/_design_docs", asBody(t, query)).body)
+		got := n.Get("/db/_design_docs?" + escapedQuery(t, query))
+		require.Equal(t, want.rows, rows(t, got.Body), query)
+		require.EqualValues(t, 2, got.JSON(t)["total_rows"])
+		require.Equal(t, want.offset, got.JSON(t)["offset"], query)
+		require.Equal(t, got.Body, n.Do(http.MethodPost, "/db/_design_docs", asBody(t, query)).Body)
 	}
 }
 
 func TestAllDocsOfManyDocuments(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
+	db := n.NewDatabase("db")
 	n.fill(db, 2_000, `{}`)
 	offset := func(query string) any {
-		return n.get("/db/_all_docs?limit=1&" + escapedQuery(t, query)).json(t)["offset"]
+		return n.Get("/db/_all_docs?limit=1&" + escapedQuery(t, query)).JSON(t)["offset"]
 	}
 	require.Equal(t, 1000.0, offset(`startkey="001000"`))
 	require.Nil(t, offset(`startkey="001001"`), "that many are not counted")
@@ -234,7 +235,7 @@ func TestAllDocsOfManyDocuments(t *testing.T) {
 		keys, want = append(keys, fmt.Sprintf(`"%06d"`, i)), append(want, fmt.Sprintf("%06d", i))
 	}
 	body := `{"keys":[` + strings.Join(keys, ",") + `,1],"descending":true,"skip":1,"limit":1501}`
-	got := strings.Fields(rows(t, n.do(http.MethodPost, "/db/_all_docs", body).body))
+	got := strings.Fields(rows(t, n.Do(http.MethodPost, "/db/_all_docs", body).Body))
 	require.Len(t, got, 1501)
 	for i := range got {
 		require.Equal(t, want[len(want)-1-i], got[i])
@@ -247,8 +248,8 @@ func (n *node) fill(db *docstore.Database, count int, body string) {
 	for i := 0; i < count; i += 500 {
 		var edits []docstore.Edit
 		for id := i; id < min(i+500, count); id++ {
-			edits = append(edits, doc(fmt.Sprintf("%06d", id), body))
+			edits = append(edits, webtest.Doc(fmt.Sprintf("%06d", id), body))
 		}
-		write(n, db, edits...)
+		webtest.Write(n, db, edits...)
 	}
 }

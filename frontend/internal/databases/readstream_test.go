@@ -1,4 +1,4 @@
-package frontend_test
+package databases_test
 
 import (
 	"bufio"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/internal/costtest"
 	"settee/internal/testkit"
 	"settee/pkg/docstore"
@@ -34,9 +35,9 @@ func (zeroReader) Read(p []byte) (int, error) {
 // streaming starts a node whose store counts what is read, on a network that holds nothing back.
 func streaming(t *testing.T) (*node, *enginetest.Controlled, *docstore.Database) {
 	t.Helper()
-	store := enginetest.Control(memory(t))
-	n := startOn(t, store, listenPipe())
-	return n, store, n.newDatabase("db")
+	store := enginetest.Control(webtest.Memory(t))
+	n := startOn(t, store, webtest.ListenPipe())
+	return n, store, n.NewDatabase("db")
 }
 
 // streams reads an answer and requires that the node never reads much more from its store than it has sent. It returns
@@ -44,12 +45,12 @@ func streaming(t *testing.T) (*node, *enginetest.Controlled, *docstore.Database)
 func (n *node) streams(store *enginetest.Controlled, method, target, body string, headers ...string) (size int64) {
 	n.Helper()
 	store.BytesRead.Store(0)
-	request, err := http.NewRequestWithContext(n.Context(), method, "http://"+n.address+target, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(n.Context(), method, "http://"+n.Address+target, strings.NewReader(body))
 	require.NoError(n, err)
 	for pair := range slices.Chunk(headers, 2) {
 		request.Header.Set(pair[0], pair[1])
 	}
-	response, err := n.client.Do(request)
+	response, err := n.Client.Do(request)
 	require.NoError(n, err)
 	defer response.Body.Close()
 	require.Equal(n, http.StatusOK, response.StatusCode)
@@ -67,7 +68,7 @@ func (n *node) streams(store *enginetest.Controlled, method, target, body string
 func TestLargeAttachmentsAreStreamed(t *testing.T) {
 	t.Parallel()
 	n, store, db := streaming(t)
-	size, less := int64(underRace(30_000_000, 8_000_000)), int64(underRace(10_000_000, 5_000_000))
+	size, less := int64(webtest.UnderRace(30_000_000, 8_000_000)), int64(webtest.UnderRace(10_000_000, 5_000_000))
 	for id, size := range map[string]int64{"doc": size, "other": less} {
 		n.replicated(db, id, `{}`, false, []string{"a"},
 			n.upload(db, id, "large", "application/x-bin", zeros(size), docstore.UploadOptions{}))
@@ -82,16 +83,16 @@ func TestLargeAttachmentsAreStreamed(t *testing.T) {
 	require.Greater(t, n.streams(store, http.MethodPost, "/db/_bulk_get", bulk, "Accept", "multipart/mixed"), less)
 	require.Greater(t, n.streams(store, http.MethodGet, "/db/_all_docs?include_docs=true&attachments=true&key=%22other%22", ""), less/3*4)
 	// Contents that are not sent are not read.
-	require.Empty(t, n.do(http.MethodHead, "/db/doc?attachments=true", "").body)
+	require.Empty(t, n.Do(http.MethodHead, "/db/doc?attachments=true", "").Body)
 }
 
 func TestEncodedAttachmentsAreStreamed(t *testing.T) {
 	t.Parallel()
 	n, store, db := streaming(t)
-	size := underRace(10_000_000, 5_000_000)
+	size := webtest.UnderRace(10_000_000, 5_000_000)
 	content := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(content) // which gzip cannot shrink; never fails
-	stored := gzipped(t, string(content))
+	stored := webtest.Gzipped(t, string(content))
 	n.replicated(db, "doc", `{}`, false, []string{"a"},
 		n.upload(db, "doc", "large", "application/x-bin", strings.NewReader(stored), docstore.UploadOptions{Encoding: "gzip"}))
 	require.EqualValues(t, size, n.streams(store, http.MethodGet, "/db/doc/large", "", "Accept-Encoding", "identity"))
@@ -112,13 +113,13 @@ func TestListingsAreStreamed(t *testing.T) {
 	require.Greater(t, n.streams(store, http.MethodGet, "/db/_all_docs?include_docs=true", ""), int64(most))
 	require.Greater(t, n.streams(store, http.MethodPost, "/db/_all_docs?include_docs=true", `{"keys":[`+strings.Join(keys, ",")+`]}`), int64(most))
 	require.Greater(t, n.streams(store, http.MethodPost, "/db/_bulk_get", `{"docs":[`+strings.Join(ids, ",")+`]}`), int64(most))
-	require.Equal(t, count, strings.Count(n.get("/db/_all_docs").body, `"rev"`))
+	require.Equal(t, count, strings.Count(n.Get("/db/_all_docs").Body, `"rev"`))
 }
 
 // A list that a client sends costs no more than a few times its length. It is not parallel: it measures the process.
 func TestListsTakeLittleMemory(t *testing.T) {
 	n := start(t)
-	n.fill(n.newDatabase("db"), 1, `{}`)
+	n.fill(n.NewDatabase("db"), 1, `{}`)
 	many := func(text string, size int) string {
 		return "[" + strings.Repeat(text+",", size/(len(text)+1)) + text + "]"
 	}
@@ -126,26 +127,26 @@ func TestListsTakeLittleMemory(t *testing.T) {
 		"/db/_all_docs?limit=200000": `{"keys":` + many("1", 2_000_000) + `}`,
 		"/db/_bulk_get":              `{"docs":` + many("1", 200_000) + `,"more":` + many("1", 2_000_000) + `}`,
 	} {
-		var got answer
+		var got webtest.Answer
 		costtest.Bound{Memory: 64 << 20, MemoryPerByte: 150}.Check(t, len(body), func() {
-			got = n.do(http.MethodPost, path, body, "Content-Type", "application/json")
+			got = n.Do(http.MethodPost, path, body, "Content-Type", "application/json")
 		})
-		require.Equal(t, http.StatusOK, got.status)
-		require.Greater(t, len(got.body), 5<<20)
+		require.Equal(t, http.StatusOK, got.Status)
+		require.Greater(t, len(got.Body), 5<<20)
 	}
 }
 
 // Time is the bubble's, and the network is in memory.
 func TestLongAnswers(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		n := startOn(t, memory(t), listenPipe())
-		db := n.newDatabase("db")
+		n := startOn(t, webtest.Memory(t), webtest.ListenPipe())
+		db := n.NewDatabase("db")
 		const size = 3_000_000
 		n.replicated(db, "doc", `{}`, false, []string{"a"},
 			n.upload(db, "doc", "bin", "application/x-bin", bytes.NewReader(binary(size)), docstore.UploadOptions{}))
 		for target, want := range map[string]int64{"/db/doc/bin": size, "/db/doc?open_revs=all": size + 700} {
-			conn := n.connect()
-			conn.send("GET " + target + " HTTP/1.1\r\n" + rawHead + "Accept: */*\r\n\r\n")
+			conn := n.Connect()
+			conn.Send("GET " + target + " HTTP/1.1\r\n" + webtest.RawHead + "Accept: */*\r\n\r\n")
 			response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			require.NoError(t, err)
 			var got int64
@@ -160,7 +161,7 @@ func TestLongAnswers(t *testing.T) {
 			require.NoError(t, response.Body.Close())
 			require.NoError(t, conn.Close())
 		}
-		line := n.log.line(t, `"path":"/db/doc/bin"`)
+		line := n.Journal.Line(t, `"path":"/db/doc/bin"`)
 		require.Greater(t, line["duration"], float64((9 * time.Minute).Milliseconds()))
 		require.Equal(t, strconv.Itoa(size), fmt.Sprint(int64(line["bytes"].(float64))))
 	})

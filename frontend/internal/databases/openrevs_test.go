@@ -1,4 +1,4 @@
-package frontend_test
+package databases_test
 
 import (
 	"net/http"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"settee/frontend/internal/webtest"
 )
 
 func TestOpenRevs(t *testing.T) {
@@ -31,22 +33,22 @@ func TestOpenRevs(t *testing.T) {
 		`open_revs=["9-z"]&latest=true&rev=bad-1`: ``,
 	} {
 		target := "/db/doc?" + escapedQuery(t, query)
-		got := n.do(http.MethodGet, target, "", "Accept", "application/json")
+		got := n.Do(http.MethodGet, target, "", "Accept", "application/json")
 		if want == "" {
-			require.Equal(t, http.StatusBadRequest, got.status)
+			require.Equal(t, http.StatusBadRequest, got.Status)
 			continue
 		}
-		require.Equal(t, http.StatusOK, got.status, query)
-		require.JSONEq(t, want, got.body, query)
-		require.Equal(t, keys(t, want), keys(t, got.body))
-		require.Equal(t, "application/json", got.header.Get("Content-Type"))
-		require.Empty(t, got.header.Get("ETag"))
-		require.Equal(t, http.StatusOK, n.do(http.MethodHead, target, "", "Accept", "application/json").status)
+		require.Equal(t, http.StatusOK, got.Status, query)
+		require.JSONEq(t, want, got.Body, query)
+		require.Equal(t, webtest.Keys(t, want), webtest.Keys(t, got.Body))
+		require.Equal(t, "application/json", got.Header.Get("Content-Type"))
+		require.Empty(t, got.Header.Get("ETag"))
+		require.Equal(t, http.StatusOK, n.Do(http.MethodHead, target, "", "Accept", "application/json").Status)
 	}
 	// A list without revisions asks for the document.
-	require.Equal(t, `{"_id":"doc","_rev":"3-c","v":"c","w":"\n"}`+"\n", n.get("/db/doc?open_revs=%5B%5D").body)
-	got := n.do(http.MethodGet, "/db/no?open_revs=%5B%221-a%22%5D", "", "Accept", "application/json")
-	require.Equal(t, `[{"missing":"1-a"}]`+"\n", got.body)
+	require.Equal(t, `{"_id":"doc","_rev":"3-c","v":"c","w":"\n"}`+"\n", n.Get("/db/doc?open_revs=%5B%5D").Body)
+	got := n.Do(http.MethodGet, "/db/no?open_revs=%5B%221-a%22%5D", "", "Accept", "application/json")
+	require.Equal(t, `[{"missing":"1-a"}]`+"\n", got.Body)
 }
 
 // escapedQuery encodes a query that is written plainly.
@@ -64,37 +66,37 @@ func TestOpenRevsAsMultipart(t *testing.T) {
 	json := map[string][]string{"Content-Type": {"application/json"}}
 	failed := map[string][]string{"Content-Type": {`application/json; error="true"`}}
 
-	got := n.do(http.MethodGet, "/db/doc?"+escapedQuery(t, `open_revs=["2-b","9-z","1-a"]&latest=true&atts_since=["1-a"]`), "").is(t, http.StatusOK)
-	all := parts(t, got.header.Get("Content-Type"), got.body)
+	got := n.Do(http.MethodGet, "/db/doc?"+escapedQuery(t, `open_revs=["2-b","9-z","1-a"]&latest=true&atts_since=["1-a"]`), "").Is(t, http.StatusOK)
+	all := webtest.Parts(t, got.Header.Get("Content-Type"), got.Body)
 	require.Len(t, all, 2) // the latest of 1-a is 2-b, which has been sent
-	require.Len(t, all[0].parts, 2)
-	require.Equal(t, gzipped(t, "new"), all[0].parts[1].body)
-	require.Equal(t, part{header: failed, body: `{"missing":"9-z"}`}, all[1])
+	require.Len(t, all[0].Parts, 2)
+	require.Equal(t, webtest.Gzipped(t, "new"), all[0].Parts[1].Body)
+	require.Equal(t, webtest.Part{Header: failed, Body: `{"missing":"9-z"}`}, all[1])
 
 	// As in CouchDB contents are sent without attachments=true, except those that the client
 	// has.
-	got = n.get("/db/doc?open_revs=all")
-	require.Len(t, parts(t, got.header.Get("Content-Type"), got.body)[0].parts, 3)
-	got = n.get("/db/doc?" + escapedQuery(t, `open_revs=all&atts_since=["2-b"]`))
-	all = parts(t, got.header.Get("Content-Type"), got.body)
+	got = n.Get("/db/doc?open_revs=all")
+	require.Len(t, webtest.Parts(t, got.Header.Get("Content-Type"), got.Body)[0].Parts, 3)
+	got = n.Get("/db/doc?" + escapedQuery(t, `open_revs=all&atts_since=["2-b"]`))
+	all = webtest.Parts(t, got.Header.Get("Content-Type"), got.Body)
 	require.Len(t, all, 1)
-	require.Equal(t, json, all[0].header)
-	require.Empty(t, all[0].parts)
-	require.Contains(t, all[0].body, `"stub":true`)
-	head := n.do(http.MethodHead, "/db/doc?open_revs=all", "")
-	require.Equal(t, answer{status: http.StatusOK}, answer{status: head.status, body: head.body})
+	require.Equal(t, json, all[0].Header)
+	require.Empty(t, all[0].Parts)
+	require.Contains(t, all[0].Body, `"stub":true`)
+	head := n.Do(http.MethodHead, "/db/doc?open_revs=all", "")
+	require.Equal(t, webtest.Answer{Status: http.StatusOK}, webtest.Answer{Status: head.Status, Body: head.Body})
 }
 
 func TestManyLeaves(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
+	db := n.NewDatabase("db")
 	body := `{"text":"` + strings.Repeat("x", 1_500_000) + `"}` // more than the store reads at once
 	for _, id := range []string{"a", "b", "c", "d", "e"} {
 		n.replicated(db, "doc", body, false, []string{id})
 	}
-	got := n.do(http.MethodGet, "/db/doc?open_revs=all", "", "Accept", "application/json")
-	leaves := decode(t, got.body).([]any)
+	got := n.Do(http.MethodGet, "/db/doc?open_revs=all", "", "Accept", "application/json")
+	leaves := decode(t, got.Body).([]any)
 	require.Len(t, leaves, 5)
 	require.Equal(t, "1-e", leaves[0].(map[string]any)["ok"].(map[string]any)["_rev"])
 }

@@ -1,4 +1,4 @@
-package frontend_test
+package databases_test
 
 import (
 	"bufio"
@@ -12,21 +12,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/internal/testkit"
 	"settee/pkg/docstore"
 )
 
 // rawFeed is a feed on a connection of its own.
 type rawFeed struct {
-	*client
+	*webtest.Conn
 	lines *bufio.Reader
 }
 
 func (n *node) rawFeed(query string) *rawFeed {
 	n.Helper()
-	c := n.connect()
-	c.send("GET /db/_changes" + query + " HTTP/1.1\r\n" + rawHead + "\r\n")
-	response, err := http.ReadResponse(c.answers, nil)
+	c := n.Connect()
+	c.Send("GET /db/_changes" + query + " HTTP/1.1\r\n" + webtest.RawHead + "\r\n")
+	response, err := http.ReadResponse(c.Answers, nil)
 	require.NoError(n, err)
 	n.Cleanup(func() { response.Body.Close() })
 	require.Equal(n, http.StatusOK, response.StatusCode)
@@ -47,7 +48,7 @@ func (f *rawFeed) expect(ids []string) {
 func TestAThousandFeeds(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
 		n, store, db := streaming(t)
-		feeds := make([]*rawFeed, underRace(1_000, 100))
+		feeds := make([]*rawFeed, webtest.UnderRace(1_000, 100))
 		for i := range feeds {
 			feeds[i] = n.rawFeed("?feed=continuous&heartbeat=60000&since=now")
 		}
@@ -60,9 +61,9 @@ func TestAThousandFeeds(t *testing.T) {
 			var edits []docstore.Edit
 			for j := range 1 + 4*(i%2) {
 				ids = append(ids, fmt.Sprintf("doc%d.%d", i, j))
-				edits = append(edits, doc(ids[len(ids)-1], `{}`))
+				edits = append(edits, webtest.Doc(ids[len(ids)-1], `{}`))
 			}
-			write(t, db, edits...)
+			webtest.Write(t, db, edits...)
 		}
 		for i := range feeds {
 			feeds[i].expect(ids)
@@ -74,7 +75,7 @@ func TestAThousandFeeds(t *testing.T) {
 		for _, f := range feeds[1:] {
 			text, err := io.ReadAll(f.lines)
 			require.NoError(t, err)
-			require.Equal(t, last, anySequence(string(text)))
+			require.Equal(t, webtest.FeedLast, webtest.AnySequence(string(text)))
 		}
 	})
 }

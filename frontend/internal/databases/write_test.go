@@ -1,4 +1,4 @@
-package frontend_test
+package databases_test
 
 import (
 	"io"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 )
@@ -29,74 +30,55 @@ func (n *node) content(db *docstore.Database, doc *docstore.Document, name strin
 	return string(text)
 }
 
-func (n *node) put(target, body string, headers ...string) answer {
-	n.Helper()
-	return n.do(http.MethodPut, target, body, headers...)
-}
-
-// postJSON posts JSON to a database, or to what is below one.
-func (n *node) postJSON(target, body string) answer {
-	n.Helper()
-	return n.do(http.MethodPost, target, body, "Content-Type", "application/json")
-}
-
-// rev is the revision that an answer has.
-func (a answer) rev(t *testing.T) string {
-	t.Helper()
-	rev, _ := a.json(t)["rev"].(string)
-	require.NotEmpty(t, rev, "%s", a.body)
-	return rev
-}
-
 // play sends a recorded request, with a database and a revision of its own. Revisions are other ones, because they are
 // hashes over other things.
-func (n *node) play(e exchange, target string) answer {
+func (n *node) play(e webtest.Exchange, target string) webtest.Answer {
 	n.Helper()
-	e.target = target
-	got := n.send(e)
-	n.requireSame(e, got, sameKeys)
+	e.Target = target
+	got := n.Send(e)
+	n.RequireSame(e, got, webtest.SameKeys)
 	return got
 }
 
 func TestRecordedWrites(t *testing.T) {
 	t.Parallel()
-	all := map[int]exchange{}
+	all := map[int]webtest.Exchange{}
 	for _, number := range []int{13, 15, 16, 19, 20, 23, 49, 51, 52, 53, 54, 55, 57, 58} {
-		all[number] = recorded(t, number)
+		all[number] = webtest.Recorded(t, number)
 	}
 	n := start(t)
-	db := n.newDatabase("wire")
-	wiret := n.newDatabase("wiret")
-	same := func(number int) answer {
+	db := n.NewDatabase("wire")
+	wiret := n.NewDatabase("wiret")
+	same := func(number int) webtest.Answer {
 		t.Helper()
-		got := n.play(all[number], all[number].target)
-		require.Equal(t, all[number].answer.body, got.body)
+		got := n.play(all[number], all[number].Target)
+		require.Equal(t, all[number].Answer.Body, got.Body)
 		return got
 	}
 
 	n.play(all[13], "/wire/num")
-	require.Equal(t, all[13].body, string(n.doc(db, "num").Body)) // numbers and escapes are kept
+	require.Equal(t, all[13].Body, string(n.doc(db, "num").Body)) // numbers and escapes are kept
 	same(15)
-	gone := n.put("/wire/gone", `{"v": 1}`)
-	n.play(all[16], "/wire/gone?rev="+gone.rev(t))
+	gone := n.Put("/wire/gone", `{"v": 1}`)
+	n.play(all[16], "/wire/gone?rev="+gone.Rev(t))
 	_, err := db.Get(t.Context(), "gone", docstore.GetOptions{})
 	require.ErrorIs(t, err, docstore.ErrDeleted)
-	special := n.play(all[19], all[19].target)
-	require.Equal(t, "a/b c+dü", special.json(t)["id"])
+	special := n.play(all[19], all[19].Target)
+	require.Equal(t, "a/b c+dü", special.JSON(t)["id"])
 
-	n.play(all[20], all[20].target)
+	n.play(all[20], all[20].Target)
 	doc := n.doc(db, "att")
 	require.Equal(t, strings.Repeat("hello ", 2000), n.content(db, doc, "hello.txt"))
 	require.Len(t, n.content(db, doc, "bin.dat"), 2048)
-	n.play(all[23], all[23].target)
+	n.play(all[23], all[23].Target)
 	require.Equal(t, "application/octet-stream", n.doc(db, "att2").Attachments[0].Type)
-	require.Equal(t, all[23].body, n.content(db, n.doc(db, "att2"), "x.bin"))
+	require.Equal(t, all[23].Body, n.content(db, n.doc(db, "att2"), "x.bin"))
 
 	same(49)
 	require.Equal(t, []string{"bbbb", "aaaa"}, n.doc(wiret, "x").Path)
-	interactive := n.play(all[51], all[51].target)
+	interactive := n.play(all[51], all[51].Target)
 	require.Regexp(t, `^\[\{"ok":true,"id":"new1","rev":"1-[0-9a-f]{32}"\},`+
-		`\{"id":"num","error":"conflict","reason":"Document update conflict\."\}\]\n$`, interactive.body)
+		`\{"id":"num","error":"conflict","reason":"Document update conflict\."\}\]\n$`, interactive.Body)
 	same(52)
 	same(53)
 	same(54)
@@ -104,27 +86,27 @@ func TestRecordedWrites(t *testing.T) {
 	require.Equal(t, "12345", n.content(wiret, n.doc(wiret, "mp"), "f.bin"))
 
 	first, second := same(57), same(58)
-	require.NotEqual(t, first.header.Get("ETag"), second.header.Get("ETag"))
+	require.NotEqual(t, first.Header.Get("ETag"), second.Header.Get("ETag"))
 }
 
 // These were recorded with a limit of 1,000 bytes. CouchDB's reasons say less.
 func TestRecordedLimits(t *testing.T) {
 	t.Parallel()
 	n := start(t, "couchdb/max_document_size=1000")
-	db := n.newDatabase("wire")
+	db := n.NewDatabase("wire")
 	const limit = "more than 1000 bytes, which is the limit ([couchdb] max_document_size)"
-	got := n.send(recorded(t, 63))
-	refused(t, got, http.StatusRequestEntityTooLarge, "document_too_large", `the document has `+limit)
-	got = n.send(recorded(t, 64))
-	refused(t, got, http.StatusRequestEntityTooLarge, "document_too_large", `the document "big" has `+limit)
+	got := n.Send(webtest.Recorded(t, 63))
+	webtest.Refused(t, got, http.StatusRequestEntityTooLarge, "document_too_large", `the document has `+limit)
+	got = n.Send(webtest.Recorded(t, 64))
+	webtest.Refused(t, got, http.StatusRequestEntityTooLarge, "document_too_large", `the document "big" has `+limit)
 	info, err := db.Info(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, info.DocCount)
 
 	n = start(t, "couchdb/max_document_size=4294967296")
-	n.newDatabase("wire")
-	got = n.do(http.MethodPut, "/wire/doc", `{"a":"`+strings.Repeat("x", 8_000_000)+`"}`)
-	refused(t, got, http.StatusRequestEntityTooLarge, "document_too_large",
+	n.NewDatabase("wire")
+	got = n.Do(http.MethodPut, "/wire/doc", `{"a":"`+strings.Repeat("x", 8_000_000)+`"}`)
+	webtest.Refused(t, got, http.StatusRequestEntityTooLarge, "document_too_large",
 		"the document has more than 8000000 bytes, which is the limit (settee's own, which no setting raises)")
 }
 
@@ -132,7 +114,7 @@ func TestRecordedLimits(t *testing.T) {
 func (n *node) rows() []string {
 	n.Helper()
 	var rows []string
-	require.NoError(n, n.db.Transact(n.Context(), func(tx kv.Transaction) error {
+	require.NoError(n, n.DB.Transact(n.Context(), func(tx kv.Transaction) error {
 		pairs, err := tx.GetRange(kv.PrefixRange([]byte("docs")), kv.RangeOptions{}).Slice()
 		rows = nil
 		for _, pair := range pairs {

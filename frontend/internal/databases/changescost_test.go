@@ -1,4 +1,4 @@
-package frontend_test
+package databases_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/internal/testkit"
 )
 
@@ -17,16 +18,16 @@ const costly = `{"$or":[{"v":1},{"text":{"$regex":"[ab]{900}x"}}]}`
 
 func longText(n int) string { return `{"text":"` + strings.Repeat("ab", n/2) + `"}` }
 
-func post(n *node, query, text string) answer {
+func post(n *node, query, text string) webtest.Answer {
 	n.Helper()
-	return n.do(http.MethodPost, "/db/_changes?filter=_selector"+query, `{"selector":`+text+`}`)
+	return n.Do(http.MethodPost, "/db/_changes?filter=_selector"+query, `{"selector":`+text+`}`)
 }
 
 // TestSelectorsThatAreTooLarge sends, among others, a request that once ended a node with 4 GB of memory.
 func TestSelectorsThatAreTooLarge(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.newDatabase("db")
+	n.NewDatabase("db")
 	many := func(count int, each string) string {
 		return `{"$or":[` + strings.TrimSuffix(strings.Repeat(each+",", count), ",") + `]}`
 	}
@@ -36,7 +37,7 @@ func TestSelectorsThatAreTooLarge(t *testing.T) {
 		many(10_000, `{"a":{"$regex":".{1000}"}}`):  "The $regex expressions of the selector have more than 50000 instructions together.",
 		many(50_000, `{"a":1}`):                     "Selector has more than 50000 fields and operators.",
 	} {
-		refused(t, post(n, "", text), http.StatusBadRequest, "bad_request", reason)
+		webtest.Refused(t, post(n, "", text), http.StatusBadRequest, "bad_request", reason)
 	}
 }
 
@@ -47,48 +48,48 @@ func TestSelectorsThatTakeTooLong(t *testing.T) {
 	testkit.SkipShort(t)
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
-	write(t, db, doc("long", longText(200_000)))
+	db := n.NewDatabase("db")
+	webtest.Write(t, db, webtest.Doc("long", longText(200_000)))
 	const reason = `Selector error: the selector takes more than 25000000 steps to match the document "long"`
 	for _, feed := range []string{"normal", "longpoll", "continuous", "eventsource"} {
-		refused(t, post(n, "&feed="+feed, costly), http.StatusBadRequest, "bad_request", reason)
+		webtest.Refused(t, post(n, "&feed="+feed, costly), http.StatusBadRequest, "bad_request", reason)
 	}
-	require.Equal(t, http.StatusOK, post(n, "", `{"v":1}`).status)
+	require.Equal(t, http.StatusOK, post(n, "", `{"v":1}`).Status)
 
 	// The first row is larger than what is held back, so that it is sent before the error.
-	n.newDatabase("other")
-	db = n.newDatabase("db2")
-	write(t, db, doc("first", `{"v":1,"more":"`+strings.Repeat("x", 100_000)+`"}`))
-	write(t, db, doc("long", longText(200_000)))
+	n.NewDatabase("other")
+	db = n.NewDatabase("db2")
+	webtest.Write(t, db, webtest.Doc("first", `{"v":1,"more":"`+strings.Repeat("x", 100_000)+`"}`))
+	webtest.Write(t, db, webtest.Doc("long", longText(200_000)))
 	words := fmt.Sprintf(`{"code":400,"error":"bad_request","reason":%q}`, reason)
 	for _, feed := range []string{"eventsource", "normal", "longpoll", "continuous"} {
 		end := "\n" + words + "\n"
 		if feed == "eventsource" {
 			end = "event: error\ndata: " + words + "\n\n"
 		}
-		got := n.do(http.MethodPost, "/db2/_changes?filter=_selector&include_docs=true&feed="+feed, `{"selector":`+costly+`}`).is(t, http.StatusOK)
-		require.Contains(t, got.body, `"id":"first"`, feed)
-		require.True(t, strings.HasSuffix(got.body, end), "%s: %q", feed, got.body[max(0, len(got.body)-300):])
-		require.NotContains(t, got.body, "last_seq", feed)
+		got := n.Do(http.MethodPost, "/db2/_changes?filter=_selector&include_docs=true&feed="+feed, `{"selector":`+costly+`}`).Is(t, http.StatusOK)
+		require.Contains(t, got.Body, `"id":"first"`, feed)
+		require.True(t, strings.HasSuffix(got.Body, end), "%s: %q", feed, got.Body[max(0, len(got.Body)-300):])
+		require.NotContains(t, got.Body, "last_seq", feed)
 	}
-	n.log.line(t, "a feed was ended early", "25000000 steps")
+	n.Journal.Line(t, "a feed was ended early", "25000000 steps")
 }
 
 // TestAFeedEndsWithItsClient checks that a feed ends after its client has gone, even if no document passes its filter.
 func TestAFeedEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
+	db := n.NewDatabase("db")
 	for i := range 50 {
-		write(t, db, doc(fmt.Sprintf("d%02d", i), longText(20_000)))
+		webtest.Write(t, db, webtest.Doc(fmt.Sprintf("d%02d", i), longText(20_000)))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+n.address+"/db/_changes?filter=_selector&heartbeat=1",
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+n.Address+"/db/_changes?filter=_selector&heartbeat=1",
 		strings.NewReader(`{"selector":{"text":{"$regex":"[ab]{400}x"}}}`))
 	require.NoError(t, err)
-	response, err := n.client.Do(r) // a heartbeat: it reads documents
+	response, err := n.Client.Do(r) // a heartbeat: it reads documents
 	require.NoError(t, err)
 	cancel()
 	_ = response.Body.Close()
-	n.log.line(t, "the client hung up")
+	n.Journal.Line(t, "the client hung up")
 }

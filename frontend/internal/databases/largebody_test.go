@@ -1,4 +1,4 @@
-package frontend_test
+package databases_test
 
 import (
 	"crypto/md5"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/internal/testkit"
 	"settee/pkg/docstore"
 	"settee/pkg/kv/enginetest"
@@ -44,7 +45,7 @@ func (f *flow) Read(p []byte) (int, error) {
 
 func TestLargeAttachments(t *testing.T) {
 	t.Parallel()
-	size := underRace(20_000_000, 6_000_000)
+	size := webtest.UnderRace(20_000_000, 6_000_000)
 	n, store, db := streaming(t)
 	encoded := func(content io.Reader) io.Reader {
 		out, in := io.Pipe()
@@ -76,10 +77,10 @@ func TestLargeAttachments(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			content, sum := newFlow(store, int64(size))
 			before := store.Transactions.Load()
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+n.address+test.target, test.body(content))
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+n.Address+test.target, test.body(content))
 			require.NoError(t, err)
 			r.Header.Set("Content-Type", test.kind)
-			response, err := n.client.Do(r)
+			response, err := n.Client.Do(r)
 			require.NoError(t, err)
 			defer response.Body.Close()
 			text, err := io.ReadAll(response.Body)
@@ -110,48 +111,48 @@ func TestLargeBulk(t *testing.T) {
 	}
 	body.WriteString(`{"_id":"last","_deleted":true}],"new_edits":true}`)
 	before := store.Transactions.Load()
-	results := n.postJSON("/db/_bulk_docs", body.String()).results(t)
+	results := n.PostJSON("/db/_bulk_docs", body.String()).Results(t)
 	require.Len(t, results, documents+1)
 	require.Equal(t, "last", results[documents]["id"])
 	require.Greater(t, store.Transactions.Load()-before, int64(documents*60_000/1_000_000))
 }
 
 // slow writes a body in pieces, with a pause before each, and returns the answer.
-func (n *node) slow(head string, pieces []string, pause time.Duration) answer {
+func (n *node) slow(head string, pieces []string, pause time.Duration) webtest.Answer {
 	n.Helper()
-	conn := n.connect()
-	conn.send(head + "\r\n\r\n")
+	conn := n.Connect()
+	conn.Send(head + "\r\n\r\n")
 	for _, piece := range pieces {
 		time.Sleep(pause) // of the bubble's clock
-		conn.send(piece)
+		conn.Send(piece)
 	}
-	got, closes := conn.answer()
-	require.Equal(n, got.status == http.StatusRequestTimeout, closes)
+	got, closes := conn.Answer()
+	require.Equal(n, got.Status == http.StatusRequestTimeout, closes)
 	return got
 }
 
 // A body may take its time, but not stop.
 func TestSlowBodies(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		n := startOn(t, memory(t), listenPipe())
-		db := n.newDatabase("db")
+		n := startOn(t, webtest.Memory(t), webtest.ListenPipe())
+		db := n.NewDatabase("db")
 		for target, body := range map[string]string{
 			"/db/a": `{"v": "some text"}`, "/db/b/f": "the content of an attachment",
 			"/db/c": related(`{"_attachments":{"f":{"follows":true}}}`, "content"),
 		} {
-			head := fmt.Sprintf("PUT %s HTTP/1.1\r\n"+rawHead+"Content-Type: %s\r\nContent-Length: %d", target, "text/plain", len(body))
+			head := fmt.Sprintf("PUT %s HTTP/1.1\r\n"+webtest.RawHead+"Content-Type: %s\r\nContent-Length: %d", target, "text/plain", len(body))
 			if target == "/db/c" {
 				head = strings.Replace(head, "text/plain", relatedType, 1)
 			}
 			began := time.Now()
 			got := n.slow(head, strings.Split(body, ""), 50*time.Second)
-			require.Equal(t, http.StatusCreated, got.status, got.body)
+			require.Equal(t, http.StatusCreated, got.Status, got.Body)
 			require.Equal(t, time.Duration(len(body))*50*time.Second, time.Since(began))
 
 			before := n.rows()
 			began = time.Now()
 			got = n.slow(head, []string{body[:5]}, 50*time.Second)
-			refused(t, got, http.StatusRequestTimeout, "timeout", "no more of the request body was received for 1m0s")
+			webtest.Refused(t, got, http.StatusRequestTimeout, "timeout", "no more of the request body was received for 1m0s")
 			require.Equal(t, 110*time.Second, time.Since(began))
 			require.Equal(t, before, n.rows())
 		}

@@ -1,7 +1,6 @@
-package frontend_test
+package databases_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -9,29 +8,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/pkg/docstore"
 )
-
-// results reads the answer to a bulk write.
-func (a answer) results(t *testing.T) (results []map[string]any) {
-	t.Helper()
-	require.Equal(t, http.StatusCreated, a.status, "%s", a.body)
-	require.Equal(t, "application/json", a.header.Get("Content-Type"))
-	require.NoError(t, json.Unmarshal([]byte(a.body), &results), "%s", a.body)
-	return results
-}
 
 func TestBulkDocs(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
-	rev := n.put("/db/old", `{}`).rev(t)
-	got := n.postJSON("/db/_bulk_docs", `{"docs":[
+	db := n.NewDatabase("db")
+	rev := n.Put("/db/old", `{}`).Rev(t)
+	got := n.PostJSON("/db/_bulk_docs", `{"docs":[
 		{"_id":"a","v":1,"_attachments":{"f":{"data":"aGVs\nbG8="}}}, {"v":2}, {"_id":"old","_rev":"`+rev+`","_deleted":true},
 		{"_id":"old2","_rev":"1-x"}, {"_id":"a","v":3}, {"_id":"_local/l","v":4}, {"_id":"_design/d"},
 		{"_id":"s","_rev":"1-x","_attachments":{"f":{"stub":true}}}, {"_id":"`+strings.Repeat("x", 2001)+`","_attachments":{"f":{"data":""}}},
 		{"_id":"r","_rev":"1-`+strings.Repeat("x", 300)+`"}, {"_id":"_local/m","_rev":"5-x"}, {"_id":"last"}]}`)
-	results := got.results(t)
+	results := got.Results(t)
 	require.Len(t, results, 12)
 	type m = map[string]any
 	made := results[1]["id"].(string)
@@ -53,20 +44,20 @@ func TestBulkDocs(t *testing.T) {
 	require.Equal(t, m{"id": "r", "error": "conflict", "reason": "Document update conflict."}, results[9])
 	require.Equal(t, m{"id": "_local/m", "error": "bad_request", "reason": "Invalid rev format"}, results[10])
 
-	require.Equal(t, "[]\n", n.postJSON("/db/_bulk_docs", `{"docs":[]}`).body)
+	require.Equal(t, "[]\n", n.PostJSON("/db/_bulk_docs", `{"docs":[]}`).Body)
 }
 
 func TestBulkDocsReplicated(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
-	got := n.postJSON("/db/_bulk_docs", `{"docs":[
+	db := n.NewDatabase("db")
+	got := n.PostJSON("/db/_bulk_docs", `{"docs":[
 		{"_id":"a","_revisions":{"start":3,"ids":["c","b","a"]},"v":1,"_attachments":{"f":{"data":"aGVsbG8=","revpos":2,"digest":"md5-x"}}},
 		{"_id":"a","_rev":"2-x","_deleted":true},
 		{"_id":"p","_rev":"5-p","_revisions":{"start":1,"ids":["p","o"]}},
 		{"_id":"_local/l","_rev":"0-3","v":1}, {"_id":"_local/m","_rev":"5-x","v":1}, {"_id":"_design/d","_rev":"1-x"}],
 		"new_edits":false}`)
-	results := got.results(t)
+	results := got.Results(t)
 	require.Len(t, results, 2)
 	type m = map[string]any
 	require.Equal(t, m{"id": "p", "rev": "1-p", "error": "bad_request", "reason": results[0]["reason"]}, results[0])
@@ -80,9 +71,9 @@ func TestBulkDocsReplicated(t *testing.T) {
 	require.Equal(t, "0-4", local.Rev)
 
 	before := n.rows()
-	again := n.postJSON("/db/_bulk_docs", `{"new_edits":false,"docs":[
+	again := n.PostJSON("/db/_bulk_docs", `{"new_edits":false,"docs":[
 		{"_id":"a","_rev":"3-c","_attachments":{"f":{"data":"b3RoZXI="}}}]}`)
-	require.Equal(t, "[]\n", again.body)
+	require.Equal(t, "[]\n", again.Body)
 	require.Equal(t, before, n.rows())
 }
 
@@ -90,7 +81,7 @@ func TestBulkDocsReplicated(t *testing.T) {
 func TestBulkDocsRefused(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.newDatabase("db")
+	n.NewDatabase("db")
 	before := n.rows()
 	var many strings.Builder
 	for i := range 2000 {
@@ -108,12 +99,12 @@ func TestBulkDocsRefused(t *testing.T) {
 		`{}],"docs":{}}`:                        {"bad_request", "`docs` parameter must be an array."},
 		`{"_attachments":{"f":{"follows":true}}}]}`: {"bad_request", `the attachment "f" cannot follow: the body is not multipart/related`},
 	} {
-		refused(t, n.postJSON("/db/_bulk_docs", `{"docs":[`+many.String()+rest), http.StatusBadRequest, want.code, want.reason)
+		webtest.Refused(t, n.PostJSON("/db/_bulk_docs", `{"docs":[`+many.String()+rest), http.StatusBadRequest, want.code, want.reason)
 	}
 	for body, reason := range map[string]string{
 		"": "Missing request body", "[]": "Request body must be a JSON object", "{}": "POST body must include `docs` parameter.",
 	} {
-		refused(t, n.postJSON("/db/_bulk_docs", body), http.StatusBadRequest, "bad_request", reason)
+		webtest.Refused(t, n.PostJSON("/db/_bulk_docs", body), http.StatusBadRequest, "bad_request", reason)
 	}
 	require.Equal(t, before, n.rows())
 }
@@ -122,7 +113,7 @@ func TestBulkDocsRefused(t *testing.T) {
 func TestBulkDocsOfManyBatches(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
+	db := n.NewDatabase("db")
 	const count = 3000
 	var body strings.Builder
 	body.WriteString(`{"docs":[`)
@@ -134,7 +125,7 @@ func TestBulkDocsOfManyBatches(t *testing.T) {
 	}
 	body.WriteString(`]}`)
 	for _, failed := range []bool{false, true} {
-		results := n.postJSON("/db/_bulk_docs", body.String()).results(t)
+		results := n.PostJSON("/db/_bulk_docs", body.String()).Results(t)
 		require.Len(t, results, count)
 		for i, result := range results {
 			require.Equal(t, fmt.Sprintf("%05d", i), result["id"])
@@ -150,15 +141,15 @@ func TestBulkDocsOfManyBatches(t *testing.T) {
 func TestBulkDocsMissingStub(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
+	db := n.NewDatabase("db")
 	const stub = `{"_id":"s","_rev":"1-x","_attachments":{"f":{"stub":true}}}`
-	got := n.postJSON("/db/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"a","_rev":"1-a"},`+stub+`,{"_id":"b","_rev":"1-b"}]}`)
-	refused(t, got, http.StatusPreconditionFailed, "missing_stub", "Invalid attachment stub in s for f")
+	got := n.PostJSON("/db/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"a","_rev":"1-a"},`+stub+`,{"_id":"b","_rev":"1-b"}]}`)
+	webtest.Refused(t, got, http.StatusPreconditionFailed, "missing_stub", "Invalid attachment stub in s for f")
 	n.doc(db, "a")
 	n.doc(db, "b")
 
 	docs := strings.Repeat(`{"_id":"_local/x","_rev":"1-abc"},`, 1000) // each has a result
-	results := n.postJSON("/db/_bulk_docs", `{"new_edits":false,"docs":[`+docs+stub+`]}`).results(t)
+	results := n.PostJSON("/db/_bulk_docs", `{"new_edits":false,"docs":[`+docs+stub+`]}`).Results(t)
 	require.Len(t, results, 1001)
 	require.Equal(t, map[string]any{"id": "s", "rev": "1-x", "error": "missing_stub", "reason": "Invalid attachment stub in s for f"}, results[1000])
 }

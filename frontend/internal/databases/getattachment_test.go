@@ -1,4 +1,4 @@
-package frontend_test
+package databases_test
 
 import (
 	"bytes"
@@ -11,13 +11,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/pkg/docstore"
 )
 
 func TestGetAttachment(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
+	db := n.NewDatabase("db")
 	for _, id := range []string{"doc/x", "_design/x"} {
 		n.replicated(db, id, `{}`, false, []string{"a"},
 			n.upload(db, id, "dir/a b.txt", "text/plain; charset=utf-8", strings.NewReader("old"), docstore.UploadOptions{}),
@@ -35,43 +36,43 @@ func TestGetAttachment(t *testing.T) {
 		"/db/_design/x/dir/a%20b.txt?rev=2-b":               "old",
 		"/db/_design%2Fx/dir/a%20b.txt?rev=2-b&unknown=%22": "old",
 	} {
-		got := n.get(target).is(t, http.StatusOK)
-		require.Equal(t, want, got.body, target)
+		got := n.Get(target).Is(t, http.StatusOK)
+		require.Equal(t, want, got.Body, target)
 		tag := `"` + strings.TrimPrefix(digest(want), "md5-") + `"`
 		for name, value := range map[string]string{
 			"ETag": tag, "Content-Type": "text/plain; charset=utf-8", "Content-Length": "3", "Accept-Ranges": "bytes",
 			"Content-Security-Policy": "sandbox", "Content-Encoding": "", "Content-Disposition": "", "Cache-Control": "must-revalidate",
 		} {
-			require.Equal(t, value, got.header.Get(name), name)
+			require.Equal(t, value, got.Header.Get(name), name)
 		}
-		head := n.do(http.MethodHead, target, "")
-		require.Equal(t, answer{status: http.StatusOK}, answer{status: head.status, body: head.body})
-		got.header.Del("X-Couch-Request-ID")
-		head.header.Del("X-Couch-Request-ID")
-		got.header.Del("Date")
-		head.header.Del("Date")
-		require.Equal(t, got.header, head.header)
+		head := n.Do(http.MethodHead, target, "")
+		require.Equal(t, webtest.Answer{Status: http.StatusOK}, webtest.Answer{Status: head.Status, Body: head.Body})
+		got.Header.Del("X-Couch-Request-ID")
+		head.Header.Del("X-Couch-Request-ID")
+		got.Header.Del("Date")
+		head.Header.Del("Date")
+		require.Equal(t, got.Header, head.Header)
 
-		unchanged := n.do(http.MethodGet, target, "", "If-None-Match", `"x", `+tag, "Range", "bytes=0-0")
-		require.Equal(t, answer{status: http.StatusNotModified}, answer{status: unchanged.status, body: unchanged.body})
-		require.Equal(t, tag, unchanged.header.Get("ETag"))
+		unchanged := n.Do(http.MethodGet, target, "", "If-None-Match", `"x", `+tag, "Range", "bytes=0-0")
+		require.Equal(t, webtest.Answer{Status: http.StatusNotModified}, webtest.Answer{Status: unchanged.Status, Body: unchanged.Body})
+		require.Equal(t, tag, unchanged.Header.Get("ETag"))
 	}
-	empty := n.get("/db/doc%2Fx/empty?rev=2-b")
-	require.Equal(t, answer{status: http.StatusOK}, answer{status: empty.status, body: empty.body})
-	require.Equal(t, "0", empty.header.Get("Content-Length"))
-	require.Equal(t, "application/octet-stream", empty.header.Get("Content-Type"))
-	refused(t, n.get("/db/doc%2Fx/empty"), http.StatusNotFound, "not_found", "Document is missing attachment")
-	refused(t, n.get("/db/doc%2Fx/empty?rev=1-a"), http.StatusNotFound, "not_found", "missing")
-	refused(t, n.get("/db/doc%2Fx/empty?rev=a"), http.StatusBadRequest, "bad_request",
+	empty := n.Get("/db/doc%2Fx/empty?rev=2-b")
+	require.Equal(t, webtest.Answer{Status: http.StatusOK}, webtest.Answer{Status: empty.Status, Body: empty.Body})
+	require.Equal(t, "0", empty.Header.Get("Content-Length"))
+	require.Equal(t, "application/octet-stream", empty.Header.Get("Content-Type"))
+	webtest.Refused(t, n.Get("/db/doc%2Fx/empty"), http.StatusNotFound, "not_found", "Document is missing attachment")
+	webtest.Refused(t, n.Get("/db/doc%2Fx/empty?rev=1-a"), http.StatusNotFound, "not_found", "missing")
+	webtest.Refused(t, n.Get("/db/doc%2Fx/empty?rev=a"), http.StatusBadRequest, "bad_request",
 		"Invalid rev format: `rev` must be a number, a dash and an id, as 1-967a00dff5e02add41819138abb3284d")
 }
 
 func TestGetEncodedAttachment(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
+	db := n.NewDatabase("db")
 	plain := strings.Repeat("hello ", 20_000)
-	stored := gzipped(t, plain)
+	stored := webtest.Gzipped(t, plain)
 	upload := func(name, content string, opts docstore.UploadOptions) docstore.EditAttachment {
 		return n.upload(db, "doc", name, "text/plain", strings.NewReader(content), opts)
 	}
@@ -93,59 +94,59 @@ func TestGetEncodedAttachment(t *testing.T) {
 		"": plain, "identity": plain, "gzip;q=0, *": plain, "deflate;q=1.0": plain,
 	} {
 		for _, name := range []string{"known", "unknown", "copied"} {
-			got := n.do(http.MethodGet, "/db/doc/"+name, "", "Accept-Encoding", accept, "Range", "bytes=0-9").is(t, http.StatusOK)
-			require.Equal(t, want, got.body, accept)
+			got := n.Do(http.MethodGet, "/db/doc/"+name, "", "Accept-Encoding", accept, "Range", "bytes=0-9").Is(t, http.StatusOK)
+			require.Equal(t, want, got.Body, accept)
 			encoding, length := "", ""
 			if want == stored {
 				encoding, length = "gzip", strconv.Itoa(len(stored))
 			} else if name == "known" {
 				length = strconv.Itoa(len(plain))
 			}
-			require.Equal(t, encoding, got.header.Get("Content-Encoding"))
-			require.Equal(t, length, got.header.Get("Content-Length"))
-			require.Equal(t, "none", got.header.Get("Accept-Ranges"))
-			require.Equal(t, "sandbox", got.header.Get("Content-Security-Policy"))
-			require.Equal(t, `"`+strings.TrimPrefix(digest(stored), "md5-")+`"`, got.header.Get("ETag"))
+			require.Equal(t, encoding, got.Header.Get("Content-Encoding"))
+			require.Equal(t, length, got.Header.Get("Content-Length"))
+			require.Equal(t, "none", got.Header.Get("Accept-Ranges"))
+			require.Equal(t, "sandbox", got.Header.Get("Content-Security-Policy"))
+			require.Equal(t, `"`+strings.TrimPrefix(digest(stored), "md5-")+`"`, got.Header.Get("ETag"))
 		}
 	}
 
 	// A content that is not as long as its writer declared is cut off.
 	for _, name := range []string{"short", "long", "broken"} {
-		require.Equal(t, stored[:10], n.do(http.MethodGet, "/db/doc/"+name, "", "Accept-Encoding", "gzip").body[:10])
-		_, err := n.request(http.MethodGet, "/db/doc/"+name, "")
+		require.Equal(t, stored[:10], n.Do(http.MethodGet, "/db/doc/"+name, "", "Accept-Encoding", "gzip").Body[:10])
+		_, err := n.Request(http.MethodGet, "/db/doc/"+name, "")
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF, name)
 	}
 	const why = "the attachment can only be read as it was written, with its encoding in Accept-Encoding: it is stored as "
 	for _, name := range []string{"none", "corrupt", "truncated", "nothing"} {
-		refused(t, n.get("/db/doc/"+name), http.StatusNotAcceptable, "not_acceptable", why+"gzip, but is none")
+		webtest.Refused(t, n.Get("/db/doc/"+name), http.StatusNotAcceptable, "not_acceptable", why+"gzip, but is none")
 	}
-	refused(t, n.get("/db/doc/other"), http.StatusNotAcceptable, "not_acceptable", why+`"zstd", which this node cannot decode`)
-	require.Equal(t, plain, n.do(http.MethodGet, "/db/doc/other", "", "Accept-Encoding", "zstd").body)
+	webtest.Refused(t, n.Get("/db/doc/other"), http.StatusNotAcceptable, "not_acceptable", why+`"zstd", which this node cannot decode`)
+	require.Equal(t, plain, n.Do(http.MethodGet, "/db/doc/other", "", "Accept-Encoding", "zstd").Body)
 }
 
 // TestEmptyEncodedAttachment: CouchDB stores an empty text as 20 bytes of gzip, and its length is 0.
 func TestEmptyEncodedAttachment(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	n.newDatabase("db")
+	n.NewDatabase("db")
 	stored := "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x03\x00" + strings.Repeat("\x00", 8)
-	n.put("/db/doc?new_edits=false", related(`{"_rev":"1-a","_attachments":{"f":{"follows":true,"length":0,"encoding":"gzip","encoded_length":20}}}`, stored),
-		"Content-Type", relatedType).is(t, http.StatusCreated)
-	n.do("COPY", "/db/doc", "", "Destination", "copy").is(t, http.StatusCreated)
-	other := gzipped(t, "") // some more bytes
-	n.put("/db/other?new_edits=false", related(`{"_rev":"1-a","_attachments":{"f":{"follows":true,"length":0,"encoding":"gzip","encoded_length":`+strconv.Itoa(len(other))+`}}}`, other),
-		"Content-Type", relatedType).is(t, http.StatusCreated)
-	require.Contains(t, n.get("/db/other").body, `"length":0,`)
+	n.Put("/db/doc?new_edits=false", related(`{"_rev":"1-a","_attachments":{"f":{"follows":true,"length":0,"encoding":"gzip","encoded_length":20}}}`, stored),
+		"Content-Type", relatedType).Is(t, http.StatusCreated)
+	n.Do("COPY", "/db/doc", "", "Destination", "copy").Is(t, http.StatusCreated)
+	other := webtest.Gzipped(t, "") // some more bytes
+	n.Put("/db/other?new_edits=false", related(`{"_rev":"1-a","_attachments":{"f":{"follows":true,"length":0,"encoding":"gzip","encoded_length":`+strconv.Itoa(len(other))+`}}}`, other),
+		"Content-Type", relatedType).Is(t, http.StatusCreated)
+	require.Contains(t, n.Get("/db/other").Body, `"length":0,`)
 	for _, doc := range []string{"/db/doc", "/db/copy"} {
-		about := n.get(doc + "?att_encoding_info=true").json(t)["_attachments"].(map[string]any)["f"].(map[string]any)
+		about := n.Get(doc + "?att_encoding_info=true").JSON(t)["_attachments"].(map[string]any)["f"].(map[string]any)
 		require.EqualValues(t, 0, about["length"])
 		require.EqualValues(t, 20, about["encoded_length"])
-		require.Contains(t, n.do(http.MethodGet, doc+"?attachments=true", "", "Accept", "application/json").body, `"data":""`)
+		require.Contains(t, n.Do(http.MethodGet, doc+"?attachments=true", "", "Accept", "application/json").Body, `"data":""`)
 		for accept, want := range map[string]string{"gzip": stored, "identity": ""} {
 			for _, method := range []string{http.MethodGet, http.MethodHead} {
-				got := n.do(method, doc+"/f", "", "Accept-Encoding", accept).is(t, http.StatusOK)
-				require.Equal(t, strconv.Itoa(len(want)), got.header.Get("Content-Length"))
-				require.True(t, method == http.MethodHead || got.body == want)
+				got := n.Do(method, doc+"/f", "", "Accept-Encoding", accept).Is(t, http.StatusOK)
+				require.Equal(t, strconv.Itoa(len(want)), got.Header.Get("Content-Length"))
+				require.True(t, method == http.MethodHead || got.Body == want)
 			}
 		}
 	}
@@ -154,13 +155,13 @@ func TestEmptyEncodedAttachment(t *testing.T) {
 func TestAttachmentRanges(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	db := n.newDatabase("db")
+	db := n.NewDatabase("db")
 	const size = 2_500_000 // some pieces of the store
 	content := binary(size)
 	n.replicated(db, "doc", `{}`, false, []string{"a"},
 		n.upload(db, "doc", "bin", "application/x-bin", bytes.NewReader(content), docstore.UploadOptions{}),
 		n.upload(db, "doc", "empty", "application/x-bin", strings.NewReader(""), docstore.UploadOptions{}))
-	etag := n.do(http.MethodHead, "/db/doc/bin", "").header.Get("ETag")
+	etag := n.Do(http.MethodHead, "/db/doc/bin", "").Header.Get("ETag")
 
 	for header, want := range map[string]struct{ first, last int }{
 		"bytes=0-0":                {0, 0},
@@ -173,40 +174,40 @@ func TestAttachmentRanges(t *testing.T) {
 		"bytes=-9999999":           {0, size - 1},
 		"bytes=0-2499999":          {0, size - 1},
 	} {
-		got := n.do(http.MethodGet, "/db/doc/bin", "", "Range", header, "If-Range", etag).is(t, http.StatusPartialContent)
-		require.Equal(t, "bytes "+strconv.Itoa(want.first)+"-"+strconv.Itoa(want.last)+"/2500000", got.header.Get("Content-Range"))
-		require.Equal(t, strconv.Itoa(want.last-want.first+1), got.header.Get("Content-Length"))
-		require.Equal(t, etag, got.header.Get("ETag"))
-		require.True(t, string(content[want.first:want.last+1]) == got.body, header)
+		got := n.Do(http.MethodGet, "/db/doc/bin", "", "Range", header, "If-Range", etag).Is(t, http.StatusPartialContent)
+		require.Equal(t, "bytes "+strconv.Itoa(want.first)+"-"+strconv.Itoa(want.last)+"/2500000", got.Header.Get("Content-Range"))
+		require.Equal(t, strconv.Itoa(want.last-want.first+1), got.Header.Get("Content-Length"))
+		require.Equal(t, etag, got.Header.Get("ETag"))
+		require.True(t, string(content[want.first:want.last+1]) == got.Body, header)
 	}
 	for _, header := range []string{
 		"", "bytes=0-", "bytes=", "bytes=a-b", "bytes=5", "bytes=--5", "lines=1-2", "bytes=1-2,x",
 		"bytes=0-0,1-1,2-2,3-3,4-4,5-5,6-6,7-7,8-8,9-9", "bytes=99999999999999999999-",
 	} {
-		got := n.do(http.MethodGet, "/db/doc/bin", "", "Range", header).is(t, http.StatusOK)
-		require.Len(t, got.body, size)
+		got := n.Do(http.MethodGet, "/db/doc/bin", "", "Range", header).Is(t, http.StatusOK)
+		require.Len(t, got.Body, size)
 	}
-	require.Equal(t, http.StatusOK, n.do(http.MethodGet, "/db/doc/bin", "", "Range", "bytes=1-2", "If-Range", `"x"`).status)
+	require.Equal(t, http.StatusOK, n.Do(http.MethodGet, "/db/doc/bin", "", "Range", "bytes=1-2", "If-Range", `"x"`).Status)
 	for _, header := range []string{"bytes=9-8", "bytes=2500000-", "bytes=2500000-2500001", "bytes=-0", "bytes=0-1,9-8"} {
-		got := n.do(http.MethodGet, "/db/doc/bin", "", "Range", header)
-		refused(t, got, http.StatusRequestedRangeNotSatisfiable, "requested_range_not_satisfiable", "Requested range not satisfiable")
-		require.Equal(t, "bytes */2500000", got.header.Get("Content-Range"))
+		got := n.Do(http.MethodGet, "/db/doc/bin", "", "Range", header)
+		webtest.Refused(t, got, http.StatusRequestedRangeNotSatisfiable, "requested_range_not_satisfiable", "Requested range not satisfiable")
+		require.Equal(t, "bytes */2500000", got.Header.Get("Content-Range"))
 	}
-	require.Equal(t, http.StatusRequestedRangeNotSatisfiable, n.do(http.MethodGet, "/db/doc/empty", "", "Range", "bytes=0-0").status)
+	require.Equal(t, http.StatusRequestedRangeNotSatisfiable, n.Do(http.MethodGet, "/db/doc/empty", "", "Range", "bytes=0-0").Status)
 
-	got := n.do(http.MethodGet, "/db/doc/bin", "", "Range", "bytes=300-302, 1000000-1000001,-1").is(t, http.StatusPartialContent)
-	require.Equal(t, etag, got.header.Get("ETag"))
-	var want []part
+	got := n.Do(http.MethodGet, "/db/doc/bin", "", "Range", "bytes=300-302, 1000000-1000001,-1").Is(t, http.StatusPartialContent)
+	require.Equal(t, etag, got.Header.Get("ETag"))
+	var want []webtest.Part
 	for span, text := range map[string][]byte{
 		"300-302": content[300:303], "1000000-1000001": content[1_000_000:1_000_002], "2499999-2499999": content[size-1:],
 	} {
-		want = append(want, part{header: map[string][]string{
+		want = append(want, webtest.Part{Header: map[string][]string{
 			"Content-Type": {"application/x-bin"}, "Content-Range": {"bytes " + span + "/2500000"},
-		}, body: string(text)})
+		}, Body: string(text)})
 	}
-	require.ElementsMatch(t, want, parts(t, got.header.Get("Content-Type"), got.body))
-	head := n.do(http.MethodHead, "/db/doc/bin", "", "Range", "bytes=0-0,2-2")
-	require.Equal(t, answer{status: http.StatusPartialContent}, answer{status: head.status, body: head.body})
+	require.ElementsMatch(t, want, webtest.Parts(t, got.Header.Get("Content-Type"), got.Body))
+	head := n.Do(http.MethodHead, "/db/doc/bin", "", "Range", "bytes=0-0,2-2")
+	require.Equal(t, webtest.Answer{Status: http.StatusPartialContent}, webtest.Answer{Status: head.Status, Body: head.Body})
 }
 
 // replacing returns the answer to a request during which the document is replaced by a
@@ -214,16 +215,16 @@ func TestAttachmentRanges(t *testing.T) {
 func (n *node) replacing(db *docstore.Database, method, target, body string, headers ...string) (text []byte, err error) {
 	n.Helper()
 	const size = 5_000_000
-	id := "doc" + strconv.Itoa(len(n.get("/db/_all_docs").body))
+	id := "doc" + strconv.Itoa(len(n.Get("/db/_all_docs").Body))
 	n.replicated(db, id, `{}`, false, []string{"a"},
 		n.upload(db, id, "bin", "application/x-bin", bytes.NewReader(binary(size)), docstore.UploadOptions{}))
-	request, err := http.NewRequestWithContext(n.Context(), method, "http://"+n.address+strings.ReplaceAll(target, "ID", id),
+	request, err := http.NewRequestWithContext(n.Context(), method, "http://"+n.Address+strings.ReplaceAll(target, "ID", id),
 		strings.NewReader(strings.ReplaceAll(body, "ID", id)))
 	require.NoError(n, err)
 	for pair := range slices.Chunk(headers, 2) {
 		request.Header.Set(pair[0], pair[1])
 	}
-	response, err := n.client.Do(request)
+	response, err := n.Client.Do(request)
 	require.NoError(n, err)
 	defer response.Body.Close()
 	require.Less(n, response.StatusCode, 300)
@@ -237,8 +238,8 @@ func (n *node) replacing(db *docstore.Database, method, target, body string, hea
 // If reading a content fails, the answer is cut off in a way that the client can see.
 func TestContentThatIsRemovedMeanwhile(t *testing.T) {
 	t.Parallel()
-	n := startOn(t, memory(t), listenPipe()) // which holds nothing back
-	db := n.newDatabase("db")
+	n := startOn(t, webtest.Memory(t), webtest.ListenPipe()) // which holds nothing back
+	db := n.NewDatabase("db")
 	const get, post = http.MethodGet, http.MethodPost
 	const bulk = `{"docs":[{"id":"ID"},{"id":"no"}]}`
 	for name, read := range map[string]func() ([]byte, error){

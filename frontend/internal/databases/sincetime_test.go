@@ -1,4 +1,4 @@
-package frontend_test
+package databases_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/webtest"
 	"settee/pkg/docstore"
 )
 
@@ -19,7 +20,7 @@ func TestChangesSinceATime(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, n *node, db *docstore.Database) {
 		began := time.Now()
 		time.Sleep(time.Minute)
-		write(t, db, doc("second", `{}`))
+		webtest.Write(t, db, webtest.Doc("second", `{}`))
 		time.Sleep(time.Hour)
 		all := n.changes("", "")
 		require.Equal(t, []string{"first", "second"}, all.ids())
@@ -40,18 +41,18 @@ func TestChangesSinceATime(t *testing.T) {
 		require.Equal(t, []string{"second"}, n.changes("?filter=_doc_ids&since="+past, `{"doc_ids":["first","second"]}`).ids())
 		require.Empty(t, n.changes("?filter=_doc_ids&since="+past, `{"doc_ids":["first"]}`).ids())
 
-		f, g := n.follow("?feed=continuous&since="+past), n.follow("?feed=continuous&since="+future)
-		h := n.follow("?feed=eventsource", "Last-Event-Id", past)
-		w := n.follow("?feed=longpoll&since=" + future)
-		f.expect(changed("second"))
-		h.expect("data: " + changed("second"))
-		w.expect(`{"results":[`)
+		f, g := n.Follow("?feed=continuous&since="+past), n.Follow("?feed=continuous&since="+future)
+		h := n.Follow("?feed=eventsource", "Last-Event-Id", past)
+		w := n.Follow("?feed=longpoll&since=" + future)
+		f.Expect(webtest.Changed("second"))
+		h.Expect("data: " + webtest.Changed("second"))
+		w.Expect(`{"results":[`)
 		synctest.Wait()
 		time.Sleep(10 * time.Second)
-		write(t, db, doc("third", `{}`))
-		f.expect(changed("third"))
-		g.expect(changed("third"))
-		w.expect(changed("third"))
+		webtest.Write(t, db, webtest.Doc("third", `{}`))
+		f.Expect(webtest.Changed("third"))
+		g.Expect(webtest.Changed("third"))
+		w.Expect(webtest.Changed("third"))
 	})
 }
 
@@ -59,40 +60,40 @@ func TestUpdatesSinceATime(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, n *node, _ *docstore.Database) {
 		time.Sleep(time.Minute)
 		began := time.Now()
-		n.newDatabase("other")
+		n.NewDatabase("other")
 		time.Sleep(time.Hour)
 		f := n.updates("?since=" + asTime(began))
-		f.expect(`{"results":[`, updated("other", "created"))
-		require.Equal(t, updatesTail, f.rest())
+		f.Expect(`{"results":[`, updated("other", "created"))
+		require.Equal(t, updatesTail, f.Rest())
 		for _, query := range []string{"?since=2099-01-01T00:00:00Z", "?feed=longpoll&timeout=100&since=2099-01-01T00:00:00Z"} {
-			require.Equal(t, "{\"results\":[\n\n"+updatesTail, n.updates(query).rest(), query)
+			require.Equal(t, "{\"results\":[\n\n"+updatesTail, n.updates(query).Rest(), query)
 		}
 		f = n.updates("?feed=continuous&since=1969-01-01T00:00:00Z")
-		f.expect(updated("db", "created"), updated("db", "updated"), updated("other", "created"))
-		refused(t, n.get("/_db_updates?since=2026-13-01T00:00:00Z"), http.StatusBadRequest, "bad_request", "invalid_time_format")
-		require.Equal(t, http.StatusOK, n.get("/_db_updates?descending=true&since=nowhere").status)
+		f.Expect(updated("db", "created"), updated("db", "updated"), updated("other", "created"))
+		webtest.Refused(t, n.Get("/_db_updates?since=2026-13-01T00:00:00Z"), http.StatusBadRequest, "bad_request", "invalid_time_format")
+		require.Equal(t, http.StatusOK, n.Get("/_db_updates?descending=true&since=nowhere").Status)
 	})
 }
 
 func TestTimeSeq(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, n *node, db *docstore.Database) {
 		const form = `{"time_seq":{"00000000-ffffffff":{"node1.example":[%s]}}}` + "\n"
-		require.Equal(t, fmt.Sprintf(form, `["2000-01-01T00:00:00Z",1]`), n.get("/db/_time_seq").body)
+		require.Equal(t, fmt.Sprintf(form, `["2000-01-01T00:00:00Z",1]`), n.Get("/db/_time_seq").Body)
 		time.Sleep(4 * time.Hour)
-		write(t, db, doc("second", `{}`))
-		write(t, db, doc("third", `{}`))
+		webtest.Write(t, db, webtest.Doc("second", `{}`))
+		webtest.Write(t, db, webtest.Doc("third", `{}`))
 		want := fmt.Sprintf(form, `["2000-01-01T00:00:00Z",1],["2000-01-01T03:00:00Z",2]`)
-		require.Equal(t, want, n.get("/db/_time_seq").body)
-		require.Empty(t, n.do(http.MethodHead, "/db/_time_seq", "").is(t, http.StatusOK).body)
-		require.JSONEq(t, `{"ok":true}`, n.do(http.MethodDelete, "/db/_time_seq", "").is(t, http.StatusOK).body)
-		require.Equal(t, want, n.get("/db/_time_seq").body, "it follows from the changes")
+		require.Equal(t, want, n.Get("/db/_time_seq").Body)
+		require.Empty(t, n.Do(http.MethodHead, "/db/_time_seq", "").Is(t, http.StatusOK).Body)
+		require.JSONEq(t, `{"ok":true}`, n.Do(http.MethodDelete, "/db/_time_seq", "").Is(t, http.StatusOK).Body)
+		require.Equal(t, want, n.Get("/db/_time_seq").Body, "it follows from the changes")
 		for _, method := range []string{http.MethodPost, http.MethodPut, "COPY"} {
-			got := n.do(method, "/db/_time_seq", "")
-			refused(t, got, http.StatusMethodNotAllowed, "method_not_allowed", "Only DELETE,GET,HEAD allowed")
-			require.Equal(t, "DELETE,GET,HEAD", got.header.Get("Allow"))
+			got := n.Do(method, "/db/_time_seq", "")
+			webtest.Refused(t, got, http.StatusMethodNotAllowed, "method_not_allowed", "Only DELETE,GET,HEAD allowed")
+			require.Equal(t, "DELETE,GET,HEAD", got.Header.Get("Allow"))
 		}
-		n.newDatabase("empty")
-		require.Equal(t, fmt.Sprintf(form, ""), n.get("/empty/_time_seq").body)
-		refused(t, n.get("/none/_time_seq"), http.StatusNotFound, "not_found", "Database does not exist.")
+		n.NewDatabase("empty")
+		require.Equal(t, fmt.Sprintf(form, ""), n.Get("/empty/_time_seq").Body)
+		webtest.Refused(t, n.Get("/none/_time_seq"), http.StatusNotFound, "not_found", "Database does not exist.")
 	})
 }
