@@ -6,10 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"settee/frontend/internal/webtest"
@@ -74,92 +72,6 @@ func TestValidateAllWrites(t *testing.T) {
 	require.EqualValues(t, 2, n.Get("/db/_all_docs").JSON(t)["total_rows"], "doc and _design/v")
 }
 
-// TestValidateBySelector has validate functions that are selectors, as CouchDB has them after 3.5.3.
-func TestValidateBySelector(t *testing.T) {
-	t.Parallel()
-	n := start(t)
-	n.NewDatabase("db")
-	n.design("/db/_design/v", `{"language":"query","validate_doc_update":{
-		"newDoc":{"year":{"$type":"number"}}, "$or":[{"oldDoc":null}, {"oldDoc.year":{"$lt":2000}}]}}`)
-	const reason = "document is not valid"
-	webtest.Refused(t, n.Put("/db/a", `{"year":"1979"}`), http.StatusForbidden, "forbidden", reason)
-	rev := n.Put("/db/a", `{"year":1979}`).Is(t, http.StatusCreated).Rev(t)
-	rev = n.Put("/db/a?rev="+rev, `{"year":2001}`).Is(t, http.StatusCreated).Rev(t)
-	webtest.Refused(t, n.Put("/db/a?rev="+rev, `{"year":2002}`), http.StatusForbidden, "forbidden", reason)
-	results := n.PostJSON("/db/_bulk_docs", `{"new_edits":false,"docs":[{"_id":"b","_rev":"1-a"},{"_id":"c","_rev":"1-a","year":1}]}`).Results(t)
-	require.Len(t, results, 1)
-	require.Equal(t, []any{"b", "forbidden", reason}, []any{results[0]["id"], results[0]["error"], results[0]["reason"]})
-
-	for function, says := range map[string]string{
-		`{"$no":1}`:        "_design/v validate_doc_update: ",
-		`{"":1}`:           "_design/v validate_doc_update: ",
-		`"function () {}"`: "_design/v validate_doc_update: ",
-	} {
-		n.design("/db/_design/v", `{"language":"query","validate_doc_update":`+function+`}`)
-		got := n.Put("/db/new", `{}`).Is(t, http.StatusInternalServerError).JSON(t)
-		require.Contains(t, got["reason"], says, function)
-	}
-	n.design("/db/_design/v", `{"validate_doc_update":{"newDoc":{}}}`) // a selector is no JavaScript
-	n.Put("/db/new", `{}`).Is(t, http.StatusInternalServerError)
-	n.design("/db/_design/v", `{"language":"query","validate_doc_update":{}}`)
-	n.Put("/db/new", `{}`).Is(t, http.StatusCreated)
-}
-
-// TestHostileFunctions has functions without end. Each fails its own request, with an error that names it.
-func TestHostileFunctions(t *testing.T) {
-	testkit.SkipShort(t)
-	t.Parallel()
-	n := start(t, "couchdb/os_process_timeout=500")
-	n.NewDatabase("db")
-	n.NewDatabase("other")
-	n.Put("/db/doc", `{}`).Is(t, http.StatusCreated)
-	for _, body := range []string{
-		`while (true);`,
-		`[].indexOf.call({length: Math.pow(2, 53) - 1}, 1)`,
-		`var s = "x"; while (true) s += s`,
-		`"x".repeat(1 << 28)`,
-		`(function f() { f() })()`,
-	} {
-		fails := func(got webtest.Answer, name string) {
-			t.Helper()
-			require.Equal(t, http.StatusInternalServerError, got.Status, "%s: %s", body, got.Body)
-			require.Contains(t, got.JSON(t)["reason"], name)
-		}
-		n.design("/db/_design/v", validating("function () { "+body+" }"))
-		fails(n.Put("/db/new", `{}`), "_design/v validate_doc_update: ")
-		results := n.PostJSON("/db/_bulk_docs", `{"docs":[{"_id":"new"}]}`).Results(t)
-		require.Contains(t, results[0]["reason"], "_design/v", body)
-		n.design("/db/_design/f", filtering("function () { "+body+" }"))
-		fails(n.Get("/db/_changes?filter=f/f"), "_design/f filters.f: ")
-		n.Put("/other/new", `{}`).Is(t, http.StatusCreated)
-		n.Do(http.MethodDelete, "/other/new?rev="+n.Get("/other/new").JSON(t)["_rev"].(string), "").Is(t, http.StatusOK)
-	}
-	n.Get("/db/new").Is(t, http.StatusNotFound)
-	n.design("/db/_design/v", `{"language":"javascript"}`)
-	n.Put("/db/new", `{}`).Is(t, http.StatusCreated)
-}
-
-// TestRefusedFunctions has a validate function that fills its memory until it is refused. Nothing is written unchecked,
-// another function of the design document runs, and so does the repaired one.
-func TestRefusedFunctions(t *testing.T) {
-	testkit.SkipRace(t)
-	t.Parallel()
-	n := start(t)
-	n.NewDatabase("db")
-	fills, _ := json.Marshal(`function () { var a = []; while (true) a.push({}) }`)
-	n.design("/db/_design/v", `{"validate_doc_update":`+string(fills)+`,"filters":{"f":"function (doc) { return true }"}}`)
-	for range 3 {
-		n.Put("/db/new", `{}`).Is(t, http.StatusInternalServerError)
-	}
-	got := n.Put("/db/new", `{}`).Is(t, http.StatusInternalServerError).JSON(t)
-	require.Equal(t, "os_process_error", got["error"])
-	require.Contains(t, got["reason"], "_design/v validate_doc_update: it needed more memory than it may have repeatedly, and is not called again until 20")
-	n.Get("/db/new").Is(t, http.StatusNotFound)
-	n.Get("/db/_changes?filter=v/f").Is(t, http.StatusOK)
-	n.design("/db/_design/v", validating(`function () {}`))
-	n.Put("/db/new", `{}`).Is(t, http.StatusCreated)
-}
-
 // TestValidateByWhom has a function that knows the users.
 func TestValidateByWhom(t *testing.T) {
 	t.Parallel()
@@ -178,52 +90,6 @@ func TestValidateByWhom(t *testing.T) {
 	n.design("/db/_design/v", validating(`function (doc, old, user) { if (user.name === null) throw {unauthorized: "log in"} }`))
 	webtest.Refused(t, n.As(webtest.Nobody, http.MethodPut, "/db/doc", `{}`), http.StatusUnauthorized, "unauthorized", "log in")
 	n.As(p.User, http.MethodPut, "/db/doc", `{}`).Is(t, http.StatusCreated)
-}
-
-// TestValidateWhileFunctionsChange writes documents while the validate function changes. The changes feed has no document
-// after a function that refuses it.
-func TestValidateWhileFunctionsChange(t *testing.T) {
-	t.Parallel()
-	n := start(t)
-	db := n.NewDatabase("db")
-	const epochs = 8
-	var writers sync.WaitGroup
-	stop := make(chan struct{})
-	for w := range 3 {
-		writers.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				got, err := n.Request(http.MethodPut, fmt.Sprintf("/db/doc-%d-%d", w, i), fmt.Sprintf(`{"epoch":%d}`, i%epochs))
-				if assert.NoError(t, err) {
-					assert.Contains(t, []int{http.StatusCreated, http.StatusForbidden}, got.Status, got.Body)
-				}
-			}
-		})
-	}
-	for epoch := range epochs {
-		n.design("/db/_design/v", fmt.Sprintf(`{"epoch":%d,%s`, epoch,
-			validating(fmt.Sprintf(`function (doc) { if (doc.epoch < %d) throw {forbidden: "late"} }`, epoch))[1:]))
-	}
-	close(stop)
-	writers.Wait()
-	// A design document is in the feed at its last change only.
-	var last bool
-	for row, err := range db.Changes(docstore.ChangesOptions{Documents: true}).All(t.Context()) {
-		require.NoError(t, err)
-		if row.ID == "_design/v" {
-			last = true
-		} else if last {
-			require.Contains(t, string(row.Document.Body), fmt.Sprint(epochs-1), row.ID)
-		}
-	}
-	require.True(t, last)
-	webtest.Refused(t, n.Put("/db/late", `{"epoch":1}`), http.StatusForbidden, "forbidden", "late")
-	n.Do(http.MethodDelete, "/db/_design/v?rev="+n.Get("/db/_design/v").JSON(t)["_rev"].(string), "").Is(t, http.StatusOK)
-	n.Put("/db/late", `{"epoch":1}`).Is(t, http.StatusCreated)
 }
 
 // TestFilteredFeedsFollow follows feeds with a filter, which later fails.
