@@ -5,7 +5,6 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -194,13 +193,6 @@ func TestUserIsInTheLog(t *testing.T) {
 	line := n.Journal.Line(t, "a login failed")
 	require.Equal(t, "127.0.0.1", line["from"])
 	require.Equal(t, webtest.AdminName, line["name"])
-}
-
-func readAll(t *testing.T, r io.Reader) string {
-	t.Helper()
-	text, err := io.ReadAll(r)
-	require.NoError(t, err)
-	return string(text)
 }
 
 // A one-time password comes with the login: never with a request.

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, kvtest.NetworkThread) }
 
-// node is a node with nothing but databases.
+// node is a node with nothing but databases and sessions.
 type node struct {
 	*webtest.Node
 	connections *web.Connections
@@ -51,6 +51,7 @@ func startWith(t *testing.T, db kv.Database, listener net.Listener, hooks docsto
 	}
 	server := &web.Server{Settings: n.Config, Connections: n.connections, Log: n.Logger()}
 	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
+	router.Handle("/_session", server.Endpoint(web.Methods{http.MethodGet: guard.GetSession}))
 	endpoints.Route(router, server, func(act web.Action, _ ...string) web.Action { return act })
 	router.NotFoundHandler = server.Action(web.UnknownPath)
 	n.Serve(listener, server.HTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

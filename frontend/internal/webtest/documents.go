@@ -61,3 +61,13 @@ func Gzipped(t *testing.T, text string) string {
 	require.NoError(t, w.Close())
 	return out.String()
 }
+
+// Replication returns the body of a document of a replicator database, with credentials.
+func Replication(members string) string {
+	text := `{"source":"http://u:` + Secret + `@a.example/db","target":{"url":"http://b.example/db","headers":{"X-Key":"` + Secret + `"},
+		"auth":{"basic":{"username":"u","password":"` + Secret + `"}}},"continuous":true`
+	if members != "" {
+		text += "," + members
+	}
+	return text + "}"
+}

@@ -1,4 +1,4 @@
-package frontend_test
+package databases_test
 
 import (
 	"net/http"
