@@ -334,7 +334,7 @@ func TestSummary(t *testing.T) {
 	require.Equal(t, run.Job().ID, needs["first"].([]any)[0].(map[string]any)["job_id"])
 	byOwner := n.page("/_scheduler/jobs?limit=1").Next
 	for query, reason := range map[string]string{
-		"sort=x":              "`sort` must be one of [failing,stuck,behind,documents_refused]",
+		"sort=x":              "`sort` must be one of [state,failing,stuck,behind,documents_refused]",
 		"sort=failing&skip=1": "`skip` cannot be combined with `sort`: use `start_key`",
 		"sort=documents_refused&start_key=" + byOwner: "`start_key` must be the next_start_key of an earlier page",
 	} {

@@ -55,6 +55,8 @@ type Filter struct {
 	// Mirror, if not empty, is the job id of a mirror whose jobs are listed, by the names of their databases. Their list has no
 	// Total and cannot Skip. With the order ByCrash it has the databases whose runs fail.
 	Mirror string
+	// Unmirrored leaves out the jobs that mirrors have made of the databases of their sources.
+	Unmirrored bool
 }
 
 // MaxScanned is the most jobs that one page looks at.
@@ -85,6 +87,8 @@ func (s *Lists) List(ctx context.Context, f Filter, opts ListOptions) (List, err
 		return List{}, err
 	case f.Mirror != "":
 		return s.indexed(ctx, l, opts, s.pages.mirrored(f.Mirror, opts.Order))
+	case opts.Order == ByState:
+		return s.byState(ctx, l, opts)
 	case opts.Order != ByOwner:
 		return s.indexed(ctx, l, opts, s.pages.troubled(opts.Order))
 	}
@@ -108,6 +112,9 @@ func (s *Lists) filtered(ctx context.Context, f Filter) (l listing, err error) {
 		}
 	case f.Transient:
 		l.labels = postedLabels
+	}
+	if f.Unmirrored {
+		l.labels = slices.DeleteFunc(slices.Clone(l.labels), isMirroredLabel)
 	}
 	l.counted = l.states
 	return l, nil
@@ -179,8 +186,9 @@ func (s *Lists) Running(ctx context.Context) iter.Seq2[*Job, error] {
 
 // Counts is what [Lists.Counts] counts.
 type Counts struct {
-	// Jobs is the number of jobs in each state, without Turn and Gone.
-	Jobs map[replicator.ShownState]int64
+	// Jobs is the number of jobs in each state, without Turn and Gone. Mirrored is the number of those that mirrors have made of
+	// databases of their sources.
+	Jobs, Mirrored map[replicator.ShownState]int64
 	// Again is the number of pending jobs that are crashing for CouchDB: their wait after a failed run is over.
 	Again int64
 	// Turn is the number of databases of mirrors that wait for their turn, and Gone the number of those that were deleted at the
@@ -203,7 +211,8 @@ func (s *Lists) Counts(ctx context.Context) (Counts, error) {
 			return Counts{}, err
 		}
 		counts := Counts{
-			Jobs: make(map[replicator.ShownState]int64, len(replicator.ShownStates)), Databases: owners[labelDocument], Users: owners[labelTransient],
+			Jobs: make(map[replicator.ShownState]int64, len(replicator.ShownStates)), Mirrored: map[replicator.ShownState]int64{},
+			Databases: owners[labelDocument], Users: owners[labelTransient],
 		}
 		for _, state := range replicator.ShownStates {
 			counts.Jobs[state] = 0
@@ -216,7 +225,11 @@ func (s *Lists) Counts(ctx context.Context) (Counts, error) {
 				case tagGone:
 					counts.Gone += times * n
 				default:
-					counts.Jobs[statesIn(part, paused).shown] += times * n
+					state := statesIn(part, paused).shown
+					counts.Jobs[state] += times * n
+					if isMirroredLabel(part.Label) {
+						counts.Mirrored[state] += times * n
+					}
 				}
 				if part.Tag == tagAgain && !paused {
 					counts.Again += times * n

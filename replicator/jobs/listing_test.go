@@ -237,6 +237,32 @@ func TestListStates(t *testing.T) {
 					assert.Len(b, list.Jobs, map[bool]int{true: 1}[state == is], "%s %s", of, state)
 				}
 			}
+			page := func(opts jobs.ListOptions, states ...replicator.ShownState) (ids []string, list jobs.List) {
+				list, err := b.store.Lists.List(b.Context(), jobs.Filter{States: jobs.States{Shown: states}}, opts)
+				require.NoError(b, err)
+				for _, job := range list.Jobs {
+					ids = append(ids, job.ID)
+				}
+				return ids, list
+			}
+			var byState []string
+			for _, state := range []replicator.ShownState{"failed", "crashing", "pending", "running", "paused", "scheduled", "parked", "completed"} {
+				ids, _ := page(jobs.ListOptions{Limit: 100}, state)
+				byState = append(byState, ids...)
+			}
+			for first := range len(byState) + 1 {
+				opts := jobs.ListOptions{Skip: first, Limit: 3, Order: jobs.ByState}
+				found := byState[:first:first]
+				for more := true; more; opts.Skip = 0 {
+					ids, list := page(opts, replicator.ShownStates...)
+					assert.EqualValues(b, len(byState), list.Total)
+					found, more = append(found, ids...), list.Next != nil
+					if more {
+						opts.After = *list.Next
+					}
+				}
+				assert.Equal(b, byState, found)
+			}
 			trouble := map[bool][]string{true: {"crashing"}, false: {"crashing", "crashing"}}
 			list, err := b.store.Lists.List(b.Context(), jobs.Filter{States: jobs.States{Shown: []replicator.ShownState{"crashing"}}}, jobs.ListOptions{Limit: 10, Order: jobs.ByCrash})
 			require.NoError(b, err)

@@ -318,8 +318,8 @@ type ListOptions struct {
 	// a database whose name begins with the text, and the page with the last of these ends. If Query is the job id or replication id of a job of
 	// the list, the page has that job alone, and no Next.
 	Query string
-	// Order is the order of the list. Only the one by owner has a Total and can Skip. In the others
-	// each page looks at MaxScanned jobs at most, and After and Next have a time instead of an owner.
+	// Order is the order of the list. Only those by owner and by state have a Total and can Skip. In the others
+	// each page looks at MaxScanned jobs at most, and After and Next have a time instead of an owner. A list by state has no Query.
 	Order Order
 }
 
@@ -343,6 +343,9 @@ func (l listing) has(job *Job) bool {
 const (
 	// ByOwner is by owner and job id.
 	ByOwner Order = ""
+	// ByState has the jobs that may need somebody first: those that have failed, are crashing, wait, run, and so on. The jobs of a state
+	// are by owner and job id.
+	ByState Order = "state"
 	// ByCrash has the jobs that have crashed and not recovered since, also while they run again: the
 	// one whose crashes began first is the first.
 	ByCrash = Order(replicator.MarkFailing)
@@ -356,3 +359,6 @@ const (
 	// the latest refusal is the first.
 	ByRefusal = Order(replicator.MarkDocumentsRefused)
 )
+
+// Counted reports whether a list in this order has a Total and can Skip.
+func (o Order) Counted() bool { return o == ByOwner || o == ByState }

@@ -75,7 +75,7 @@ func partsOf(states States, paused bool, labels []string) (parts []fdbjobs.Part)
 			continue
 		}
 		for _, p.Label = range labels {
-			if !ofMirror(p) || p.Label == labelMirrored || p.Label == labelMirroredByPost {
+			if !ofMirror(p) || isMirroredLabel(p.Label) {
 				parts = append(parts, p)
 			}
 		}
@@ -111,6 +111,11 @@ var (
 	labels       = []string{labelDocument, labelMirrored, labelTransient, labelMirroredByPost}
 	postedLabels = labels[2:]
 )
+
+// isMirroredLabel reports whether jobs with a label were made by mirrors, of databases of their sources.
+func isMirroredLabel(label string) bool {
+	return label == labelMirrored || label == labelMirroredByPost
+}
 
 func (j *Job) label() string {
 	switch {

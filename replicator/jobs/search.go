@@ -20,7 +20,7 @@ const (
 	restMark  = "\x01"
 )
 
-// MaxOwnerSize is the most bytes of the Owner of a position in a list.
+// MaxOwnerSize is the most bytes of the Owner of a position in a list: an owner, and a mark or the letter of a state.
 const MaxOwnerSize = fdbjobs.MaxNameSize + len(restMark)
 
 // beforeRest is the position of the first job after those in the index.

@@ -181,7 +181,7 @@ type pageEnd struct {
 
 func endOf(list jobs.List, opts jobs.ListOptions) pageEnd {
 	end := pageEnd{Next: startKey(list.Next)}
-	if opts.Query != "" || opts.Order != jobs.ByOwner {
+	if opts.Query != "" || !opts.Order.Counted() {
 		end.Scanned = &list.Scanned
 	}
 	return end

@@ -180,6 +180,8 @@ func checkMirrorList(q *web.Query, f jobs.Filter, opts jobs.ListOptions) {
 	case f.Mirror == "":
 	case f.Database != "" || f.User != nil || f.Transient:
 		q.Refuse("`mirror` cannot be combined with `database` or `user`")
+	case f.Unmirrored:
+		q.Refuse("`mirrored=false` cannot be combined with `mirror`")
 	case opts.Skip > 0:
 		q.Refuse("`skip` cannot be combined with `mirror`: use `start_key`")
 	case opts.Order != jobs.ByOwner && opts.Order != jobs.ByCrash:
@@ -206,7 +208,7 @@ func (e *Endpoints) restrict(r *http.Request, f *jobs.Filter, order jobs.Order) 
 	switch {
 	case e.Guard.MayUseAllJobs(r, access.ListAll):
 		return nil
-	case order != jobs.ByOwner:
+	case !order.Counted():
 	case f.Database != "":
 		may = e.Guard.MayUseJobsOf(r, access.ListJobs, f.Database)
 	default:
@@ -223,7 +225,7 @@ func (e *Endpoints) restrict(r *http.Request, f *jobs.Filter, order jobs.Order) 
 
 // totalOf returns the total of a list, or nil if it is not known.
 func totalOf(list jobs.List, f jobs.Filter, opts jobs.ListOptions) *int64 {
-	if opts.Order != jobs.ByOwner || f.Mirror != "" {
+	if !opts.Order.Counted() || f.Mirror != "" {
 		return nil
 	}
 	return &list.Total
@@ -243,9 +245,14 @@ func readOrder(q *web.Query, opts jobs.ListOptions) jobs.Order {
 	switch order {
 	case jobs.ByOwner:
 		return order
+	case jobs.ByState:
+		if opts.Query != "" || opts.Skip > 0 && q.Has("start_key") {
+			q.Refuse("`sort=%s` cannot be combined with `q`, nor with both `skip` and `start_key`", order)
+		}
+		return order
 	case jobs.ByCrash, jobs.ByStuck, jobs.ByLag, jobs.ByRefusal:
 	default:
-		q.Refuse("`sort` must be one of [%s,%s,%s,%s]", jobs.ByCrash, jobs.ByStuck, jobs.ByLag, jobs.ByRefusal)
+		q.Refuse("`sort` must be one of [%s,%s,%s,%s,%s]", jobs.ByState, jobs.ByCrash, jobs.ByStuck, jobs.ByLag, jobs.ByRefusal)
 	}
 	if opts.Skip > 0 {
 		q.Refuse("`skip` cannot be combined with `sort`: use `start_key`")
@@ -261,6 +268,13 @@ func readOrder(q *web.Query, opts jobs.ListOptions) jobs.Order {
 func readFilter(q *web.Query) jobs.Filter {
 	f := jobs.Filter{States: readStates(q), Database: q.Text("database"), Mirror: q.Text("mirror")}
 	f.Transient = q.Has("database") && f.Database == ""
+	switch q.Text("mirrored") {
+	case "", "true":
+	case "false":
+		f.Unmirrored = true
+	default:
+		q.Refuse("`mirrored` must be true or false")
+	}
 	if q.Has("user") {
 		if f.Database != "" {
 			q.Refuse("`user` is for jobs without a database, and cannot be combined with a `database`")

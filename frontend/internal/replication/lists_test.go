@@ -77,7 +77,7 @@ func TestStates(t *testing.T) {
 func TestParametersOfLists(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, []string{"condition", "limit", "q", "skip", "start_key", "states"}, DocParameters)
-	assert.Equal(t, []string{"condition", "database", "limit", "mirror", "q", "skip", "sort", "start_key", "states", "user"}, JobParameters)
+	assert.Equal(t, []string{"condition", "database", "limit", "mirror", "mirrored", "q", "skip", "sort", "start_key", "states", "user"}, JobParameters)
 	assert.Equal(t, []string{"since", "step", "until"}, RateParameters)
 }
 
@@ -91,6 +91,8 @@ func TestFilters(t *testing.T) {
 		"user=ada":             {User: &name},
 		"user=":                {User: &empty},
 		"database=&user=ada":   {Transient: true, User: &name},
+		"mirrored=false":       {Unmirrored: true},
+		"mirrored=true":        {},
 	} {
 		q := query(text)
 		assert.Equal(t, want, readFilter(q), text)
@@ -99,6 +101,9 @@ func TestFilters(t *testing.T) {
 	q := query("database=_replicator&user=ada")
 	readFilter(q)
 	require.ErrorContains(t, q.Err, "`user` is for jobs without a database")
+	q = query("mirrored=no")
+	readFilter(q)
+	require.ErrorContains(t, q.Err, "`mirrored` must be true or false")
 }
 
 func TestOrders(t *testing.T) {
@@ -110,6 +115,7 @@ func TestOrders(t *testing.T) {
 	}
 	for text, want := range map[string]jobs.Order{
 		"": jobs.ByOwner, "skip=1": jobs.ByOwner, "sort=" + string(jobs.ByCrash): jobs.ByCrash, "sort=" + string(jobs.ByStuck): jobs.ByStuck,
+		"sort=state&skip=1": jobs.ByState,
 		"sort=" + string(jobs.ByRefusal) + "&start_key=" + startKey(&fdbjobs.Position{Owner: "17", ID: "a"}): jobs.ByRefusal,
 	} {
 		found, err := order(text)
@@ -117,7 +123,7 @@ func TestOrders(t *testing.T) {
 		assert.Equal(t, want, found, text)
 	}
 	for _, bad := range []string{
-		"sort=name", "sort=" + string(jobs.ByCrash) + "&skip=1",
+		"sort=name", "sort=" + string(jobs.ByCrash) + "&skip=1", "sort=state&q=a", "sort=state&skip=1&start_key=" + startKey(&fdbjobs.Position{Owner: "aa", ID: "b"}),
 		"sort=" + string(jobs.ByCrash) + "&start_key=" + startKey(&fdbjobs.Position{Owner: "a", ID: "b"}),
 	} {
 		_, err := order(bad)

@@ -30,11 +30,12 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 	}
 	return web.Respond(w, r, http.StatusOK, struct {
 		Jobs      map[replicator.ShownState]int64 `json:"jobs"`
+		Mirrored  map[replicator.ShownState]int64 `json:"mirrored,omitempty"`
 		Turn      int64                           `json:"turn,omitempty"`
 		Gone      int64                           `json:"gone,omitempty"`
 		OldestDue *string                         `json:"oldest_due,omitempty"`
 		Databases int64                           `json:"databases"`
 		Users     int64                           `json:"users"`
 		Mirrors   []listedJob                     `json:"mirrors"`
-	}{counts.Jobs, counts.Turn, counts.Gone, timeText(oldest), counts.Databases, counts.Users, listedAll(mirrors, e.telling(r))})
+	}{counts.Jobs, counts.Mirrored, counts.Turn, counts.Gone, timeText(oldest), counts.Databases, counts.Users, listedAll(mirrors, e.telling(r))})
 }
