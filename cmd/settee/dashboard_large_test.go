@@ -126,7 +126,14 @@ func TestDashboardOfManyJobs(t *testing.T) {
 	}
 	const rows = "document.querySelectorAll('table.jobs tbody tr').length"
 	d.show("jobs")
-	d.WaitText(".total", fmt.Sprintf("%d,%03d jobs", manyJobs/1000, running))
+	total := fmt.Sprintf("of %d,%03d jobs", manyJobs/1000, running)
+	d.WaitText(".total", "1 to 50 "+total)
+	d.Wait(rows + " === 50")
+	d.press("Next page")
+	d.WaitText(".total", "51 to 100 "+total)
+	d.press("Last page")
+	d.Wait(rows + " === " + strconv.Itoa(running))
+	d.press("Page before")
 	d.Wait(rows + " === 50")
 	// A search goes on by itself until it has looked at all jobs.
 	matching := 0
@@ -138,7 +145,7 @@ func TestDashboardOfManyJobs(t *testing.T) {
 	d.show("jobs?q=127.0.0.1:1/source-1999")
 	d.WaitText(".total", fmt.Sprintf("%d found in %d,%03d jobs", matching, manyJobs/1000, running))
 	d.Wait(fmt.Sprintf("%s === %d", rows, matching))
-	d.show("jobs")
+	d.show("jobs?sort=name") // the running ones are the first
 	d.Wait(rows + " === 50")
 	sizes := requests()
 	require.NotEmpty(t, sizes)

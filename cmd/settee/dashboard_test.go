@@ -80,6 +80,12 @@ func (d dashboard) press(name string) {
 	d.ClickOn("[...document.querySelectorAll('button, a')].findLast(e => e.innerText === " + strconv.Quote(name) + ")")
 }
 
+// tab clicks on the tab with a name, which has a number behind it.
+func (d dashboard) tab(name string) {
+	d.ClickOn("[...document.querySelectorAll('.tabs a')].find(e => e.innerText.replace(/ [0-9,]+$/, '') === " + strconv.Quote(name) + ")")
+	d.Wait("document.querySelector('.tabs [aria-current]').innerText.startsWith(" + strconv.Quote(name) + ")")
+}
+
 // broke fails the test if a script of the page threw something, or the page broke a rule of its policy. Requests that
 // are answered with an error, as those of an invalid document, are no fault.
 func (d dashboard) broke(t *testing.T) {
@@ -161,7 +167,7 @@ func TestDashboardReplication(t *testing.T) {
 	d.WaitText("dialog", "To stop it for a while, pause it")
 	d.Wait("document.activeElement.innerText === 'Not now'")
 	d.press("Delete the replication")
-	d.WaitText("main", "No job is running or waiting.")
+	d.WaitText("main", "There are no replications yet.")
 	node.ask(http.StatusNotFound, http.MethodGet, "_replicator/"+url.PathEscape("a / b?c#d"), "")
 	d.broke(t)
 }
@@ -279,10 +285,10 @@ func TestDashboardEnded(t *testing.T) {
 
 	// The number of jobs is announced when others are chosen, and not when it changes.
 	const announced = "document.querySelector('p[role=status]').textContent"
-	d.show("jobs")
+	d.show("jobs?condition=running")
 	d.WaitText(".total", "0 jobs")
 	require.Empty(t, d.Text(announced))
-	d.choose("State", "completed")
+	d.tab("completed")
 	d.WaitText(".total", "1 job")
 	d.Wait(announced + " === '1 job'")
 	node.ask(http.StatusCreated, http.MethodPut, "_replicator/two", document(t, map[string]any{"source": source, "target": target, "doc_ids": []string{"x"}}))
@@ -292,8 +298,6 @@ func TestDashboardEnded(t *testing.T) {
 	d.show("jobs?user=")
 	d.WaitText("main", "Jobs that the anonymous user has posted to _replicate.")
 	d.press("Show all jobs")
-	d.WaitText("main", "No job is running or waiting.")
-	d.press("Show the jobs that have ended")
 	d.WaitText("table.jobs", "_replicator / one")
 	d.broke(t)
 }
@@ -648,7 +652,11 @@ func TestDashboardSelection(t *testing.T) {
 	d.show("")
 	d.WaitText(".problems", "3 jobs fail")
 	d.WaitText(".problems", "the database does not exist")
-	d.show("jobs?condition=crashing")
+	d.show("jobs")
+	d.WaitText("table.jobs tr:nth-child(3) .state", "crashing")
+	d.press("Replication")
+	d.Wait("document.querySelector('[aria-sort]')?.innerText === 'Replication' && !document.querySelector('.pager a')")
+	d.tab("crashing")
 	d.WaitText(".total", "3 jobs")
 	node.hosted("target")
 	d.ClickOn("document.querySelector('[aria-label=\"Select _replicator / one\"]')")
@@ -769,11 +777,11 @@ func TestDashboardParked(t *testing.T) {
 	d.WaitText("table.jobs .state", "parked")
 	d.WaitText("table.jobs", "waits without a run for changes for")
 	d.WaitText(".total", "1 job")
-	d.Wait(labelled("State") + ".value === 'parked'")
-	d.choose("State", "pending")
+	d.WaitText(".tabs [aria-current]", "parked 1")
+	d.tab("pending")
 	d.WaitText("main", "No job matches these filters.")
 	require.Contains(t, d.Text("location.hash"), "condition=pending")
-	d.choose("State", "parked")
+	d.tab("parked")
 	d.press("_replicator / idle")
 	d.WaitText(".now", "parked")
 	d.WaitText("dt", "Runs again")
@@ -825,6 +833,11 @@ func TestDashboardMirror(t *testing.T) {
 	d.WaitText("main", "All changes that settee has heard of are at the target.")
 	d.WaitText("table", "copy-shop-two")
 	d.press("settee")
+	d.show("jobs")
+	d.WaitText(".total", "2 jobs")
+	d.press("List them here, too")
+	d.WaitText(".total", "5 jobs")
+	d.press("Only the mirrors")
 	d.press("_replicator / broken")
 	d.WaitText("main", "A change of shop-one may be missing at the target")
 	d.press("shop-one")
@@ -903,8 +916,8 @@ func TestDashboardOfAUser(t *testing.T) {
 	ann, eve := openDashboard(t, node, "ann", "ann"), openDashboard(t, node, "eve", "eve")
 	replicate(ann, "hers")
 	ann.press("Jobs")
-	ann.WaitText(".total", "1 job")
-	its := ann.Text("document.querySelector('table.jobs a').href")
+	ann.WaitText(".total", "1 job of yours")
+	its := ann.Text("document.querySelector('table.jobs td a').href")
 	eve.WaitText(".total", "0 jobs")
 	eve.Go(its)
 	eve.WaitText(".trouble", "You are not a server admin.")

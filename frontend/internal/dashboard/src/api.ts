@@ -233,6 +233,8 @@ export interface Share {
 
 export interface Summary {
   jobs: Partial<Record<ShownState, number>>;
+  /** How many of them mirrors have made of the databases of their sources. */
+  mirrored?: Partial<Record<ShownState, number>>;
   /** When the job became due that has waited longest for a slot. */
   oldest_due?: string;
   databases: number;

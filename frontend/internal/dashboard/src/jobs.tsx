@@ -1,59 +1,54 @@
 // The list of jobs. Its filters, its order and its place are in its address.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Job, Jobs } from "./api";
+import type { Job, Jobs, Summary } from "./api";
 import { Bulk } from "./bulk";
 import { type Failure, request, useView, type View, visible, withQuery } from "./http";
-import { endpointsOf, Field, For, jobHref, jobName, Loaded, Page, Progress, type Row, StateBadge, Table } from "./parts";
+import { Field, For, jobHref, jobName, Loaded, Page, Progress, type Row, type SortHead, StateBadge, type Tab, Table, Tabs, targetOf } from "./parts";
 import { go, hrefOf, type Route } from "./route";
-import { shownStates } from "./state";
-import { count, some } from "./text";
+import { type ShownState, statesByNeed } from "./state";
+import { count, endpoint, some } from "./text";
 import { Why } from "./why";
 
 const pageSize = 50;
 
+/** What the address of the page says. */
+type Query = Partial<Record<"condition" | "database" | "user" | "mirror" | "mirrored" | "q" | "sort" | "start" | "at", string>>;
+
+/** Lists that are no state: their order in the address, and their names. */
+const marked: Record<string, string> = { stuck: "stuck", documents_refused: "documents refused" };
+
+/** The orders that the node has. Without one a list is in the order of the states, and with a text or of a mirror in the node's. */
+function filtersOf({ start: _, at: __, ...query }: Query): Record<string, string | undefined> {
+  if (query.mirror !== undefined) return query;
+  const byMark = query.sort !== undefined && query.sort !== "name";
+  return {
+    ...query,
+    condition: query.condition ?? (byMark ? undefined : statesByNeed.join()),
+    sort: byMark ? query.sort : query.sort === "name" || query.q ? undefined : "state",
+    mirrored: query.mirrored ?? (query.q ? undefined : "false"),
+  };
+}
+
 /** The jobs, for users who are no administrators those that they have posted. */
 export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
   // An empty user is the anonymous one, and an empty database that of transient jobs.
-  const query = Object.fromEntries(["condition", "database", "user", "mirror", "q", "sort", "start"].map((name) => [name, route.query.get(name) ?? undefined]));
-  const href = (change: Record<string, string | undefined>) => hrefOf(["jobs"], { ...query, start: undefined, ...change });
-  const { start, ...filters } = query;
-  const { searching, ...view } = useJobs(filters, start);
+  const names = ["condition", "database", "user", "mirror", "mirrored", "q", "sort", "start", "at"];
+  const query: Query = Object.fromEntries(names.map((name) => [name, route.query.get(name) ?? undefined]));
+  const href = (change: Query) => hrefOf(["jobs"], { ...query, start: undefined, at: undefined, ...change });
+  const at = Number(query.at) || 0;
+  const { searching, ...view } = useJobs(filtersOf(query), query.start, at);
+  const summary = useView<Summary>(admin ? "_scheduler/summary" : undefined).data;
   const unknown = query.database && (view.failure?.status === 404 || view.failure?.status === 401);
+  const narrowed = Object.entries(query).some(([name, value]) => value !== undefined && name !== "sort");
+  const whose = admin || query.database ? "" : " of yours";
   return (
-    <Page title="Jobs" part={start} actions={<a class="button primary" href={hrefOf(["new"])}>New replication</a>}>
+    <Page title="Jobs" part={`${query.start} ${at}`} actions={<a class="button primary" href={hrefOf(["new"])}>New replication</a>}>
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
-        <Field label="State">
-          {(id) => (
-            <select
-              id={id}
-              value={query.condition ?? ""}
-              onChange={(event) => go(href({ condition: event.currentTarget.value || undefined, sort: undefined }))}
-            >
-              <option value="">not ended</option>
-              <option value="completed,failed">ended</option>
-              {shownStates.map((state) => (
-                <option key={state}>{state}</option>
-              ))}
-            </select>
-          )}
-        </Field>
         <Typed label="Database" value={query.database ?? ""} set={(database) => go(href({ database: database || undefined, user: undefined, mirror: undefined }), true)} />
         <Typed label="Source, target or id" value={query.q ?? ""} set={(q) => go(href({ q: q || undefined }), true)} />
-        {admin && (
-          <Field label="Order">
-            {(id) => (
-              <select id={id} value={query.sort ?? ""} onChange={(event) => go(href({ sort: event.currentTarget.value || undefined, condition: undefined }))}>
-                <option value="">database and id</option>
-                <option value="failing">crashing longest</option>
-                {query.mirror === undefined && <option value="stuck">stuck longest</option>}
-                {query.mirror === undefined && <option value="behind">behind longest</option>}
-                {query.mirror === undefined && <option value="documents_refused">documents refused last</option>}
-              </select>
-            )}
-          </Field>
-        )}
       </form>
+      <StateTabs query={query} href={href} admin={admin} summary={summary} />
       {query.user !== undefined && (
         <p>
           Jobs that {query.user || "the anonymous user"} has posted to _replicate. <a href={href({ user: undefined })}>Show all jobs</a>
@@ -64,44 +59,105 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
           Replications of <a href={hrefOf(["jobs", query.mirror])}>a mirror</a>. <a href={href({ mirror: undefined, sort: undefined })}>Show all jobs</a>
         </p>
       )}
-      <Announced of={JSON.stringify(query)} text={searching ? undefined : view.data && totalOf(view.data, query.q)} />
+      <Mirrored query={query} href={href} summary={summary} />
+      <Announced of={JSON.stringify(query)} text={searching ? undefined : view.data && totalOf(view.data, at, query.q) + whose} />
       {unknown ? (
         <p class="muted">
           There is no replicator database {query.database}
           {!admin && " that you administer"}.
         </p>
       ) : (
-        <Loaded view={view}>
-          {(page) => (
-            <>
-              <p class="muted total">
-                {totalOf(page, query.q)}
-                {searching && ", searching"}
-              </p>
-              {page.jobs.length > 0 && <List key={JSON.stringify(query)} jobs={page.jobs} />}
-              {page.jobs.length === 0 && (
-                <p class="muted">
-                  {page.next_start_key || searching ? "None so far." : Object.values(query).some((value) => value !== undefined) ? (
-                    <>
-                      No job matches these filters. <a href={hrefOf(["jobs"])}>Show all jobs</a>
-                    </>
-                  ) : (
-                    <>
-                      No job is running or waiting. <a href={hrefOf(["jobs"], { condition: "completed,failed" })}>Show the jobs that have ended</a>, or{" "}
-                      <a href={hrefOf(["new"])}>start a replication</a>.
-                    </>
-                  )}
+        <div class="list">
+          <Loaded view={view}>
+            {(page) => (
+              <>
+                <p class="muted total">
+                  {totalOf(page, at, query.q)}
+                  {whose}
+                  {searching && ", searching"}
                 </p>
-              )}
-              <nav class="pager" aria-label="Pages">
-                {start && <a href={href({})}>First page</a>}
-                {page.next_start_key && !searching && <a href={href({ start: page.next_start_key })}>{query.q ? "Search further" : "Next page"}</a>}
-              </nav>
-            </>
-          )}
-        </Loaded>
+                {page.jobs.length > 0 && <List key={JSON.stringify(query)} jobs={page.jobs} heads={sortHeads(query, href, admin)} />}
+                {page.jobs.length === 0 && (
+                  <p class="muted">
+                    {page.next_start_key || searching ? "None so far." : narrowed || query.sort ? (
+                      <>
+                        No job matches these filters. <a href={hrefOf(["jobs"])}>Show all jobs</a>
+                      </>
+                    ) : (
+                      <>
+                        There are no replications{whose} yet. <a href={hrefOf(["new"])}>Start one</a>.
+                      </>
+                    )}
+                  </p>
+                )}
+                <Pager page={page} at={at} searching={searching} query={query} href={href} />
+              </>
+            )}
+          </Loaded>
+        </div>
       )}
     </Page>
+  );
+}
+
+/** The states, those first that need somebody, each with the number of its jobs. The numbers are of all jobs, so a list of some has none. */
+function StateTabs({ query, href, admin, summary }: { query: Query; href: (change: Query) => string; admin: boolean; summary?: Summary }) {
+  if (query.mirror !== undefined) {
+    const tabs = [{ name: "all", href: href({ sort: undefined }) }, { name: "failing", href: href({ sort: "failing" }) }];
+    return <Tabs label="Lists" tabs={tabs} chosen={query.sort ?? "all"} />;
+  }
+  const whole = !query.database && query.user === undefined && !query.q;
+  const numberOf = (state: ShownState) => (whole && summary ? (summary.jobs[state] ?? 0) - (query.mirrored ? 0 : (summary.mirrored?.[state] ?? 0)) : undefined);
+  const bad = (state: ShownState) => state === "failed" || state === "crashing";
+  const tabOf = (state: ShownState): Tab => ({ name: state, href: href({ condition: state, sort: undefined }), count: numberOf(state), bad: bad(state) });
+  const all = { name: "all", href: href({ condition: undefined, sort: undefined }), count: whole && summary ? statesByNeed.reduce((sum, state) => sum + numberOf(state)!, 0) : undefined };
+  const marks = admin ? Object.entries(marked).map(([sort, name]) => ({ name, href: href({ condition: undefined, sort }) })) : [];
+  const tabs = [all, ...statesByNeed.filter(bad).map(tabOf), ...marks, ...statesByNeed.filter((state) => !bad(state)).map(tabOf)];
+  return <Tabs label="Lists" tabs={tabs} chosen={marked[query.sort ?? ""] ?? query.condition ?? "all"} />;
+}
+
+/** Says how many replications of mirrors a list leaves out, or that it has them. */
+function Mirrored({ query, href, summary }: { query: Query; href: (change: Query) => string; summary?: Summary }) {
+  if (query.mirrored !== undefined) {
+    return (
+      <p class="muted">
+        With the replications that mirrors have made. <a href={href({ mirrored: undefined })}>Only the mirrors</a>
+      </p>
+    );
+  }
+  const states = (query.condition?.split(",") ?? statesByNeed) as ShownState[];
+  const left = states.reduce((sum, state) => sum + (summary?.mirrored?.[state] ?? 0), 0);
+  if (left === 0 || query.q || query.mirror !== undefined || query.database || query.user !== undefined) return null;
+  return (
+    <p class="muted">
+      {some(left, "replication")} that mirrors have made {left === 1 ? "is" : "are"} on the pages of the mirrors. <a href={href({ mirrored: "true" })}>List {left === 1 ? "it" : "them"} here, too</a>
+    </p>
+  );
+}
+
+/** The heads of the columns by which a list can be sorted. */
+function sortHeads(query: Query, href: (change: Query) => string, admin: boolean): (name: string) => string | SortHead {
+  const byState = query.q ? undefined : "";
+  const orders: Record<string, string | undefined> = { State: byState, Replication: "name", ...(admin && { Progress: "behind", Why: "failing" }) };
+  return (name) => {
+    const sort = orders[name];
+    if (sort === undefined || query.mirror !== undefined) return name;
+    return { name, href: href({ sort: sort || undefined }), sorted: (query.sort ?? byState ?? "name") === sort };
+  };
+}
+
+function Pager({ page, at, searching, query, href }: { page: Jobs; at: number; searching: boolean; query: Query; href: (change: Query) => string }) {
+  const shown = at + page.jobs.length;
+  const counted = page.total_rows !== null && !query.q;
+  const more = page.next_start_key && !searching && !(counted && shown >= page.total_rows!);
+  const before = (first: number) => href({ at: first > 0 ? String(first) : undefined });
+  return (
+    <nav class="pager" aria-label="Pages">
+      {(query.start || at > 0) && <a href={href({})}>First page</a>}
+      {counted && at > pageSize && <a href={before(at - pageSize)}>Page before</a>}
+      {more && <a href={href({ start: page.next_start_key, at: String(shown) })}>{query.q ? "Search further" : "Next page"}</a>}
+      {more && counted && shown + pageSize < page.total_rows! && <a href={before(Math.floor((page.total_rows! - 1) / pageSize) * pageSize)}>Last page</a>}
+    </nav>
   );
 }
 
@@ -118,8 +174,9 @@ interface Rest {
 
 /** A page of the list. The node looks at 2,000 jobs for an answer, in which there may be fewer than a page has: then the
  * answers after it are read, too, until there are enough. The first answer is kept up to date; the others are read once. */
-function useJobs(filters: Record<string, string | undefined>, start?: string): View<Jobs> & { searching: boolean } {
-  const pathFrom = (start_key?: string, limit = pageSize) => withQuery("_scheduler/jobs", { ...filters, start_key, limit });
+function useJobs(filters: Record<string, string | undefined>, start: string | undefined, at: number): View<Jobs> & { searching: boolean } {
+  const pathFrom = (start_key?: string, limit = pageSize) =>
+    withQuery("_scheduler/jobs", { ...filters, start_key, skip: start_key === undefined && at > 0 ? at : undefined, limit });
   const path = pathFrom(start);
   const { data: first, failure } = useView<Jobs>(path);
   const [rest, setRest] = useState<Rest>();
@@ -166,10 +223,12 @@ async function readRest(
   take({ ...rest, searching: false });
 }
 
-/** How many jobs a list has, if that is known, or how many of them were found. */
-function totalOf(page: Jobs, search?: string): string {
-  if (search) return `${count(page.jobs.length)} found in ${some(page.scanned, "job")}${page.next_start_key ? ", there are more to search" : ""}`;
-  return page.total_rows === null ? "" : some(page.total_rows, "job");
+/** Which jobs of a list a page has, and how many the list has, if that is known. Of a search, how many were found. */
+function totalOf(page: Jobs, at: number, search?: string): string {
+  const [found, total] = [page.jobs.length, page.total_rows];
+  if (search) return `${count(found)} found in ${some(page.scanned, "job")}${page.next_start_key ? ", there are more to search" : ""}`;
+  if (total === null) return at === 0 && !page.next_start_key ? some(found, "job") : `${count(at + 1)} to ${count(at + found)}`;
+  return found === 0 || found === total ? some(total, "job") : `${count(at + 1)} to ${count(at + found)} of ${some(total, "job")}`;
 }
 
 /** Tells those who cannot see it how many jobs there are when they have chosen others, and not at each update. */
@@ -186,7 +245,7 @@ function Announced({ of, text }: { of: string; text?: string }) {
 }
 
 /** A table of jobs, of which some can be selected. */
-function List({ jobs }: { jobs: Job[] }) {
+function List({ jobs, heads }: { jobs: Job[]; heads: (name: string) => string | SortHead }) {
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const selectable = jobs.filter((job) => !job.mirror); // those of a mirror follow its document
   const selected = selectable.filter((job) => chosen.has(job.job_id));
@@ -206,11 +265,11 @@ function List({ jobs }: { jobs: Job[] }) {
       disabled={selectable.length === 0}
       onChange={(event) => set(selectable.map((job) => job.job_id), event.currentTarget.checked)}
     />,
-    "State",
-    "Replication",
+    heads("State"),
+    heads("Replication"),
     "Source and target",
-    "Progress",
-    "Why",
+    heads("Progress"),
+    heads("Why"),
     ...(nodes.size > 1 ? ["Node"] : []),
   ];
   return (
@@ -233,11 +292,13 @@ function rowOf(job: Job, withNode: boolean, choice?: [chosen: boolean, set: (on:
         {name}
       </a>,
       <small class="muted" title={`${job.source} to ${job.target}`}>
-        {endpointsOf(job)}
+        {endpoint(job.source)} <span class="whole">→ </span>
+        {targetOf(job)}
       </small>,
       mirror ? (
         <small>
           {count(mirror.states.up_to_date ?? 0)} of {some(mirror.databases, "database")} up to date
+          {!!mirror.states.failing && <strong class="bad">, {count(mirror.states.failing)} failing</strong>}
           {mirror.behind_since && (
             <>
               , behind <For since={mirror.behind_since} />

@@ -75,7 +75,7 @@ export function NewPage({ route, admin }: { route: Route; admin: boolean }) {
       if (database === transient) {
         const { _local_id } = await request<{ _local_id?: string }>("POST", "_replicate", whole);
         if (!shown.current) return; // a one-shot replication may take hours, and its user be elsewhere
-        go(_local_id ? hrefOf(["jobs", _local_id]) : hrefOf(["jobs"], { states: "completed" }));
+        go(_local_id ? hrefOf(["jobs", _local_id]) : hrefOf(["jobs"], { condition: "completed" }));
         return;
       }
       const { _rev } = original as { _rev?: string };

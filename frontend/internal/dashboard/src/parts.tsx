@@ -135,11 +135,11 @@ export function jobName(job: JobName): string {
   return job.doc_id !== null ? `${job.database} / ${job.doc_id}` : (job.user ?? "") ? `_replicate of ${job.user}` : "_replicate";
 }
 
-/** The endpoints of a replication in a line. A host that both have is named once. */
-export function endpointsOf(job: Pick<Job, "source" | "target">): string {
+/** The target of a replication, for lists beside its source: a host that both have is left out. */
+export function targetOf(job: Pick<Job, "source" | "target">): string {
   const [source, target] = [endpoint(job.source), endpoint(job.target)];
   const host = source.slice(0, source.indexOf("/") + 1);
-  return host && target.startsWith(host) ? `${source} → ${target.slice(host.length - 1)}` : `${source} → ${target}`;
+  return host && target.startsWith(host) ? target.slice(host.length - 1) : target;
 }
 
 /** The endpoints of a replication. */
@@ -230,6 +230,39 @@ export function Waiting({ activity }: { activity: Activity }) {
   );
 }
 
+/** A list of links of which one is chosen, each with how many there are of it, if that is known. */
+export function Tabs({ label, tabs, chosen }: { label: string; tabs: Tab[]; chosen: string }) {
+  return (
+    <nav class="tabs" aria-label={label}>
+      {tabs.map(({ name, href, count: n, bad }) => (
+        <a key={name} href={href} aria-current={name === chosen ? "true" : undefined}>
+          {name} {n !== undefined && <strong class={bad && n > 0 ? "bad" : undefined}>{count(n)}</strong>}
+        </a>
+      ))}
+    </nav>
+  );
+}
+
+export interface Tab {
+  name: string;
+  href: string;
+  count?: number;
+  /** Whether something is wrong if there are any. */
+  bad?: boolean;
+}
+
+/** The head of a column by which a table can be sorted. */
+export interface SortHead {
+  name: string;
+  /** The address of the same page in that order. */
+  href: string;
+  sorted: boolean;
+}
+
+type Head = ComponentChildren | SortHead;
+
+const isSortHead = (head: Head): head is SortHead => typeof head === "object" && head !== null && "sorted" in head;
+
 /** A row of a table. The cell at header, if there is one, names it. */
 export interface Row {
   key: string;
@@ -239,16 +272,22 @@ export interface Row {
 
 /** A table. On a narrow page each row is a block, in which each cell has the name of its column in front. The roles say
  * that it is a table all the same. */
-export function Table({ head, rows, jobs }: { head: ComponentChildren[]; rows: Row[]; jobs?: boolean }) {
+export function Table({ head, rows, jobs }: { head: Head[]; rows: Row[]; jobs?: boolean }) {
   return (
     <table role="table" class={jobs ? "jobs" : undefined}>
       <thead role="rowgroup">
         <tr role="row">
-          {head.map((name, i) => (
-            <th key={i} role="columnheader" scope="col">
-              {name}
-            </th>
-          ))}
+          {head.map((name, i) =>
+            isSortHead(name) ? (
+              <th key={i} role="columnheader" scope="col" class="sort" aria-sort={name.sorted ? "ascending" : undefined}>
+                <a href={name.href}>{name.name}</a>
+              </th>
+            ) : (
+              <th key={i} role="columnheader" scope="col">
+                {name}
+              </th>
+            ),
+          )}
         </tr>
       </thead>
       <tbody role="rowgroup">
@@ -272,7 +311,7 @@ export function Table({ head, rows, jobs }: { head: ComponentChildren[]; rows: R
   );
 }
 
-const labelOf = (head: ComponentChildren) => (typeof head === "string" ? head : undefined);
+const labelOf = (head: Head) => (isSortHead(head) ? head.name : typeof head === "string" ? head : undefined);
 
 /** An action that takes a while: whether it is under way, why it failed, and a function that starts it. When it has succeeded,
  * the message done is shown. */
