@@ -35,8 +35,8 @@ type ConnectError struct {
 	Err error
 }
 
-// Error is "connecting to couch.example.org:6984: 192.0.2.1:6984: connection refused", or "proxy
-// http://proxy.example.org:3128: asking for couch.example.org:6984: 407 Proxy Authentication Required".
+// Error is "connecting to couch.example.org:6984: 192.0.2.1:6984: connection refused", without the address if that is the host,
+// or "proxy http://proxy.example.org:3128: asking for couch.example.org:6984: 407 Proxy Authentication Required".
 func (e *ConnectError) Error() string {
 	text := string(e.Step) + " "
 	if e.Host == "" {
@@ -53,7 +53,7 @@ func (e *ConnectError) Error() string {
 	if e.Status != 0 {
 		return text + ": " + strconv.Itoa(e.Status) + " " + http.StatusText(e.Status)
 	}
-	return text + ": " + connectReason(e.Err)
+	return text + ": " + e.reason()
 }
 
 // Unwrap returns Err.
@@ -69,21 +69,24 @@ func Final(err error) bool {
 	return ok && e.Status == http.StatusProxyAuthRequired || errors.Is(err, ErrDenied) || errors.Is(err, ErrCertificates)
 }
 
-// connectReason returns the text of err without what the ConnectError around it says already.
-func connectReason(err error) string {
-	if e, ok := errors.AsType[*net.DNSError](err); ok {
-		return e.Err
+// reason returns the text of Err without what the error says already.
+func (e *ConnectError) reason() string {
+	if named, ok := errors.AsType[*net.DNSError](e.Err); ok {
+		return named.Err
 	}
-	e, ok := err.(*net.OpError) //nolint:errorlint // only the outermost error repeats it
-	if !ok || e.Op != "dial" {
-		return err.Error()
+	dialed, ok := e.Err.(*net.OpError) //nolint:errorlint // only the outermost error repeats it
+	if !ok || dialed.Op != "dial" {
+		return e.Err.Error()
 	}
-	inner := e.Err
+	inner := dialed.Err
 	if call, ok := errors.AsType[*os.SyscallError](inner); ok {
 		inner = call.Err
 	}
-	if e.Addr == nil || errors.Is(inner, ErrDenied) {
+	if dialed.Addr == nil || errors.Is(inner, ErrDenied) {
 		return inner.Error()
 	}
-	return e.Addr.String() + ": " + inner.Error()
+	if at := dialed.Addr.String(); at != e.Host && at != e.At {
+		return at + ": " + inner.Error()
+	}
+	return inner.Error()
 }

@@ -434,7 +434,7 @@ func TestConnectTo(t *testing.T) {
 		require.Equal(t, want, host.Load())
 	}
 	_, err := through(t, pool, "http://example.org:5984/db", outbound.TransportOptions{}).get(t.Context())
-	require.EqualError(t, err, "connecting to example.org:5984 at 127.0.0.1:1: 127.0.0.1:1: connection refused")
+	require.EqualError(t, err, "connecting to example.org:5984 at 127.0.0.1:1: connection refused")
 	settings.edit(func(c *outbound.PoolConfig) { c.ConnectTo = nil; c.Denied = nil })
 }
 
@@ -450,7 +450,7 @@ func TestConnectErrors(t *testing.T) {
 	require.ErrorAs(t, err, &unresolved)
 
 	_, err = through(t, pool, "http://127.0.0.1:1/db", outbound.TransportOptions{}).get(t.Context())
-	require.EqualError(t, err, "connecting to 127.0.0.1:1: 127.0.0.1:1: connection refused")
+	require.EqualError(t, err, "connecting to 127.0.0.1:1: connection refused")
 
 	// A server that has no TLS, and one that hangs up on it.
 	plain := newCounted(t, sayHello)
