@@ -828,6 +828,8 @@ func TestDashboardMirror(t *testing.T) {
 	node.awaitMirror("standby", 2)
 	d := openDashboard(t, node, adminName, adminPassword)
 	d.WaitText("main", "2 of 2 databases up to date")
+	d.WaitText(".verdict", "and 2 mirrors need none.")
+	d.WaitText(".counts", "need attention")
 	d.press("_replicator / standby")
 	d.WaitText(".progress", "2 of 2 databases up to date")
 	d.WaitText("main", "All changes that settee has heard of are at the target.")

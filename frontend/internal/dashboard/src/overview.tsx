@@ -6,7 +6,7 @@ import { Copy, Endpoints, For, jobHref, jobName, Loaded, Page, Panel, StateBadge
 import { Plot } from "./plot";
 import { ProblemsPanel } from "./problems";
 import { hrefOf } from "./route";
-import { shownStates } from "./state";
+import { statesByNeed } from "./state";
 import { bytes, count, duration, rate, some } from "./text";
 import { markOf, Why } from "./why";
 
@@ -14,30 +14,37 @@ export function Overview() {
   const summary = useView<Summary>("_scheduler/summary");
   const problems = useView<Problems>("_scheduler/problems");
   const nodes = useView<{ nodes: Node[] }>("_scheduler/nodes");
+  const rates = useView<Rates>("_scheduler/rates");
   const none = summary.data !== undefined && Object.values(summary.data.jobs).every((n) => !n);
+  // All at once, so that nothing moves when one of them comes later than the others.
+  const ready = [problems, nodes, rates].every((view) => view.data !== undefined || view.failure);
   return (
     <Page title="Overview" actions={<a class="button primary" href={hrefOf(["new"])}>New replication</a>}>
-      <Loaded view={summary}>
-        {(s) =>
-          none ? (
-            <Beginnings />
-          ) : (
-            <>
-              <Verdict summary={s} problems={problems.data} nodes={nodes.data?.nodes} />
-              <Counts summary={s} />
-              <Trouble failure={problems.failure} stale={problems.data !== undefined} />
-              {problems.data && <ProblemsPanel problems={problems.data} />}
-              {s.mirrors.length > 0 && <Mirrors mirrors={s.mirrors} />}
-            </>
-          )
-        }
+      <Loaded view={ready ? summary : { failure: summary.failure }}>
+        {(s) => (
+          <>
+            {none ? (
+              <Beginnings />
+            ) : (
+              <>
+                <Verdict summary={s} problems={problems.data} nodes={nodes.data?.nodes} />
+                <Counts summary={s} problems={problems.data} />
+                <Trouble failure={problems.failure} stale={problems.data !== undefined} />
+                {problems.data && <ProblemsPanel problems={problems.data} />}
+                {s.mirrors.length > 0 && <Mirrors mirrors={s.mirrors} />}
+                <Panel title="The last hour">
+                  <Loaded view={rates}>{(rates) => <Plots rates={rates} nodes={nodes.data?.nodes ?? []} />}</Loaded>
+                </Panel>
+              </>
+            )}
+            <div class="columns">
+              <Trouble failure={nodes.failure} stale={nodes.data !== undefined} />
+              {nodes.data && nodes.data.nodes.length > 1 && <Nodes nodes={nodes.data.nodes} />}
+              <Shares />
+            </div>
+          </>
+        )}
       </Loaded>
-      {!none && <Traffic />}
-      <div class="columns">
-        <Trouble failure={nodes.failure} stale={nodes.data !== undefined} />
-        {nodes.data && nodes.data.nodes.length > 1 && <Nodes nodes={nodes.data.nodes} />}
-        <Shares />
-      </div>
     </Page>
   );
 }
@@ -69,17 +76,19 @@ function Beginnings() {
 
 /** What needs attention, how full the slots are, and how long jobs wait. */
 function Verdict({ summary, problems, nodes }: { summary: Summary; problems?: Problems; nodes?: Node[] }) {
-  const total = Object.entries(summary.jobs).reduce((sum, [state, n]) => (state === "completed" ? sum : sum + n), 0);
   return (
     <p class="verdict">
-      {problems && <Attention total={total} all={total + (summary.jobs.completed ?? 0)} problems={problems} />} {nodes && <Slots summary={summary} nodes={nodes} />}
+      {problems && <Attention jobs={summary.jobs} problems={problems} />} {nodes && <Slots summary={summary} nodes={nodes} />}
     </p>
   );
 }
 
-/** Jobs that have completed may have refused documents. */
-function Attention({ total, all, problems }: { total: number; all: number; problems: Problems }) {
+/** Jobs that have completed may have refused documents, and of those that fail nobody may be needed. */
+function Attention({ jobs, problems }: { jobs: Summary["jobs"]; problems: Problems }) {
   const { attention, more } = problems;
+  const all = Object.values(jobs).reduce((sum, n) => sum + n, 0);
+  const total = all - (jobs.completed ?? 0);
+  const failing = (jobs.crashing ?? 0) + (jobs.failed ?? 0);
   if (attention > 0) {
     return (
       <strong class="bad">
@@ -89,25 +98,37 @@ function Attention({ total, all, problems }: { total: number; all: number; probl
     );
   }
   if (total === 0) return <>All jobs have ended.</>;
+  if (failing > 0) {
+    return (
+      <strong>
+        No job needs attention: {some(failing, "job")} that {failing === 1 ? "fails is" : "fail are"} acknowledged, or failed elsewhere.
+      </strong>
+    );
+  }
   return <strong class="good">{total === 1 ? "The one job is well." : `All ${count(total)} jobs are well.`}</strong>;
 }
 
 function Slots({ summary, nodes }: { summary: Summary; nodes: Node[] }) {
   const replicating = nodes.filter((node) => node.live && node.roles.includes("replication"));
-  const used = replicating.reduce((sum, node) => sum + node.running, 0);
+  // Not from the rows of nodes, which are some seconds older than the tiles. Mirrors take no slot.
+  const mirrors = summary.mirrors.filter((job) => job.condition.state === "running").length;
+  const used = (summary.jobs.running ?? 0) - mirrors;
+  const without = mirrors > 0 && `, and ${some(mirrors, "mirror")} ${mirrors === 1 ? "needs" : "need"} none`;
   const slots = replicating.reduce((sum, node) => sum + node.max_jobs, 0);
   const waiting = summary.jobs.pending ?? 0;
   if (slots === 0) return <strong class="bad">No node that replicates is live.</strong>;
   if (used < slots) {
     return (
       <>
-        {count(used)} of {some(slots, "slot")} {used === 1 ? "is" : "are"} used.
+        {count(used)} of {some(slots, "slot")} {used === 1 ? "is" : "are"} used{without}.
       </>
     );
   }
   return (
     <>
       {slots === 1 ? "The one slot is" : `All ${some(slots, "slot")} are`} used
+      {without}
+      {used > slots && `, and ${some(used - slots, "other run")} ${used - slots === 1 ? "ends" : "end"}`}
       {summary.oldest_due && (
         <>
           ; {some(waiting, "job")} {waiting === 1 ? "waits" : "wait"}, the oldest <For since={summary.oldest_due} />
@@ -118,10 +139,22 @@ function Slots({ summary, nodes }: { summary: Summary; nodes: Node[] }) {
   );
 }
 
-function Counts({ summary }: { summary: Summary }) {
+/** How many jobs need attention, and how many are in each state. The first are in several states, so they are also among the others. */
+function Counts({ summary, problems }: { summary: Summary; problems?: Problems }) {
   return (
     <ul class="counts" aria-label="Jobs by state">
-      {shownStates.map((state) => (
+      {problems && (
+        <li>
+          <div class={problems.attention > 0 ? "attention" : ""}>
+            <strong>
+              {count(problems.attention)}
+              {problems.more && "+"}
+            </strong>{" "}
+            need attention
+          </div>
+        </li>
+      )}
+      {statesByNeed.map((state) => (
         <li key={state}>
           <a href={hrefOf(["jobs"], { condition: state })} class={summary.jobs[state] ? state : ""}>
             <strong>{count(summary.jobs[state] ?? 0)}</strong> {state}
@@ -168,22 +201,17 @@ function Mirrors({ mirrors }: { mirrors: Job[] }) {
   );
 }
 
-function Traffic() {
-  const view = useView<Rates>("_scheduler/rates");
-  return (
-    <Panel title="The last hour">
-      <Loaded view={view}>{(rates) => <Plots rates={rates} />}</Loaded>
-    </Panel>
-  );
-}
-
-function Plots({ rates }: { rates: Rates }) {
+function Plots({ rates, nodes }: { rates: Rates; nodes: Node[] }) {
+  // Before the first node started nothing was counted, unless nodes that are gone since have done something.
+  const started = Math.min(...nodes.map((node) => Date.parse(node.started) / 1000));
+  const did = Object.values(rates).flatMap((numbers) => (Array.isArray(numbers) ? [numbers.findIndex((n) => n > 0)] : [])).filter((i) => i >= 0);
+  const first = Math.min(Math.floor((started - rates.since) / rates.step), ...did);
   // The last step is not over.
-  const perSecond = (numbers: number[]) => numbers.slice(0, -1).map((n) => n / rates.step);
+  const perSecond = (numbers: number[]) => numbers.slice(0, -1).map((n, i) => (i < first ? null : n / rates.step));
   const [written, refused] = [perSecond(rates.docs_written), perSecond(rates.doc_write_failures)];
   const [received, sent] = [perSecond(rates.bytes_received), perSecond(rates.bytes_sent)];
   const times = written.map((_, i) => rates.since + i * rates.step);
-  const now = (numbers: number[]) => numbers.at(-1) ?? 0;
+  const now = (numbers: (number | null)[]) => numbers.at(-1) ?? 0;
   return (
     <div class="columns">
       <div>

@@ -13,6 +13,15 @@ export interface Series {
 const height = 150;
 const wholeSteps = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
 
+/** The top of the axis, and the largest value if it is above: a peak that would flatten all others is cut off. */
+function topOf(values: (number | null)[], least: number): { top: number; peak?: number } {
+  const sorted = values.filter((n): n is number => n !== null && n > 0).sort((a, b) => a - b);
+  const most = sorted.at(-1) ?? 0;
+  const usual = sorted[Math.floor(sorted.length * 0.9)] ?? 0;
+  if (sorted.length < 20 || most < 5 * usual || 2 * usual < least) return { top: Math.max(most * 1.1, least) };
+  return { top: 2 * usual, peak: most };
+}
+
 interface Shape {
   /** The least value at the top of the axis, so that its labels differ. */
   least: number;
@@ -42,7 +51,7 @@ export function Plot({ times, series, text, format, least, fractions }: { times?
         cursor: { drag: { x: false, y: false } },
         legend: { show: false },
         hooks: { setCursor: [(u) => setPointed(u.cursor.idx ?? undefined)] },
-        scales: { x: times ? {} : { time: false, range: (_, min, max) => [min - 0.5, max + 0.5] }, y: { range: (_, __, max) => [0, Math.max(max * 1.1, least)] } },
+        scales: { x: times ? {} : { time: false, range: (_, min, max) => [min - 0.5, max + 0.5] }, y: { range: (u) => [0, topOf(u.data.slice(1).flatMap((values) => [...values]) as (number | null)[], least).top] } },
         axes: [
           times ? { ...axis, size: 30, values: (_, splits, __, ___, step) => splits.map((at) => timeOf(at, step < 60)) } : { ...axis, show: false },
           { ...axis, size: 70, incrs: fractions ? undefined : wholeSteps, values: (_, splits) => splits.map(format) },
@@ -75,6 +84,8 @@ export function Plot({ times, series, text, format, least, fractions }: { times?
   }, [shape]);
   useEffect(() => plot.current?.setData(data), [JSON.stringify(data)]);
   const at = pointed !== undefined && pointed < places.length ? pointed : places.length - 1;
+  const { peak } = topOf(series.flatMap((s) => s.values), least);
+  const highest = peak === undefined ? undefined : series.find((s) => s.values.includes(peak));
   const moment = times ? (pointed === undefined ? "now" : timeOf(places[at]!)) : `run ${at + 1} of ${places.length}`;
   return (
     <figure class="plot">
@@ -86,13 +97,18 @@ export function Plot({ times, series, text, format, least, fractions }: { times?
           </span>
         ))}
         <span class="muted">{moment}</span>
+        {times && highest && (
+          <span class="muted">
+            the peak, {format(peak!)} {highest.label} at {timeOf(times[highest.values.indexOf(peak!)]!)}, is higher than the plot
+          </span>
+        )}
       </figcaption>
     </figure>
   );
 }
 
 function valueOf(value: number | null | undefined, format: (n: number) => string): string {
-  return value === null || value === undefined ? format(0) : format(value);
+  return value === null || value === undefined ? "none" : format(value);
 }
 
 function timeOf(seconds: number, exact = false): string {
