@@ -845,7 +845,8 @@ func TestDashboardMirror(t *testing.T) {
 	d.press("shop-one")
 	d.WaitText("main", "crashing")
 	d.press("a mirror")
-	d.WaitText("main", "Failing longest")
+	d.WaitText("details.group", "1 database for")
+	d.WaitText("details.group .bad", "connection refused")
 	d.broke(t)
 }
 

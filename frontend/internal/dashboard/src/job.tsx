@@ -5,7 +5,7 @@ import { Acknowledged, AcknowledgeJob } from "./acknowledge";
 import { canPause, forEach, isPaused, plain, remove, run, setPaused } from "./actions";
 import type { Event, Failure, Failures, Job, ReplicationDocument, Run, Watch } from "./api";
 import { pathOf, urlOf, useView } from "./http";
-import { Action, Copy, Due, Endpoints, Fact, For, jobName, Loaded, Page, Panel, Progress, Since, StateBadge, Table, Waiting } from "./parts";
+import { Action, Copy, Due, Endpoints, Fact, For, groupBy, jobName, JobState, Loaded, Page, Panel, Progress, Since, Table, Waiting } from "./parts";
 import { MirrorPanels } from "./mirror";
 import { notify } from "./notices";
 import { Plot } from "./plot";
@@ -145,7 +145,7 @@ function Now({ job, when }: { job: Job; when?: string }) {
   return (
     <Panel title="Now">
       <p class="now">
-        <StateBadge state={condition.state} /> <Why job={job} errors={false} />
+        <JobState job={job} /> <Why job={job} errors={false} />
       </p>
       <p>
         <Endpoints source={job.source} target={job.target} />
@@ -244,17 +244,6 @@ function Numbers({ job }: { job: Job }) {
       </dl>
     </Panel>
   );
-}
-
-/** Groups what has one key, in the order of the first of each group. */
-function groupBy<T>(list: T[], keyOf: (of: T) => string): Map<string, T[]> {
-  const groups = new Map<string, T[]>();
-  for (const one of list) {
-    const group = groups.get(keyOf(one));
-    if (group) group.push(one);
-    else groups.set(keyOf(one), [one]);
-  }
-  return groups;
 }
 
 /** Runs that ended in the same way, for the same reason, the latest in front. */

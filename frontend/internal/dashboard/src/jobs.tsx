@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { Job, Jobs, Summary } from "./api";
 import { Bulk } from "./bulk";
 import { type Failure, request, useView, type View, visible, withQuery } from "./http";
-import { Field, For, jobHref, jobName, Loaded, Page, Progress, type Row, type SortHead, StateBadge, type Tab, Table, Tabs, targetOf } from "./parts";
+import { Field, For, jobHref, jobName, JobState, Loaded, Page, Progress, type Row, type SortHead, type Tab, Table, Tabs, targetOf } from "./parts";
 import { go, hrefOf, type Route } from "./route";
 import { type ShownState, statesByNeed } from "./state";
 import { count, endpoint, some } from "./text";
@@ -287,7 +287,7 @@ function rowOf(job: Job, withNode: boolean, choice?: [chosen: boolean, set: (on:
     key: job.job_id,
     cells: [
       choice && <input type="checkbox" aria-label={`Select ${name}`} checked={choice[0]} onChange={(event) => choice[1](event.currentTarget.checked)} />,
-      <StateBadge state={job.condition.state} />,
+      <JobState job={job} />,
       <a href={jobHref(job)} title={name}>
         {name}
       </a>,

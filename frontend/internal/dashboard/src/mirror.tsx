@@ -3,16 +3,17 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Job, Jobs, MirrorInfo } from "./api";
 import { useView, withQuery } from "./http";
-import { Endpoints, Fact, For, jobHref, Loaded, Panel, Since, StateBadge, Table } from "./parts";
+import { Fact, For, groupBy, jobHref, jobName, Loaded, Panel, Since, StateBadge, Table, Trouble } from "./parts";
 import { Plot } from "./plot";
 import { hrefOf } from "./route";
-import { count, duration, some } from "./text";
-import { Why } from "./why";
+import { statesByNeed } from "./state";
+import { count, duration, endpoint, some } from "./text";
+import { markOf, Why } from "./why";
 
 /** The states of databases, the ones that somebody has to look at first. */
-const states: [state: string, text: string][] = [
-  ["failing", "failing"],
-  ["failed", "failed"],
+const states: [state: string, text: string, bad?: boolean][] = [
+  ["failing", "failing", true],
+  ["failed", "failed", true],
   ["elsewhere", "replicated by another job"],
   ["waiting", "waiting for their first run"],
   ["starting", "in their first run"],
@@ -27,25 +28,25 @@ export function MirrorPanels({ job, mirror }: { job: Job; mirror: MirrorInfo }) 
     <>
       <Panel title="Databases" aside={<a href={list}>All</a>}>
         <Bar mirror={mirror} />
-        {mirror.error && (
+        {mirror.error && mirror.error !== job.condition.fault?.text && (
           <p class="trouble">
             {mirror.error} {mirror.error_since && <For since={mirror.error_since} />}
           </p>
         )}
         <dl>
-          {states.map(([state, text]) => (
+          {states.map(([state, text, bad]) => (
             <Fact key={state} name={text[0]!.toUpperCase() + text.slice(1)}>
-              {mirror.states[state] ? count(mirror.states[state]) : undefined}
+              {mirror.states[state] ? <span class={bad ? "bad" : undefined}>{count(mirror.states[state])}</span> : undefined}
             </Fact>
           ))}
           <Fact name="Documents written">{count(mirror.docs_written)}</Fact>
-          <Fact name="Documents refused">{mirror.doc_write_failures ? count(mirror.doc_write_failures) : undefined}</Fact>
+          <Fact name="Documents refused">{mirror.doc_write_failures ? <span class="bad">{count(mirror.doc_write_failures)}</span> : undefined}</Fact>
           <Fact name="The list was last read">{mirror.last_look && <Since time={mirror.last_look} />}</Fact>
           <Fact name="News of databases">{mirror.by && (mirror.by === "feed" ? "by the source's _db_updates" : "by its list, once a minute")}</Fact>
         </dl>
       </Panel>
       <Failing job={job} mirror={mirror} />
-      <Lag mirror={mirror} />
+      <Lag job={job} mirror={mirror} />
       <Children job={job} list={list} />
     </>
   );
@@ -53,29 +54,59 @@ export function MirrorPanels({ job, mirror }: { job: Job; mirror: MirrorInfo }) 
 
 function Bar({ mirror }: { mirror: MirrorInfo }) {
   const current = mirror.states.up_to_date ?? 0;
+  const failing = (mirror.states.failing ?? 0) + (mirror.states.failed ?? 0);
   if (!mirror.last_look && mirror.databases === 0) return <p class="muted">The list of the source's databases has not been read yet.</p>;
   return (
     <div class="progress">
-      {mirror.databases > 0 && <progress max={mirror.databases} value={current} aria-label="databases that are up to date" />}
+      {mirror.databases > 0 && (
+        <div class="bar" aria-hidden="true">
+          <i style={{ flexGrow: current }} />
+          <i class="bad" style={{ flexGrow: failing }} />
+          <i class="rest" style={{ flexGrow: Math.max(0, mirror.databases - current - failing) }} />
+        </div>
+      )}
       <small>
         {count(current)} of {some(mirror.databases, "database")} up to date
+        {failing > 0 && <strong class="bad">, {count(failing)} failing</strong>}
       </small>
     </div>
   );
 }
 
+/** How many failing databases are grouped, and how many of a group are listed at once without being asked for. */
+const [grouped, openUpTo] = [100, 20];
+
+/** The databases that fail, those with one cause together. What has failed for longest comes first. */
 function Failing({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
+  const list = { mirror: job.job_id, sort: "failing" };
+  const view = useView<Jobs>(withQuery("_scheduler/jobs", { ...list, limit: grouped }));
+  const failing = (view.data?.jobs ?? []).map((child) => ({
+    database: child.mirrored_database!,
+    job_id: child.job_id,
+    since: markOf(child.condition, "failing")?.since ?? child.condition.since,
+    reason: child.condition.fault?.message ?? child.condition.message,
+  }));
+  const known = new Set(failing.map((one) => one.database));
+  const leftOut = mirror.failures.filter((failure) => !known.has(failure.database)); // databases without jobs
   if (mirror.failures.length === 0) return null;
+  const groups = groupBy([...failing, ...leftOut], ({ database, reason }) => reason.replaceAll(database, "…"));
   return (
-    <Panel title="Failing longest" aside={<a href={hrefOf(["jobs"], { mirror: job.job_id, sort: "failing" })}>All</a>}>
-      <ul class="rows">
-        {mirror.failures.map((failure) => (
-          <li key={failure.database}>
-            <a href={jobHref(failure)}>{failure.database}</a> <For since={failure.since} />
-            <p class="bad">{failure.reason}</p>
-          </li>
-        ))}
-      </ul>
+    <Panel title="Failing" aside={<a href={hrefOf(["jobs"], list)}>All</a>}>
+      <Trouble failure={view.failure} stale={view.data !== undefined} />
+      {[...groups].map(([cause, same]) => (
+        <details key={cause} class="group" open={same.length <= openUpTo}>
+          <summary>
+            {same.length === grouped && "More than "}
+            {some(same.length, "database")} {same[0]!.since && <For since={same[0]!.since} />}
+            <span class="bad">{same.length === 1 ? same[0]!.reason : cause}</span>
+          </summary>
+          <ul class="names">
+            {same.map(({ database, job_id }) => (
+              <li key={database}>{job_id ? <a href={jobHref({ job_id })}>{database}</a> : database}</li>
+            ))}
+          </ul>
+        </details>
+      ))}
     </Panel>
   );
 }
@@ -84,17 +115,24 @@ function Failing({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
 const points = 300;
 const step = 2;
 
-/** The age of the oldest change that may be missing at the target, as it was while this page was open. */
-function Lag({ mirror }: { mirror: MirrorInfo }) {
-  const [seen, setSeen] = useState<{ times: number[]; lags: number[] }>({ times: [], lags: [] });
+/** What was seen of mirrors since the dashboard was opened, by job id. */
+const seenOf = new Map<string, { times: number[]; lags: (number | null)[] }>();
+
+/** The age of the oldest change that may be missing at the target, as it was while this page was open. The node keeps no history of it. */
+function Lag({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
+  const [seen, setSeen] = useState(seenOf.get(job.job_id) ?? { times: [], lags: [] });
   const since = mirror.behind_since && Date.parse(mirror.behind_since) / 1000;
   useEffect(() => {
     const look = () => {
       const now = Date.now() / 1000;
-      setSeen(({ times, lags }) => ({
-        times: [...times.slice(-points + 1), now],
-        lags: [...lags.slice(-points + 1), since ? Math.max(0, now - since) : 0],
-      }));
+      const { times, lags } = seenOf.get(job.job_id) ?? { times: [], lags: [] };
+      const gap = now - (times.at(-1) ?? now) > 5 * step; // the page was left, or hidden
+      const next = {
+        times: [...times, ...(gap ? [now - step] : []), now].slice(-points),
+        lags: [...lags, ...(gap ? [null] : []), since ? Math.max(0, now - since) : 0].slice(-points),
+      };
+      seenOf.set(job.job_id, next);
+      setSeen(next);
     };
     look();
     const timer = setInterval(look, step * 1000);
@@ -114,41 +152,40 @@ function Lag({ mirror }: { mirror: MirrorInfo }) {
         )}
       </p>
       <Plot times={seen.times} series={[{ label: "behind", values: seen.lags, color: "--running" }]} text={`The mirror is ${lag}`} format={duration} least={10} />
-      <small class="muted">Since this page was opened. The metric settee_mirror_lag_seconds has it for longer.</small>
+      <small class="muted">While this page was open. The metric settee_mirror_lag_seconds has it for longer.</small>
     </Panel>
   );
 }
 
-const shown = 10;
+/** How many replications are read, and how many of them are shown. */
+const [read, shown] = [100, 10];
 
+/** The other replications, those that are up to date last. */
 function Children({ job, list }: { job: Job; list: string }) {
-  const view = useView<Jobs>(withQuery("_scheduler/jobs", { mirror: job.job_id, limit: shown }));
+  const view = useView<Jobs>(withQuery("_scheduler/jobs", { mirror: job.job_id, limit: read }));
+  const need = ({ condition }: Job) => [...statesByNeed, condition.state].indexOf(condition.state) + (condition.reason === "idle" ? statesByNeed.length : 0);
   return (
-    <Panel title="Its replications" aside={<a href={list}>All</a>}>
+    <Panel title="Other replications" aside={<a href={list}>All</a>}>
       <Loaded view={view}>
-        {({ jobs }) =>
-          jobs.length === 0 ? (
-            <p class="muted">There are none yet.</p>
-          ) : (
+        {({ jobs }) => {
+          const others = jobs.filter((child) => !markOf(child.condition, "failing")).sort((a, b) => need(a) - need(b));
+          if (others.length === 0) return <p class="muted">There are none{jobs.length === 0 && " yet"}.</p>;
+          return (
             <Table
-              head={["State", "Replication"]}
-              rows={jobs.map((child) => ({
+              head={["State", "Database", "Target", "Why"]}
+              rows={others.slice(0, shown).map((child) => ({
                 key: child.job_id,
+                header: 1,
                 cells: [
                   <StateBadge state={child.condition.state} />,
-                  <>
-                    <a href={jobHref(child)}>
-                      <Endpoints source={child.source} target={child.target} />
-                    </a>
-                    <small>
-                      <Why job={child} />
-                    </small>
-                  </>,
+                  <a href={jobHref(child)}>{jobName(child)}</a>,
+                  <small>{endpoint(child.target)}</small>,
+                  <Why job={child} />,
                 ],
               }))}
             />
-          )
-        }
+          );
+        }}
       </Loaded>
     </Panel>
   );

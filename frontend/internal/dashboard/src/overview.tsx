@@ -165,14 +165,14 @@ function Counts({ summary, problems }: { summary: Summary; problems?: Problems }
   );
 }
 
-/** Mirrors, those that are furthest behind first. */
+/** Mirrors, those that need somebody first, then those that are furthest behind. */
 function Mirrors({ mirrors }: { mirrors: Job[] }) {
-  const behind = (job: Job) => job.info?.mirror?.behind_since ?? "none"; // after all times
+  const need = (job: Job) => (job.condition.attention ? "" : "well ") + (job.info?.mirror?.behind_since ?? "none"); // after all times
   return (
     <Panel title="Mirrors">
       <ul class="rows">
         {[...mirrors]
-          .sort((a, b) => behind(a).localeCompare(behind(b)))
+          .sort((a, b) => need(a).localeCompare(need(b)))
           .map((job) => {
             const mirror = job.info?.mirror;
             const failing = markOf(job.condition, "databases_failing")?.count ?? 0;

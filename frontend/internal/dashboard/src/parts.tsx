@@ -120,8 +120,14 @@ export function Loaded<T>({ view, children }: { view: View<T>; children: (data: 
   );
 }
 
-export function StateBadge({ state }: { state: State | string }) {
-  return <span class={`state ${state}`}>{state}</span>;
+/** A state. It is red if something is wrong although the state is not. */
+export function StateBadge({ state, bad }: { state: State | string; bad?: boolean }) {
+  return <span class={`state ${bad ? "failed" : state}`}>{state}</span>;
+}
+
+/** The state of a job. A mirror whose databases fail is running all the same. */
+export function JobState({ job }: { job: Job }) {
+  return <StateBadge state={job.condition.state} bad={job.info?.mirror && job.condition.attention} />;
 }
 
 /** The address of the page of a job. */
@@ -470,4 +476,15 @@ export function Copy({ text, children }: { text: () => string; children: Compone
       )}
     </>
   );
+}
+
+/** Groups what has one key, in the order of the first of each group. */
+export function groupBy<T>(list: T[], keyOf: (of: T) => string): Map<string, T[]> {
+  const groups = new Map<string, T[]>();
+  for (const one of list) {
+    const group = groups.get(keyOf(one));
+    if (group) group.push(one);
+    else groups.set(keyOf(one), [one]);
+  }
+  return groups;
 }
