@@ -276,6 +276,8 @@ func TestDashboardEnded(t *testing.T) {
 	d.WaitText("details.group", "403: not …")
 	d.WaitText(".rows", "evil")
 	d.WaitText(".rows time", "ago")
+	d.Wait("(items => items.length === 2 && items[1].innerText.startsWith('added'))(document.querySelectorAll('.timeline > li'))")
+	d.WaitText("main", "Has everything up to")
 	require.NotContains(t, d.Text("document.body.innerText"), "NaN")
 	node.ask(http.StatusCreated, http.MethodPut, "source/late", "{}")
 	d.press("Run again")

@@ -1,5 +1,6 @@
 // The page of one job.
 
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { Acknowledged, AcknowledgeJob } from "./acknowledge";
 import { canPause, forEach, isPaused, plain, remove, run, setPaused } from "./actions";
@@ -28,12 +29,9 @@ export function JobPage({ id, admin }: { id: string; admin: boolean }) {
         {(job) => (
           <>
             <Now job={job} when={whenInWords(documentPath ? doc.data : definition.data)} />
-            {job.info?.mirror ? <MirrorPanels job={job} mirror={job.info.mirror} /> : <Numbers job={job} />}
-            <Runs runs={job.runs ?? []} />
-            <div class="columns">
-              <History job={job} />
-              {!job.info?.mirror && <Refused path={`${path}/failures`} />}
-            </div>
+            {job.info?.mirror ? <MirrorPanels job={job} mirror={job.info.mirror} /> : <Ends job={job} />}
+            {!job.info?.mirror && <Refused path={`${path}/failures`} />}
+            <Past job={job} />
             <Panel title="Definition">
               {documentPath ? (
                 <Loaded view={doc}>{(doc) => <pre tabIndex={0}>{JSON.stringify(mask(plain(doc)), null, 2)}</pre>}</Loaded>
@@ -130,11 +128,13 @@ function Buttons({
 
 function CopyCurl({ method, path, body }: { method: string; path: string; body: () => unknown }) {
   const text = () => {
-    const quoted = JSON.stringify(body(), null, 2).replaceAll("'", "'\\''");
-    return `curl -X ${method} '${urlOf(path).replaceAll("'", "%27")}' -H 'Content-Type: application/json' -d '${quoted}'\n`;
+    return `curl -X ${method} '${urlOf(path).replaceAll("'", "%27")}' -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(body(), null, 2))}\n`;
   };
   return <Copy text={text}>Copy as curl</Copy>;
 }
+
+/** A text as a word of a shell. */
+const quoted = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;
 
 function without(doc: Record<string, unknown>, field: string): Record<string, unknown> {
   return Object.fromEntries(Object.entries(doc).filter(([name]) => name !== field));
@@ -226,49 +226,45 @@ function Waking({ watch }: { watch: Watch }) {
   );
 }
 
-function Numbers({ job }: { job: Job }) {
-  const info = job.info;
-  if (!info || info.docs_written === undefined) return null;
+/** Both ends of a replication, side by side: what it knows of them, and who else uses them. */
+function Ends({ job }: { job: Job }) {
+  const info = job.info ?? {};
   const sequence = (value: unknown) => (value === null || value === undefined ? undefined : <code>{String(value).slice(0, 60)}</code>);
   return (
-    <Panel title="Statistics of all runs">
-      <dl>
-        <Fact name="Documents written">{count(info.docs_written)}</Fact>
-        <Fact name="Documents read">{count(info.docs_read)}</Fact>
-        <Fact name="Documents refused">{count(info.doc_write_failures)}</Fact>
-        <Fact name="Revisions checked">{count(info.revisions_checked)}</Fact>
-        <Fact name="Revisions that were missing">{count(info.missing_revisions_found)}</Fact>
-        <Fact name="Changes pending">{count(info.changes_pending)}</Fact>
-        <Fact name="Checkpoint at">{sequence(info.checkpointed_source_seq)}</Fact>
+    <div class="columns">
+      <End title="Source" url={job.source}>
+        <Fact name="Documents read">{info.docs_read !== undefined && count(info.docs_read)}</Fact>
+        <Fact name="Revisions checked">{info.revisions_checked !== undefined && count(info.revisions_checked)}</Fact>
+        <Fact name="Changes pending">{info.docs_written !== undefined && count(info.changes_pending)}</Fact>
         <Fact name="Source is at">{sequence(info.source_seq)}</Fact>
-      </dl>
-    </Panel>
+      </End>
+      <End title="Target" url={job.target}>
+        <Fact name="Documents written">{info.docs_written !== undefined && count(info.docs_written)}</Fact>
+        <Fact name="Documents refused">
+          {info.doc_write_failures !== undefined && <span class={info.doc_write_failures > 0 ? "bad" : undefined}>{count(info.doc_write_failures)}</span>}
+        </Fact>
+        <Fact name="Revisions that were missing">{info.missing_revisions_found !== undefined && count(info.missing_revisions_found)}</Fact>
+        <Fact name="Has everything up to">{sequence(info.checkpointed_source_seq)}</Fact>
+        <Fact name="Compare both">
+          <Copy text={() => `settee verify ${quoted(job.source)} ${quoted(job.target)}\n`}>Copy the command</Copy>
+        </Fact>
+      </End>
+    </div>
   );
 }
 
-/** Runs that ended in the same way, for the same reason, the latest in front. */
-function Runs({ runs }: { runs: Run[] }) {
-  if (runs.length === 0) return null;
-  const oldest = [...runs].reverse();
-  const numbers = (of: (run: Run) => number | undefined) => oldest.map((run) => of(run) ?? null);
-  const groups = groupBy(runs, (run) => `${run.outcome} ${run.reason ?? ""}`);
+function End({ title, url, children }: { title: string; url: string; children: ComponentChildren }) {
+  const database = endpoint(url);
+  const server = database.split("/")[0]!;
   return (
-    <Panel title="The last runs">
-      {runs.length > 1 && (
-        <Plot
-          series={[
-            { label: "written", values: numbers((run) => run.docs_written), color: "--running" },
-            // A bar of height 0 would be a line.
-            { label: "refused", values: numbers((run) => run.doc_write_failures || undefined), color: "--crashing" },
-          ]}
-          text={`Documents written in each of the last ${runs.length} runs`}
-          format={count}
-          least={1}
-        />
-      )}
-      {[...groups].map(([key, same]) => (
-        <RunGroup key={key} runs={same} open={groups.size === 1 && same.length <= 5} />
-      ))}
+    <Panel title={title}>
+      <p>{database}</p>
+      <dl>
+        {children}
+        <Fact name="Other jobs">
+          <a href={hrefOf(["jobs"], { q: database })}>of this database</a>, <a href={hrefOf(["jobs"], { q: server })}>of this server</a>
+        </Fact>
+      </dl>
     </Panel>
   );
 }
@@ -283,14 +279,89 @@ const outcomes: Record<string, string> = {
   lost: "ended with the node",
 };
 
-function RunGroup({ runs, open }: { runs: Run[]; open: boolean }) {
-  const { outcome, reason, end } = runs[0]!;
+/** Why runs ended of which nothing says why. */
+const endings: Record<string, string> = {
+  copied_all: "it had copied everything",
+  parked: "it had copied everything, and waits for a change without a slot",
+};
+
+/** Runs that ended one after the other in the same way, the latest in front, or what else has happened to a job. */
+type Step = { at: number; runs: Run[]; event?: never } | { at: number; event: Event; runs?: never };
+
+/** The runs of a job and the events of its history, in one list, the latest in front. A run that has ended is in both: then the
+ * events are left out. */
+function stepsOf(runs: Run[], history: Event[]): Step[] {
+  const seconds = (time: string) => Math.floor(Date.parse(time) / 1000);
+  const told = new Set(runs.flatMap((run) => [`started ${seconds(run.start)}`, `ended ${seconds(run.end)}`]));
+  const began = ["added", "pending"];
+  const kept = history.filter(({ type, timestamp }) => began.includes(type) || !told.has(`${type === "started" ? type : "ended"} ${seconds(timestamp)}`));
+  const all: Step[] = [
+    ...runs.map((run) => ({ at: seconds(run.end), runs: [run] })),
+    ...kept.map((event) => ({ at: seconds(event.timestamp), event })),
+  ];
+  const wayOf = (step?: Step) => step?.runs && `${step.runs[0]!.outcome} ${step.runs[0]!.reason ?? ""}`;
+  const steps: Step[] = [];
+  for (const step of all.sort((a, b) => b.at - a.at)) {
+    const last = steps.at(-1);
+    if (step.runs && wayOf(step) === wayOf(last)) last!.runs!.push(...step.runs);
+    else steps.push(step);
+  }
+  return steps;
+}
+
+/** What has happened to a job: its runs over time, and below what became of each. */
+function Past({ job }: { job: Job }) {
+  const runs = job.runs ?? [];
+  const oldest = [...runs].reverse();
+  const numbers = (of: (run: Run) => number | undefined) => oldest.map((run) => of(run) ?? null);
+  const now = job.condition.fault?.text;
+  const why = (reason?: string) => (reason !== undefined && reason === now ? "the error above" : reason);
+  return (
+    <Panel title="Runs and history">
+      {runs.length > 1 && runs.some((run) => run.docs_written || run.doc_write_failures) && (
+        <Plot
+          bars
+          times={oldest.map((run) => Date.parse(run.end) / 1000)}
+          series={[
+            { label: "written", values: numbers((run) => run.docs_written), color: "--running" },
+            // A bar of height 0 would be a line.
+            { label: "refused", values: numbers((run) => run.doc_write_failures || undefined), color: "--crashing" },
+          ]}
+          text={`Documents written in each of the last ${runs.length} runs`}
+          format={count}
+          least={1}
+        />
+      )}
+      <ol class="timeline">
+        {stepsOf(runs, job.history).map((step) =>
+          step.runs ? (
+            <li key={`run ${step.runs.at(-1)!.start}`} class={step.runs[0]!.outcome}>
+              <RunGroup runs={step.runs} reason={why(step.runs[0]!.reason)} open={runs.length <= 5} />
+            </li>
+          ) : (
+            <li key={`${step.event.type} ${step.event.timestamp}`} class={step.event.type}>
+              <strong>{step.event.type}</strong>{" "}
+              <small class="muted">
+                <Since time={step.event.timestamp} />, {clock(step.event.timestamp)}
+              </small>
+              {(step.event.reason || endings[step.event.code ?? ""]) && <p>{why(step.event.reason) || endings[step.event.code ?? ""]}</p>}
+            </li>
+          ),
+        )}
+      </ol>
+    </Panel>
+  );
+}
+
+function RunGroup({ runs, reason, open }: { runs: Run[]; reason?: string; open: boolean }) {
+  const { outcome, end } = runs[0]!;
   return (
     <details class="group" open={open}>
       <summary>
         {some(runs.length, "run")} {outcomes[outcome] ?? outcome}{" "}
         <small class="muted">
-          the latest <Since time={end} />
+          {runs.length > 1 && "the latest "}
+          <Since time={end} />, {clock(end)}
         </small>
         {reason && <span class={["crashed", "failed", "lost"].includes(outcome) ? "bad" : "muted"}>{reason}</span>}
       </summary>
@@ -309,36 +380,6 @@ function RunGroup({ runs, open }: { runs: Run[]; open: boolean }) {
         }))}
       />
     </details>
-  );
-}
-
-/** Why runs ended of which nothing says why. */
-const endings: Record<string, string> = {
-  copied_all: "it had copied everything",
-  parked: "it had copied everything, and waits for a change without a slot",
-};
-
-/** Why something has happened to a job. */
-const reasonOf = ({ reason, code }: Event) => reason || endings[code ?? ""];
-
-function History({ job }: { job: Job }) {
-  return (
-    <Panel title="History">
-      <ol class="timeline">
-        {job.history.map((event, i) => {
-          const reason = reasonOf(event);
-          return (
-            <li key={`${event.timestamp} ${i}`} class={event.type}>
-              <strong>{event.type}</strong>{" "}
-              <small class="muted">
-                <Since time={event.timestamp} />, {clock(event.timestamp)}
-              </small>
-              {reason && <p>{reason}</p>}
-            </li>
-          );
-        })}
-      </ol>
-    </Panel>
   );
 }
 

@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
+import { clock } from "./text";
 
 export interface Series {
   label: string;
@@ -30,11 +31,10 @@ interface Shape {
   fractions?: boolean;
 }
 
-/** Draws series over times (seconds since the epoch), or without times a bar for each value. Below is what the series are, and
+/** Draws series over times (seconds since the epoch), as lines or as bars. Below is what the series are, and
  * their values: the latest ones, or those under the pointer. The text says the same for those who cannot see it. */
-export function Plot({ times, series, text, format, least, fractions }: { times?: number[]; series: Series[]; text: string } & Shape) {
-  const places = times ?? series[0]!.values.map((_, i) => i);
-  const data: uPlot.AlignedData = [places, ...series.map((s) => s.values)];
+export function Plot({ times, series, text, bars, format, least, fractions }: { times: number[]; series: Series[]; text: string; bars?: boolean } & Shape) {
+  const data: uPlot.AlignedData = [times, ...series.map((s) => s.values)];
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot>(undefined);
   const [pointed, setPointed] = useState<number>();
@@ -51,9 +51,9 @@ export function Plot({ times, series, text, format, least, fractions }: { times?
         cursor: { drag: { x: false, y: false } },
         legend: { show: false },
         hooks: { setCursor: [(u) => setPointed(u.cursor.idx ?? undefined)] },
-        scales: { x: times ? {} : { time: false, range: (_, min, max) => [min - 0.5, max + 0.5] }, y: { range: (u) => [0, topOf(u.data.slice(1).flatMap((values) => [...values]) as (number | null)[], least).top] } },
+        scales: { x: bars ? { range: (_, min, max) => widened(min, max) } : {}, y: { range: (u) => [0, topOf(u.data.slice(1).flatMap((values) => [...values]) as (number | null)[], least).top] } },
         axes: [
-          times ? { ...axis, size: 30, values: (_, splits, __, ___, step) => splits.map((at) => timeOf(at, step < 60)) } : { ...axis, show: false },
+          { ...axis, size: 30, space: 80, values: (_, splits, __, ___, step) => splits.map((at) => timeOf(at, step)) },
           { ...axis, size: 70, incrs: fractions ? undefined : wholeSteps, values: (_, splits) => splits.map(format) },
         ],
         series: [
@@ -61,10 +61,10 @@ export function Plot({ times, series, text, format, least, fractions }: { times?
           ...series.map((s) => ({
             label: s.label,
             stroke: () => color(s.color),
-            fill: times ? undefined : () => color(s.color),
+            fill: bars ? () => color(s.color) : undefined,
             width: 2,
             points: { show: false },
-            paths: !times ? uPlot.paths.bars!({ size: [0.6, 40] }) : undefined,
+            paths: bars ? uPlot.paths.bars!({ size: [0.6, 40, 4] }) : undefined,
           })),
         ],
       },
@@ -83,10 +83,10 @@ export function Plot({ times, series, text, format, least, fractions }: { times?
     };
   }, [shape]);
   useEffect(() => plot.current?.setData(data), [JSON.stringify(data)]);
-  const at = pointed !== undefined && pointed < places.length ? pointed : places.length - 1;
+  const at = pointed !== undefined && pointed < times.length ? pointed : times.length - 1;
   const { peak } = topOf(series.flatMap((s) => s.values), least);
   const highest = peak === undefined ? undefined : series.find((s) => s.values.includes(peak));
-  const moment = times ? (pointed === undefined ? "now" : timeOf(places[at]!)) : `run ${at + 1} of ${places.length}`;
+  const moment = bars ? `run ${at + 1} of ${times.length}, ${clock(new Date(times[at]! * 1000).toISOString())}` : pointed === undefined ? "now" : timeOf(times[at]!);
   return (
     <figure class="plot">
       <div ref={place} role="img" aria-label={text} />
@@ -97,7 +97,7 @@ export function Plot({ times, series, text, format, least, fractions }: { times?
           </span>
         ))}
         <span class="muted">{moment}</span>
-        {times && highest && (
+        {highest && (
           <span class="muted">
             the peak, {format(peak!)} {highest.label} at {timeOf(times[highest.values.indexOf(peak!)]!)}, is higher than the plot
           </span>
@@ -111,6 +111,16 @@ function valueOf(value: number | null | undefined, format: (n: number) => string
   return value === null || value === undefined ? "none" : format(value);
 }
 
-function timeOf(seconds: number, exact = false): string {
-  return new Date(seconds * 1000).toLocaleTimeString("sv-SE", { timeStyle: exact ? "medium" : "short" });
+const day = 86_400;
+
+/** A time of an axis whose labels are so many seconds apart. */
+function timeOf(seconds: number, step = 60): string {
+  const date = new Date(seconds * 1000);
+  return step >= day ? date.toLocaleDateString("sv-SE") : date.toLocaleTimeString("sv-SE", { timeStyle: step < 60 ? "medium" : "short" });
+}
+
+/** A range with room for the bars at both ends. */
+function widened(min: number, max: number): [number, number] {
+  const room = Math.max((max - min) * 0.05, 5);
+  return [min - room, max + room];
 }
