@@ -48,7 +48,7 @@ func dyingAndLiving() []nodes.Seen {
 	dying := nodes.Seen{
 		Node: nodes.Node{
 			Name: "node0", Instance: "B", Roles: []string{"replication"}, Version: "1.2.2", Store: "mem",
-			Started: at("2026-01-01T00:00:00Z"), Running: 3, MaxJobs: 500, MaxChurn: 100, Level: 1,
+			Started: at("2026-01-01T00:00:00Z"), Running: 3, MaxJobs: 500, MaxChurn: 100, Memory: 123_000_000, Level: 1,
 		},
 		LastSeen: at("2026-01-02T03:00:00Z"),
 	}
@@ -76,7 +76,7 @@ func TestListNodes(t *testing.T) {
 		{"name":"node1.example","instance":"A","roles":["api_frontend"],"version":"1.2.3","store":"mem","started":"2026-01-02T01:04:05Z",
 		"last_seen":"2026-01-02T03:05:06Z","live":true,"running":0,"max_jobs":0,"max_churn":0,"level":1},
 		{"name":"node0","instance":"B","roles":["replication"],"version":"1.2.2","store":"mem","started":"2026-01-01T00:00:00Z",
-		"last_seen":"2026-01-02T03:00:00Z","live":false,"running":3,"max_jobs":500,"max_churn":100,"level":1}]}`,
+		"last_seen":"2026-01-02T03:00:00Z","live":false,"running":3,"max_jobs":500,"max_churn":100,"memory":123000000,"level":1}]}`,
 		n.Get("/_scheduler/nodes").Is(t, http.StatusOK).Body)
 }
 

@@ -113,6 +113,14 @@ func (n *node) setGarbage(percent int) {
 	}
 }
 
+// heldMemory returns the memory that Go has from the system, in bytes. It is rounded, so that it does not change all the time.
+func heldMemory() int64 {
+	values := []metric.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metric.Read(values)
+	const million = 1_000_000
+	return int64((values[0].Value.Uint64() - values[1].Value.Uint64()) / million * million)
+}
+
 // boundGarbage chooses GOGC every garbageInterval. When many jobs have started, the node returns the memory to the system that
 // their start has taken and that they do not keep. Go by itself does that in the course of minutes, and keeps a tenth of the
 // heap.

@@ -52,7 +52,7 @@ func liveNodes(registry *nodes.Registry, role string) (count int) {
 func (n *node) describe() nodes.Node {
 	cfg, roles := n.live.Current(), n.cfg.Roles()
 	store, _, _ := strings.Cut(config.Store.Get(n.cfg), ":") // the rest of the URL may be a secret
-	self := nodes.Node{Name: nodeName(), Roles: strings.Split(roles.String(), ", "), Version: currentVersion(), Store: store, Level: ownLevel()}
+	self := nodes.Node{Name: nodeName(), Roles: strings.Split(roles.String(), ", "), Version: currentVersion(), Store: store, Level: ownLevel(), Memory: heldMemory()}
 	if roles.Replication {
 		self.MaxJobs, self.MaxChurn = config.MaxJobs.Get(cfg), config.MaxChurn.Get(cfg)
 	}

@@ -38,6 +38,7 @@ type Node struct {
 	Running  int       `json:"running"` // replication jobs
 	MaxJobs  int       `json:"max_jobs"`
 	MaxChurn int       `json:"max_churn"`
+	Memory   int64     `json:"memory"` // that the process has from the system, in bytes; 0 means not known
 	// Budgets is what the process needs and has taken of the budgets of servers, by server.
 	Budgets map[string]serverbudget.Need `json:"budgets,omitempty"`
 	// Level is the highest level of the store that the process knows ([levels.Options].Own).

@@ -45,6 +45,7 @@ type listedNode struct {
 	Running  int      `json:"running"`
 	MaxJobs  int      `json:"max_jobs"`
 	MaxChurn int      `json:"max_churn"`
+	Memory   int64    `json:"memory,omitempty"` // in bytes
 	// Budgets has the node's parts of the budgets of servers, by server.
 	Budgets map[string]serverbudget.Need `json:"budgets,omitempty"`
 	Level   int64                        `json:"level"` // the highest level of a store that it knows
@@ -58,7 +59,7 @@ func (e *Endpoints) ListNodes(w http.ResponseWriter, r *http.Request) error {
 			Name: n.Name, Instance: n.Instance, Roles: n.Roles, Version: n.Version, Store: n.Store,
 			Started: n.Started.UTC().Format(time.RFC3339), LastSeen: n.LastSeen.UTC().Format(time.RFC3339), Live: n.Live,
 			Running: n.Running, MaxJobs: n.MaxJobs, MaxChurn: n.MaxChurn,
-			Level: n.Level, Budgets: n.Budgets,
+			Memory: n.Memory, Level: n.Level, Budgets: n.Budgets,
 		})
 	}
 	var store nodes.LevelStatus

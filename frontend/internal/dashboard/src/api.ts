@@ -265,6 +265,10 @@ export interface Node {
   live: boolean;
   running: number;
   max_jobs: number;
+  /** In bytes, missing if it is not known. */
+  memory?: number;
+  /** The kind of the store. */
+  store: string;
   /** The highest level of a store that it knows. */
   level: number;
 }

@@ -3,7 +3,8 @@
 import type { Node } from "./api";
 import { useView } from "./http";
 import { Loaded, Page, Since, StateBadge, Table } from "./parts";
-import { count } from "./text";
+import { hrefOf } from "./route";
+import { bytes, count } from "./text";
 
 interface StoreNodes {
   nodes: Node[];
@@ -14,7 +15,7 @@ interface StoreNodes {
 
 /** What the next level of the store waits for. */
 function Level({ nodes, level, next_level: next }: StoreNodes) {
-  if (!next) return null;
+  if (!next) return level ? <p>The store has level {level}, the highest one that this node knows.</p> : null;
   const behind = nodes.filter((node) => node.live && node.level < next).map((node) => `${node.name} (${node.version})`);
   return (
     <p>
@@ -35,7 +36,7 @@ export function NodesPage() {
           <>
             <Level {...store} />
             <Table
-              head={["State", "Node", "Roles", "Jobs", "Version", "Started", "Last seen"]}
+              head={["State", "Node", "Roles", "Jobs", "Memory", "Store", "Version and level", "Started", "Last seen"]}
               rows={store.nodes.map((node) => ({
                 key: node.instance,
                 header: 1,
@@ -48,12 +49,18 @@ export function NodesPage() {
                   ) : (
                     "none"
                   ),
-                  node.version,
+                  node.memory ? bytes(node.memory) : "unknown",
+                  node.store,
+                  `${node.version}, ${node.level}`,
                   <Since time={node.started} />,
                   node.live ? "now" : <Since time={node.last_seen} />,
                 ],
               }))}
             />
+            <p class="muted">
+              To take a node out of service, stop it: its jobs write a checkpoint and go to other nodes at once, and it answers requests for{" "}
+              <a href={hrefOf(["configuration"], { q: "drain_sec" })}>drain_sec</a> more. With the role api_frontend alone it takes no jobs.
+            </p>
           </>
         )}
       </Loaded>
