@@ -444,6 +444,11 @@ func TestDashboardDatabasesAndSettings(t *testing.T) {
 		d.Wait("document.querySelector('[aria-label=\"Change max_jobs\"]')?.closest('tr').querySelector('.whole').innerText === '" + origin + "'")
 	}
 	from("store")
+	d.tab("changed")
+	d.WaitText("table", "max_jobs")
+	d.Wait("!document.querySelector('[aria-label=\"Change max_churn\"]')")
+	d.tab("replicator")
+	d.WaitText("table", "max_churn")
 	assert.Equal(t, "\"7\"\n", node.ask(http.StatusOK, http.MethodGet, "_node/_local/_config/replicator/max_jobs", ""))
 	d.press("Take back")
 	d.WaitText("dialog", "max_jobs")

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { Failure, pathOf, request } from "./http";
-import { Action, Dialog, Field, Page, Panel, Table, Trouble } from "./parts";
+import { Action, Dialog, Field, Page, Panel, Table, Tabs, Trouble } from "./parts";
 import { go, hrefOf, type Route } from "./route";
 
 interface Setting {
@@ -22,7 +22,10 @@ type Settings = Record<string, Record<string, Setting>>;
 export function ConfigurationPage({ route }: { route: Route }) {
   const [settings, setSettings] = useState<Settings>();
   const [failure, setFailure] = useState<Failure>();
-  const search = (route.query.get("q") ?? "").toLowerCase();
+  const q = route.query.get("q") ?? undefined;
+  const chosen = route.query.get("section") ?? undefined;
+  const search = (q ?? "").toLowerCase();
+  const changed = q === undefined && chosen === undefined;
   const read = () =>
     request<Settings>("GET", "_node/_local/_config?origins=true").then(
       (found) => {
@@ -40,15 +43,22 @@ export function ConfigurationPage({ route }: { route: Route }) {
             <input
               id={id}
               type="search"
-              value={route.query.get("q") ?? ""}
+              value={q ?? ""}
               onInput={(event) => go(hrefOf(["configuration"], { q: event.currentTarget.value || undefined }), true)}
             />
           )}
         </Field>
       </form>
       <Trouble failure={failure} />
+      {settings && <Sections settings={settings} chosen={changed ? "changed" : (chosen ?? (search ? "" : "all"))} />}
+      {settings && changed && !Object.values(settings).some((keys) => Object.values(keys).some(isChanged)) && (
+        <p class="muted">All settings have their defaults.</p>
+      )}
       {Object.entries(settings ?? {}).map(([section, keys]) => {
-        const shown = Object.entries(keys).filter(([key, { meaning = "" }]) => `[${section}] ${key} ${meaning}`.toLowerCase().includes(search));
+        if (chosen !== undefined && chosen !== section) return null;
+        const shown = Object.entries(keys).filter(
+          ([key, setting]) => (!changed || isChanged(setting)) && `[${section}] ${key} ${setting.meaning ?? ""}`.toLowerCase().includes(search),
+        );
         if (shown.length === 0) return null;
         return (
           <Panel key={section} title={section}>
@@ -86,6 +96,21 @@ export function ConfigurationPage({ route }: { route: Route }) {
       })}
     </Page>
   );
+}
+
+/** Whether somebody has set a setting. */
+const isChanged = ({ origin }: Setting) => origin !== "default";
+
+/** An index of the sections, with the number of settings that were changed in each. */
+function Sections({ settings, chosen }: { settings: Settings; chosen: string }) {
+  const changed = (keys: Record<string, Setting>) => Object.values(keys).filter(isChanged).length;
+  const sections = Object.entries(settings);
+  const tabs = [
+    { name: "changed", href: hrefOf(["configuration"]), count: sections.reduce((sum, [, keys]) => sum + changed(keys), 0) },
+    { name: "all", href: hrefOf(["configuration"], { q: "" }) },
+    ...sections.map(([name, keys]) => ({ name, href: hrefOf(["configuration"], { section: name }), count: changed(keys) || undefined })),
+  ];
+  return <Tabs label="Sections" tabs={tabs} chosen={chosen} />;
 }
 
 function TakeBack({ section, name, read }: { section: string; name: string; read: () => Promise<void> }) {
