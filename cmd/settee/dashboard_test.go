@@ -367,6 +367,7 @@ func TestDashboardKeyboard(t *testing.T) {
 	d := openDashboardAt(browsertest.Open(t), serveNode(t, "mem:"))
 	d.WaitText("h1", "Log in")
 	d.Wait("document.activeElement === " + labelled("User"))
+	d.Wait("document.title === 'Log in - ' + location.host + ' - settee'")
 	d.Size(1600, 900, false)
 	d.Wait("(f => Math.abs(f.left + f.right - innerWidth) < 40)(document.querySelector('form').getBoundingClientRect())")
 	d.logIn(adminName, adminPassword)

@@ -71,6 +71,7 @@ function App() {
         <a class="brand" href={hrefOf([])}>
           settee
         </a>
+        <small class="muted host">{location.host}</small>
         {user && <Menu route={route} user={user} />}
         {user && (
           <div class="who">

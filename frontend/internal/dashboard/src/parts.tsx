@@ -54,7 +54,7 @@ export function Page({ title, part, actions, children }: { title: string; part?:
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
     const before = document.title;
-    document.title = `${title} - settee`;
+    document.title = `${title} - ${location.host} - settee`; // whoever has several clusters has several hosts
     return () => void (document.title = before); // of the page below, if this one asks for the password
   }, [title]);
   useLayoutEffect(() => {
