@@ -5,9 +5,12 @@ import type { Share } from "./api";
 import { pathOf, request, useView, withQuery } from "./http";
 import { Action, Dialog, Field, For, Loaded, Page, Panel, Table } from "./parts";
 import { hrefOf } from "./route";
+import { statesByNeed } from "./state";
 import { count } from "./text";
 
 const setting = (database: string) => `_node/_local/_config/${pathOf("replicator.shares", database)}`;
+
+type ShareState = "running" | "pending" | "scheduled" | "parked" | "paused" | "crashing";
 
 /** The shares of a database that is not listed with others. */
 const usualShares = 100;
@@ -50,7 +53,7 @@ export function DatabasesPage() {
       <Loaded view={view}>
         {({ shares }) => (
           <>
-            <Panel title="Databases">
+            <Panel title="Their shares and jobs">
               <ShareTable shares={withEmpty(shares, names)} />
               <p class="muted">
                 Shares say how the nodes' time is divided among databases and users that want all of it: one with twice the shares gets twice the time. {usualShares} is
@@ -83,18 +86,16 @@ function ShareTable({ shares }: { shares: Share[] }) {
   const ofUsers = shares.every((share) => share.database === null);
   return (
     <Table
-      head={["Name", "Jobs", "Used in the last hour", "Fair share", "Shares", ...(ofUsers ? [] : ["Actions"])]}
+      head={["Name", "Shares", "Jobs", "Used in the last hour", "Fair share", ...(ofUsers ? [] : ["Actions"])]}
       rows={shares.map((share) => ({
         key: share.database ?? `user ${share.user}`,
         header: 0,
         cells: [
-          <a href={hrefOf(["jobs"], share.database === null ? { user: share.user ?? "" } : { database: share.database })}>
-            {share.database ?? share.user ?? "the anonymous user"}
-          </a>,
-          statesOf(share),
+          <a href={hrefOf(["jobs"], ownerOf(share))}>{share.database ?? share.user ?? "the anonymous user"}</a>,
+          share.database === null ? share.shares : <Shares database={share.database} share={share} />,
+          <States share={share} />,
           `${(share.ran * 100).toFixed(1)} %`,
           `${(share.entitled * 100).toFixed(1)} %`,
-          share.database === null ? share.shares : <Shares database={share.database} share={share} />,
           ...(share.database === null ? [] : [<Delete database={share.database} />]),
         ],
       }))}
@@ -102,10 +103,25 @@ function ShareTable({ shares }: { shares: Share[] }) {
   );
 }
 
-/** How many jobs there are in each state that has some. */
-function statesOf(share: Share): string {
-  const states = (["running", "pending", "scheduled", "parked", "paused", "crashing"] as const).filter((state) => share[state] > 0);
-  return states.map((state) => `${count(share[state])} ${state}`).join(", ") || "none";
+/** The filter of a list with the jobs of a database or user. */
+const ownerOf = ({ database, user }: Share) => (database === null ? { user: user ?? "" } : { database });
+
+/** How many jobs there are in each state that has some, with those of mirrors. */
+function States({ share }: { share: Share }) {
+  const states = statesByNeed.filter((state): state is ShareState => state in share && share[state as ShareState] > 0);
+  if (states.length === 0) return <>none</>;
+  return (
+    <>
+      {states.map((state, i) => (
+        <>
+          {i > 0 && ", "}
+          <a href={hrefOf(["jobs"], { ...ownerOf(share), condition: state, mirrored: "true" })} class={state === "crashing" ? "bad" : undefined}>
+            {count(share[state])} {state}
+          </a>
+        </>
+      ))}
+    </>
+  );
 }
 
 function Shares({ database, share }: { database: string; share: Share }) {

@@ -20,7 +20,7 @@ const pages = [
   { path: "", label: "Overview", admin: true },
   { path: "jobs", label: "Jobs", admin: false },
   { path: "new", label: "New replication", admin: false },
-  { path: "databases", label: "Databases", admin: true },
+  { path: "databases", label: "Replicator databases", admin: true },
   { path: "nodes", label: "Nodes", admin: true },
   { path: "configuration", label: "Configuration", admin: true },
 ];

@@ -270,7 +270,7 @@ function Shares() {
   if (shares.length < 2) return <Trouble failure={view.failure} />;
   const percent = (part: number) => `${(part * 100).toFixed(1)} %`;
   return (
-    <Panel title="Running time of the last hour" aside={<a href={hrefOf(["databases"])}>Databases</a>}>
+    <Panel title="Running time of the last hour" aside={<a href={hrefOf(["databases"])}>Replicator databases</a>}>
       <Table
         head={["Database or user", "Used", "Fair share"]}
         rows={[...shares]
