@@ -48,6 +48,12 @@ const (
 	EndNodeLost  EndCode = "node_lost"     // the node has stopped keeping the job alive
 )
 
+// endTexts say why a run ended that nobody stopped and that has not failed.
+var endTexts = map[EndCode]string{
+	EndCopied: "it had copied everything",
+	EndParked: "it had copied everything, and waits for changes without a slot",
+}
+
 // EndCode returns why the run ended that failed with f.
 func (f *Fault) EndCode() EndCode { return EndCode(f.Code) }
 

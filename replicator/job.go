@@ -1,6 +1,7 @@
 package replicator
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -259,7 +260,7 @@ func (s *JobState) ErrorBody() (code, reason string) {
 const (
 	EventAdded   = "added"
 	EventStarted = "started"
-	EventStopped = "stopped" // to let others run
+	EventStopped = "stopped" // its run ended without a failure, see Event.Code
 	EventPending = "pending" // back in the queue, as when its filter changed
 	EventCrashed = "crashed" // with a reason
 )
@@ -285,10 +286,10 @@ func (e Event) MarshalJSON() ([]byte, error) {
 type History []Event
 
 // Push adds an event in front and keeps the latest limit events. It masks credentials and rounds
-// the time to whole seconds in UTC.
+// the time to whole seconds in UTC. The event of a run that ended by itself gets a reason.
 func (h *History) Push(event Event, limit int) {
 	event.Timestamp = wholeSeconds(event.Timestamp)
-	event.Reason = cleanReason(event.Reason)
+	event.Reason = cleanReason(cmp.Or(event.Reason, endTexts[event.Code]))
 	events := append(History{event}, *h...)
 	*h = events[:min(len(events), max(limit, 0))]
 }

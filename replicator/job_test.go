@@ -126,6 +126,8 @@ func TestHistory(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `{"timestamp":"2026-11-21T01:48:29Z","type":"started"}`, string(text))
 
+	history.Push(replicator.Event{Type: replicator.EventStopped, Code: replicator.EndParked}, 1)
+	require.Equal(t, "it had copied everything, and waits for changes without a slot", history[0].Reason)
 	history.Push(replicator.Event{Type: replicator.EventStarted}, 0)
 	require.Empty(t, history)
 }

@@ -86,6 +86,7 @@ func TestCodesOfRuns(t *testing.T) {
 		for _, e := range b.get(id).State.History {
 			if e.Type != replicator.EventStarted && e.Type != replicator.EventAdded {
 				events = append(events, e.Code)
+				require.NotEmpty(t, e.Reason, e.Code)
 			}
 		}
 		require.Equal(t, want, events)
