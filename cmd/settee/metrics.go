@@ -171,9 +171,9 @@ func (m *metrics) replicating(server *scheduler.Server, maxJobs func() int) {
 		name, help string
 		value      func() float64
 	}{
-		{"settee_replicator_running_jobs", "replication jobs that this node runs",
+		{"settee_replicator_running_jobs", "slots of this node that are in use: replication jobs that it runs, without those that end",
 			func() float64 { return float64(server.Running()) }},
-		{"settee_replicator_idle_jobs", "replication jobs that this node runs and that have nothing to copy: they make room for due ones",
+		{"settee_replicator_idle_jobs", "replication jobs in slots of this node that have nothing to copy: they make room for due ones",
 			func() float64 { return float64(server.Idle()) }},
 		{"settee_replicator_max_jobs", "replication jobs that this node may run at a time",
 			func() float64 { return float64(maxJobs()) }},

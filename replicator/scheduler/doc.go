@@ -46,8 +46,8 @@
 // meanwhile or does not answer, is not asked again for five seconds, then ten, up to ten minutes. Its slot counts as used,
 // the next idle run is asked instead, and it takes part in the turns like a busy one.
 //
-// A node holds at most max_jobs runs and those that are parking, at most max_acceptors or a tenth of max_jobs. If more
-// than max_jobs are busy, because idle ones have become so after others took their slots, jobs of the owners with the most
+// A node holds at most max_jobs runs and those that are parking, at most max_acceptors or a tenth of max_jobs. Those
+// that are parking use no slot: Server.Running does not count them. If more than max_jobs are busy, because idle ones have become so after others took their slots, jobs of the owners with the most
 // usage stop after a second.
 //
 // A parked job has no slot, no connection and no goroutine, and its owner is not charged. Its errors are forgotten: it has

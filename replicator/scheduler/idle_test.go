@@ -118,15 +118,17 @@ func TestIdleJobsMakeRoom(t *testing.T) {
 		is := &idleness{after: time.Second, look: 200 * time.Millisecond}
 		w.add("a/_replicator", 0, true).idles = is
 		w.add("a/_replicator", 10, true)
-		most := 0
+		most, server := 0, w.nodes["n"].server
 		for range 100 {
 			w.pass(100 * time.Millisecond)
 			most = max(most, w.running("a/_replicator"))
+			require.LessOrEqual(t, server.Running(), 2, "slots in use")
+			require.LessOrEqual(t, server.Idle(), server.Running())
 		}
 		assert.Equal(t, 10, w.starts(), "each had its turn, without waiting for the others'")
+		assert.Greater(t, most, 2, "others begin while idle ones park")
 		assert.LessOrEqual(t, most, 2+2)
 		assert.Equal(t, 2, w.running("a/_replicator"), "the last ones stay connected")
-		server := w.nodes["n"].server
 		assert.Equal(t, 2, server.Running())
 		assert.Equal(t, 2, server.Idle())
 		assert.EqualValues(t, 8, server.Counts().Parks)

@@ -135,7 +135,6 @@ func (s *Server) rotate(ctx, accepting context.Context, list occupied, at time.T
 		gone := map[string]bool{}
 		for _, run := range runs {
 			s.start(ctx, run, at)
-			s.slots.stop(madeRoom, run.Instead())
 			gone[run.Instead()] = true
 		}
 		if err != nil || len(runs) == 0 {

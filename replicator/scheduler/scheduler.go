@@ -197,11 +197,11 @@ func (s *Server) parkIdle(accepting context.Context) {
 	}
 }
 
-// start runs a job in a goroutine. began is when the run counts as started.
+// start runs a job in a goroutine, and stops the one that it was taken for. began is when the run counts as started.
 func (s *Server) start(ctx context.Context, run *jobs.Run, began time.Time) {
 	job := newRunning(run.Job().ID, run, began)
 	job.flow = s.flow(job)
-	s.slots.add(job)
+	s.slots.add(job, run.Instead())
 	s.runs.Go(func() {
 		defer s.slots.remove(job)
 		s.run(ctx, job)

@@ -19,7 +19,10 @@ import (
 //
 // The first max_mirrors mirrors take no slots.
 //
-// Invariant: at most max_jobs plus parkAtOnce jobs have slots. So many more are there while idle ones park.
+// An idle job that was asked to park has given its slot to another one, also while it ends.
+//
+// Invariant: no more than max_jobs slots are in use, unless more jobs are busy: idle ones have become busy after others took
+// their slots. The node then stops some after overfullTime. At most max_jobs plus parkAtOnce jobs are held.
 type slots struct {
 	limits func() limits
 	tell   func(jobs int) // see Options.Running
@@ -140,6 +143,9 @@ func (s *slots) free(l limits) int {
 // taken is the number of slots that do not count as free. The caller holds s.mu.
 func (s *slots) taken() int { return s.held - s.idleRuns.free() }
 
+// used is the number of slots in use, also by idle jobs. The caller holds s.mu.
+func (s *slots) used() int { return s.held - s.idleRuns.asked }
+
 // room waits until a slot is free, and returns how many jobs to take at once. The returned context ends when that
 // number may have changed. If ctx ends, room returns 0. Only one goroutine calls it.
 func (s *slots) room(ctx context.Context) (context.Context, int) {
@@ -176,7 +182,7 @@ func (s *slots) reconsider() {
 // slots are in use, and wakes those that wait for something else. The caller holds s.mu.
 func (s *slots) settle(now time.Time) {
 	l := s.limits()
-	for s.held-s.idleRuns.asked > l.running && s.ask(now) {
+	for s.used() > l.running && s.ask(now) {
 	}
 	free := s.free(l)
 	if free < s.given { // this many are not to be taken
@@ -242,23 +248,28 @@ func (s *slots) idle(job *running, idle bool) {
 	s.settle(now)
 }
 
-// Running returns the number of jobs that run on this node now, without those that are stopping.
+// Running returns the number of slots of this node that are in use: the jobs that run now, without those that are stopping or
+// were asked to park.
 func (s *Server) Running() int {
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
-	return s.slots.held
+	return s.slots.used()
 }
 
-// Idle returns the number of jobs that run on this node and have nothing to do, without those that are stopping.
+// Idle returns how many of the jobs that Running counts have nothing to do.
 func (s *Server) Idle() int {
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
-	return s.slots.idleRuns.count()
+	return s.slots.idleRuns.count() - s.slots.idleRuns.asked
 }
 
-func (s *slots) add(job *running) {
+// add gives a job a slot. It stops the job whose id is instead, if there is one, which made room for it.
+func (s *slots) add(job *running, instead string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if other := s.jobs[instead]; other != nil {
+		s.end(other, madeRoom)
+	}
 	s.jobs[job.id] = job
 	if job.mirror() && s.mirrors < s.limits().mirrors {
 		job.slotless = true

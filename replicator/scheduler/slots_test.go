@@ -38,7 +38,7 @@ func (m *slotsModel) take() bool {
 		job := newRunning(fmt.Sprint(m.made), nil, time.Now())
 		job.parker.Listen(func() { m.asked[job] = true })
 		m.list = append(m.list, job)
-		m.add(job)
+		m.add(job, "")
 	}
 	return true
 }
@@ -95,9 +95,10 @@ func (m *slotsModel) check() {
 	require.Equal(m, held, m.held)
 	require.Equal(m, held-free, m.taken())
 	require.LessOrEqual(m, m.held, m.limit.running+m.limit.parkAtOnce())
-	// Each slot that is used twice has an idle job that was asked, unless none is left.
-	if m.held-m.idleRuns.asked > m.limit.running {
-		require.Zero(m, m.idleRuns.ready.Len())
+	// No more slots are in use than there are, unless more jobs are busy or do not park: some are stopped then.
+	require.LessOrEqual(m, m.used(), max(m.limit.running, m.taken()))
+	if m.taken() > m.limit.running {
+		require.Len(m, m.overfull, 1)
 	}
 	require.LessOrEqual(m, m.given, max(0, m.free(m.limit)))
 	list, full := m.slots.list()
