@@ -50,8 +50,10 @@ func (s *selectFlags) registerPlace(f *pflag.FlagSet) {
 func listHelp() string {
 	return "The table has one line for each job: its state, its name, source and target, how many documents it\n" +
 		"has written, how many changes are left if that is known, and why it is in its state. In a terminal\n" +
-		"lines are cut to its width, and what does not fit is left out. --json prints each job as the node has\n" +
-		"it (docs/http.md), one a line. A long list is read in pages and printed as it comes.\n\n" + nodeHelp() +
+		"lines are cut to its width, and what does not fit is left out. A mirror is one line, with the number of\n" +
+		"its databases. Their jobs come after all others, by mirror and database; with --sort they have their\n" +
+		"places. --json prints each job as the node has it (docs/http.md), one a line, in the node's order. A long\n" +
+		"list is read in pages and printed as it comes.\n\n" + nodeHelp() +
 		"The exit status is 0, also if no job is like that, 1 if the command failed, 2 if the command line is\n" +
 		"wrong, and 130 or 143 if a signal stopped it.\n"
 }
@@ -61,6 +63,7 @@ func newListing(name string) *cobra.Command {
 	var which selectFlags
 	var limit int
 	var asJSON bool
+	var mirror string
 	cmd := &cobra.Command{
 		Use:     name,
 		Short:   "List jobs",
@@ -68,11 +71,24 @@ func newListing(name string) *cobra.Command {
 		Example: "  settee jobs list --state crashing,pending --database team/_replicator",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			which.Mirror = mirror // its job id is not known yet
 			if err := errors.Join(which.Check(), notNegative("limit", limit)); err != nil {
 				return usage(cmd, err)
 			}
 			return flags.ask(cmd, func(ctx context.Context, node *console.Node) error {
-				write := writer(cmd, asJSON)
+				if mirror != "" {
+					job, err := node.Find(ctx, mirror)
+					if err != nil {
+						return err
+					}
+					which.Mirror = job.JobID
+				}
+				list := listOf(cmd)
+				list.InOrder = which.Sort != "" || mirror != ""
+				write, end := list.Write, list.End
+				if asJSON {
+					write, end = jsonOf(cmd), func() error { return nil }
+				}
 				for jobs, err := range node.Pages(ctx, which.Filter, limit) {
 					if err != nil {
 						return err
@@ -81,13 +97,14 @@ func newListing(name string) *cobra.Command {
 						return err
 					}
 				}
-				return nil
+				return end()
 			})
 		},
 	}
 	flags.register(cmd)
 	which.register(cmd.Flags())
 	cmd.Flags().StringVar(&which.Sort, "sort", "", "another order, for administrators: failing (crashing longest), stuck (without progress for longest), behind\n(the target lacks changes for longest) or documents_refused (the latest one); only such jobs are listed")
+	cmd.Flags().StringVar(&mirror, "mirror", "", "the jobs of the databases of this mirror, a JOB as of jobs show, by database")
 	cmd.Flags().IntVar(&limit, "limit", 0, "list at most so many; 0 for all")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print each job as a JSON object, one a line")
 	return cmd
@@ -100,13 +117,13 @@ func notNegative(flag string, n int) error {
 	return nil
 }
 
-// writer returns what writes portions of a list, as a table or as JSON.
-func writer(cmd *cobra.Command, asJSON bool) func([]console.Job) error {
-	if asJSON {
-		return func(jobs []console.Job) error { return console.WriteJSON(cmd.OutOrStdout(), jobs) }
-	}
-	list := &console.List{Out: cmd.OutOrStdout(), Width: widthOf(cmd)}
-	return list.Write
+// listOf returns what writes portions of a list as a table, and jsonOf what writes them as JSON.
+func listOf(cmd *cobra.Command) *console.List {
+	return &console.List{Out: cmd.OutOrStdout(), Width: widthOf(cmd)}
+}
+
+func jsonOf(cmd *cobra.Command) func([]console.Job) error {
+	return func(jobs []console.Job) error { return console.WriteJSON(cmd.OutOrStdout(), jobs) }
 }
 
 func newJobsShow() *cobra.Command {
@@ -115,7 +132,7 @@ func newJobsShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show JOB",
 		Short:   "Show one job: its state, why it is in that state, its latest runs and its history",
-		Long:    "show shows one job, also one that has ended.\n\n" + jobName + nodeHelp(),
+		Long:    "show shows one job, also one that has ended. Of a mirror it shows the databases, too, the first 100 by\nname.\n\n" + jobName + nodeHelp(),
 		Example: "  settee jobs show _replicator/films",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -127,7 +144,17 @@ func newJobsShow() *cobra.Command {
 				case asJSON:
 					return console.WriteJSON(cmd.OutOrStdout(), []console.Job{job})
 				}
-				return console.WriteJob(cmd.OutOrStdout(), widthOf(cmd), time.Now(), job)
+				if err := console.WriteJob(cmd.OutOrStdout(), widthOf(cmd), time.Now(), job); err != nil || job.Info == nil || job.Info.Mirror == nil {
+					return err
+				}
+				var databases []console.Job
+				for jobs, err := range node.Pages(ctx, console.Filter{Mirror: job.JobID, States: console.States}, console.ShownDatabases+1) {
+					if err != nil {
+						return err
+					}
+					databases = append(databases, jobs...)
+				}
+				return console.WriteDatabases(cmd.OutOrStdout(), widthOf(cmd), time.Now(), job, databases)
 			})
 		},
 	}
@@ -162,7 +189,12 @@ func newJobsFailures() *cobra.Command {
 				if len(args) > 0 {
 					return refusedOf(ctx, cmd, node, args[0], asJSON)
 				}
-				write, found := writer(cmd, asJSON), false
+				list := listOf(cmd)
+				list.InOrder = true
+				write, found := list.Write, false
+				if asJSON {
+					write = jsonOf(cmd)
+				}
 				for jobs, err := range node.Failing(ctx, which.Filter) {
 					if err != nil {
 						return err

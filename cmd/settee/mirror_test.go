@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/cmd/settee/internal/console"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator"
 )
@@ -142,6 +143,13 @@ func TestMirror(t *testing.T) {
 		assert.Equal(t, m.JobID, list.Jobs[i].Mirror)
 		assert.Nil(t, list.Jobs[i].DocID)
 	}
+	admin := node.asUser(adminName, adminPassword)
+	page, _ := node.jobsBy(t, admin, 0, "show", "m")
+	assert.Regexp(t, `(?s)\nDatabases +5.*\nDATABASE +STATE .*\nfive .*\nfour .*\none .*\nthree\+plus.*\ntwo/with/slashes `, page)
+	lines, _ := node.jobsBy(t, admin, 0, "list", "--state", strings.Join(console.States, ","))
+	assert.Regexp(t, `(?s)^STATE [^\n]*\n\w+ +_replicator/m [^\n]*5 databases[^\n]*\n[^\n]*/five .*/four .*/one .*/three.*/two`, lines)
+	lines, _ = node.jobsBy(t, admin, 0, "list", "--mirror", "m", "--json")
+	assert.Len(t, jobLines(t, lines), 5)
 	docs := node.ask(http.StatusOK, http.MethodGet, "_scheduler/docs", "")
 	assert.Contains(t, docs, `"total_rows":1`)
 

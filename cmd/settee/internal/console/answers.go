@@ -22,6 +22,9 @@ type Job struct {
 	Activity  *Activity `json:"activity"` // nil unless it runs
 	Condition Condition `json:"condition"`
 	Runs      []Run     `json:"runs"`
+	// Mirror is the job id of the mirror that has made the job for MirroredDatabase, empty for other jobs.
+	Mirror           string `json:"mirror"`
+	MirroredDatabase string `json:"mirrored_database"`
 
 	// Raw is the job as the node wrote it.
 	Raw json.RawMessage `json:"-"`
@@ -93,6 +96,14 @@ type Info struct {
 	DocsWritten      int64  `json:"docs_written"`
 	DocWriteFailures int64  `json:"doc_write_failures"`
 	ChangesPending   *int64 `json:"changes_pending"` // nil if it is not known
+	// Mirror sums up the databases of a mirror. It is nil for other jobs.
+	Mirror *MirrorSummary `json:"mirror"`
+}
+
+// MirrorSummary sums up the databases of a mirror.
+type MirrorSummary struct {
+	Databases int64            `json:"databases"`
+	States    map[string]int64 `json:"states"` // the number of databases in each state
 }
 
 // Activity says what a run does.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -83,6 +84,38 @@ func TestWhy(t *testing.T) {
 }
 
 // A table fits into every width that has room for the least of its columns, and is aligned.
+// A mirror is one line, and its databases come last, by name.
+func TestMirrorsInLists(t *testing.T) {
+	t.Parallel()
+	made := func(database string) Job {
+		return Job{ID: "of-" + database, Mirror: "m", MirroredDatabase: database, Condition: Condition{State: "parked"}}
+	}
+	mirror := Job{ID: "m", Info: &Info{Mirror: &MirrorSummary{Databases: 3, States: map[string]int64{"current": 2, "first_run": 1}}}}
+	portions := [][]Job{{made("c"), made("a")}, {mirror, {ID: "z"}, made("b")}}
+	for inOrder, want := range map[bool]string{false: "JOB m z of-a of-b of-c", true: "JOB of-c of-a m z of-b"} {
+		var out bytes.Buffer
+		list := &List{Out: &out, InOrder: inOrder}
+		for _, jobs := range portions {
+			require.NoError(t, list.Write(jobs))
+		}
+		require.NoError(t, list.End())
+		var names []string
+		for line := range strings.Lines(out.String()) {
+			names = append(names, strings.Fields(line)[1])
+		}
+		assert.Equal(t, want, strings.Join(names, " "))
+		assert.Contains(t, out.String(), "3 databases")
+	}
+	var page bytes.Buffer
+	require.NoError(t, WriteJob(&page, 0, noon, mirror))
+	require.NoError(t, WriteDatabases(&page, 0, noon, mirror, []Job{made("a"), made("b")}))
+	assert.Regexp(t, `(?m)^Databases +3: 2 current, 1 first run$`, page.String())
+	assert.Regexp(t, `(?s)\nDATABASE +STATE.*\na +parked.*\nb +parked`, page.String())
+	assert.NotContains(t, page.String(), "more")
+	require.NoError(t, WriteDatabases(&page, 0, noon, mirror, make([]Job, ShownDatabases+1)))
+	assert.Contains(t, page.String(), "There are more: settee jobs list --mirror m\n")
+}
+
 func TestTables(t *testing.T) {
 	t.Parallel()
 	rows := [][]string{

@@ -1,20 +1,31 @@
 package console
 
 import (
+	"cmp"
 	"io"
+	"slices"
 	"time"
 )
 
-// List writes jobs as a table, portion by portion.
+// List writes jobs as a table, portion by portion. The jobs that mirrors have made come after all others, by mirror and database.
 type List struct {
 	Out io.Writer
 	// Width is the width of the terminal, or 0 if lines may have any.
 	Width int
+	// InOrder leaves the jobs of mirrors where they are.
+	InOrder bool
 
 	table *table
+	last  []childRow
 }
 
-// Write writes a portion.
+// childRow is the row of a job that a mirror has made.
+type childRow struct {
+	mirror, database string
+	cells            []string
+}
+
+// Write writes a portion, without the jobs that are for [List.End].
 func (l *List) Write(jobs []Job) error {
 	if l.table == nil {
 		l.table = &table{width: l.Width, columns: []column{
@@ -28,12 +39,35 @@ func (l *List) Write(jobs []Job) error {
 		}}
 	}
 	now := time.Now()
-	rows := make([][]string, len(jobs))
-	for i, job := range jobs {
-		rows[i] = []string{
+	rows := make([][]string, 0, len(jobs))
+	for _, job := range jobs {
+		row := []string{
 			job.shown(), Clean(job.Name()), Clean(endpoint(job.Source)), Clean(endpoint(job.Target)), job.written(), job.left(),
 			Clean(job.Why(now)),
 		}
+		if job.Mirror != "" && !l.InOrder {
+			l.last = append(l.last, childRow{job.Mirror, job.MirroredDatabase, row})
+			continue
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	return l.table.write(l.Out, rows)
+}
+
+// End writes the jobs that mirrors have made.
+func (l *List) End() error {
+	slices.SortFunc(l.last, func(a, b childRow) int {
+		return cmp.Or(cmp.Compare(a.mirror, b.mirror), cmp.Compare(a.database, b.database))
+	})
+	rows := make([][]string, len(l.last))
+	for i, row := range l.last {
+		rows[i] = row.cells
+	}
+	if l.last = nil; len(rows) == 0 {
+		return nil
 	}
 	return l.table.write(l.Out, rows)
 }

@@ -36,6 +36,8 @@ type Filter struct {
 	User      string
 	// Search is a text in the source, the target or an id.
 	Search string
+	// Mirror is the job id of a mirror: the jobs of its databases are listed by their names.
+	Mirror string
 	// Sort is an order: failing, stuck, behind or documents_refused, see docs/http.md.
 	Sort string
 }
@@ -56,6 +58,10 @@ func (f Filter) Check() error {
 	switch {
 	case f.Sort != "" && !slices.Contains(sorts, f.Sort):
 		return fmt.Errorf("--sort must be one of %s", strings.Join(sorts, ", "))
+	case f.Mirror != "" && (f.Database != "" || f.Transient || f.User != ""):
+		return errors.New("--mirror excludes --database, --transient and --user")
+	case f.Mirror != "" && f.Sort != "" && f.Sort != "failing":
+		return errors.New("--sort must be failing with --mirror")
 	case f.Database != "" && (f.Transient || f.User != ""):
 		return errors.New("--database excludes --transient and --user, which are for jobs without a database")
 	}
@@ -76,7 +82,7 @@ func (f Filter) query() url.Values {
 	if f.Database != "" || f.Transient {
 		q.Set("database", f.Database)
 	}
-	for name, value := range map[string]string{"user": f.User, "q": f.Search, "sort": f.Sort} {
+	for name, value := range map[string]string{"user": f.User, "q": f.Search, "sort": f.Sort, "mirror": f.Mirror} {
 		if value != "" {
 			q.Set(name, value)
 		}

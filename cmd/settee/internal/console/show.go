@@ -39,6 +39,9 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 	}
 	fact("Source", job.Source)
 	fact("Target", job.Target)
+	if m := job.mirror(); m != nil {
+		fact("Databases", m.String())
+	}
 	fact("Written", job.written())
 	fact("Left", job.left())
 	fact("Node", job.Node)
@@ -84,6 +87,29 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 		return err
 	}
 	return writeHistory(out, width, now, job.History)
+}
+
+// ShownDatabases is the most databases that the page of a mirror has.
+const ShownDatabases = 100
+
+// WriteDatabases writes the jobs of a mirror's databases, at most ShownDatabases of them, below the page of the mirror.
+func WriteDatabases(out io.Writer, width int, now time.Time, mirror Job, jobs []Job) error {
+	if len(jobs) == 0 {
+		return nil
+	}
+	t := table{width: width, columns: []column{
+		{head: "DATABASE", least: 16}, {head: "STATE", least: 9}, {head: "WRITTEN", least: 9, spare: 1, right: true},
+		{head: "LEFT", least: 9, spare: 2, right: true}, {head: "WHY", least: 44},
+	}}
+	var rows [][]string
+	for _, job := range jobs[:min(len(jobs), ShownDatabases)] {
+		rows = append(rows, []string{Clean(job.MirroredDatabase), job.shown(), job.written(), job.left(), Clean(job.Why(now))})
+	}
+	if err := writeBelow(out, &t, rows); err != nil || len(jobs) <= ShownDatabases {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "There are more: settee jobs list --mirror %s\n", Clean(mirror.Name()))
+	return err
 }
 
 // marks are the names of marks. Their count is how often runs have failed in a row, or how many documents or databases there are.

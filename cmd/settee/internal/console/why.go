@@ -3,6 +3,8 @@ package console
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -18,6 +20,9 @@ func (j *Job) Why(now time.Time) string {
 	var parts []string
 	if c.Acknowledged != nil {
 		parts = append(parts, "acknowledged")
+	}
+	if m := j.mirror(); m != nil {
+		parts = append(parts, some(m.Databases, "database"))
 	}
 	if n := c.mark("documents_refused").Count; n > 0 {
 		parts = append(parts, some(n, "document")+" refused")
@@ -38,6 +43,23 @@ func (j *Job) Why(now time.Time) string {
 		}
 	}
 	return strings.Join(parts, "; ")
+}
+
+// mirror returns the summary of a mirror, or nil for other jobs.
+func (j *Job) mirror() *MirrorSummary {
+	if j.Info == nil {
+		return nil
+	}
+	return j.Info.Mirror
+}
+
+// String says how many databases there are, and how many in each state, by the names of the states.
+func (m *MirrorSummary) String() string {
+	text := count(m.Databases)
+	for i, state := range slices.Sorted(maps.Keys(m.States)) {
+		text += []string{": ", ", "}[min(i, 1)] + count(m.States[state]) + " " + strings.ReplaceAll(state, "_", " ")
+	}
+	return text
 }
 
 // times says since when a job is in its state, or until when.
