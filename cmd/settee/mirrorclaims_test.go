@@ -91,6 +91,11 @@ func TestMirrorTakesNothingOver(t *testing.T) {
 	require.True(t, exists(t, b.url+"payroll/salaries")(), "it was there before the mirror")
 }
 
+// mirroredJobs returns the list of the jobs of a mirror.
+func (p *process) mirroredJobs(doc string) string {
+	return p.ask(http.StatusOK, http.MethodGet, "_scheduler/jobs?mirror="+url.QueryEscape(p.mirror(doc).JobID), "")
+}
+
 // revOf returns the revision of a document of _replicator.
 func (p *process) revOf(doc string) string {
 	_, rev, _ := strings.Cut(p.ask(http.StatusOK, http.MethodGet, "_replicator/"+doc, ""), `"_rev":"`)
@@ -249,10 +254,13 @@ func TestMirrorFindsWhatTheTargetHasLost(t *testing.T) {
 	}
 	whole()
 	require.Eventually(t, looked, limit, 10*time.Millisecond)
-	require.Eventually(t, func() bool { // then nothing else looks at the target
-		list := node.ask(http.StatusOK, http.MethodGet, "_scheduler/jobs?mirror="+url.QueryEscape(node.mirror("m").JobID), "")
-		return strings.Count(list, `"state":"parked"`) == 3
-	}, limit, 10*time.Millisecond)
+	parked := func(starts int) func() bool {
+		return func() bool { // then nothing else looks at the target
+			list := node.mirroredJobs("m")
+			return strings.Count(list, `"type":"started"`) >= starts && strings.Count(list, `"state":"parked"`) == 3
+		}
+	}
+	require.Eventually(t, parked(3), limit, 10*time.Millisecond)
 
 	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // instance_start_time has whole seconds
 	for _, name := range names {
@@ -267,8 +275,10 @@ func TestMirrorFindsWhatTheTargetHasLost(t *testing.T) {
 	assert.Contains(t, node.failures("m", "one")["one"], "no mirror has made", "what somebody else has made is left alone")
 	b.ask(http.StatusOK, http.MethodDelete, "p-one", "")
 	whole()
+	starts := strings.Count(node.mirroredJobs("m"), `"type":"started"`)
 	look()
 	require.Eventually(t, func() bool { return node.mirror("m").Info.Mirror.Error == "" }, limit, 10*time.Millisecond)
+	require.Eventually(t, parked(starts+3), limit, 10*time.Millisecond) // they have compared everything
 	assert.Nil(t, node.mirror("m").Info.Mirror.Lost)
 
 	target.closed.Store(true)

@@ -16,36 +16,89 @@ import (
 // A `_security` object that changes while its job is parked is copied within max_idle_sec. No changes feed tells of it.
 func TestMirrorFollowsSecurity(t *testing.T) {
 	t.Parallel()
-	follows := func(t *testing.T, server, database string) {
+	onServers(t, func(t *testing.T, server, database, prefix string) {
 		node := serveNode(t, "mem:", "replicator/idle_timeout_sec=1", "replicator/max_idle_sec=2", "replicator/interval_sec=1")
-		prefix := "secured-" + strings.ToLower(database) + "-"
-		copied := server + "/" + url.QueryEscape(prefix+database)
-		node.ask(http.StatusCreated, http.MethodPut, "_replicator/m", fmt.Sprintf(
-			`{"source":%q,"target":%q,"continuous":true,"mirror":{"include":[%q],"prefix":%q}}`, server, server, database, prefix))
-		source := server + "/" + url.QueryEscape(database) + "/_security"
+		m := node.mirrorSecurity(t, server, database, prefix)
 		for _, name := range []string{"ann", "bob"} {
-			require.Eventually(t, func() bool {
-				return strings.Contains(node.ask(http.StatusOK, http.MethodGet, "_scheduler/summary", ""), `"parked":1`)
-			}, limit, 100*time.Millisecond)
-			ask(t, http.StatusOK, http.MethodPut, source, fmt.Sprintf(`{"admins":{"names":[%q]}}`, name))
-			require.Eventually(t, func() bool {
-				_, object := request(t, http.MethodGet, copied+"/_security", "")
-				return strings.Contains(object, name)
-			}, limit, 100*time.Millisecond)
+			node.awaitParked()
+			m.change(name)
+			m.arrives(name)
 		}
+	})
+}
+
+// Somebody who runs a mirror at once gets a `_security` object that has changed, whether the job of its database is parked or
+// runs.
+func TestRunMirrorCopiesSecurity(t *testing.T) {
+	t.Parallel()
+	for _, idle := range []string{"1", "600"} {
+		t.Run("idle_timeout_sec="+idle, func(t *testing.T) {
+			t.Parallel()
+			onServers(t, func(t *testing.T, server, database, prefix string) {
+				node := serveNode(t, "mem:", "replicator/idle_timeout_sec="+idle, "replicator/interval_sec=1")
+				m := node.mirrorSecurity(t, server, database, prefix)
+				for _, name := range []string{"ann", "bob"} {
+					node.awaitMirror("m", 1)
+					if idle == "1" {
+						node.awaitParked()
+					}
+					m.change(name)
+					node.ask(http.StatusOK, http.MethodPost, "_scheduler/jobs/"+url.QueryEscape(node.mirror("m").JobID)+"/_run", "")
+					m.arrives(name)
+				}
+			})
+		})
 	}
+}
+
+// mirroredSecurity is a database with a mirror on its own server.
+type mirroredSecurity struct {
+	t              *testing.T
+	source, copied string // URLs
+}
+
+// mirrorSecurity makes the mirror m of a database.
+func (p *process) mirrorSecurity(t *testing.T, server, database, prefix string) mirroredSecurity {
+	t.Helper()
+	p.ask(http.StatusCreated, http.MethodPut, "_replicator/m", fmt.Sprintf(
+		`{"source":%q,"target":%q,"continuous":true,"mirror":{"include":[%q],"prefix":%q}}`, server, server, database, prefix))
+	copied := server + "/" + url.QueryEscape(prefix+database)
+	return mirroredSecurity{t, server + "/" + url.QueryEscape(database), copied}
+}
+
+func (p *process) awaitParked() {
+	require.Eventually(p.t, func() bool {
+		return strings.Contains(p.ask(http.StatusOK, http.MethodGet, "_scheduler/summary", ""), `"parked":1`)
+	}, limit, 100*time.Millisecond)
+}
+
+func (m mirroredSecurity) change(name string) {
+	ask(m.t, http.StatusOK, http.MethodPut, m.source+"/_security", fmt.Sprintf(`{"admins":{"names":[%q]}}`, name))
+}
+
+func (m mirroredSecurity) arrives(name string) {
+	m.t.Helper()
+	require.Eventually(m.t, func() bool {
+		_, object := request(m.t, http.MethodGet, m.copied+"/_security", "")
+		return strings.Contains(object, name)
+	}, limit, 100*time.Millisecond)
+}
+
+// onServers calls do with a server that has a database, and with a prefix for copies of it. The server is a CouchDB, and then a settee.
+func onServers(t *testing.T, do func(t *testing.T, server, database, prefix string)) {
+	t.Helper()
 	t.Run("CouchDB", func(t *testing.T) {
 		t.Parallel()
 		peer := couchtest.SharedCouchDB(t)
 		name := nameIn(t, peer.DB(t, "secured"))
-		server := couchtest.As(peer.URL, peer.Username, peer.Password)
-		t.Cleanup(func() { peer.Remove(t, server+"/secured-"+name+"-"+name) })
-		follows(t, server, name)
+		server, prefix := couchtest.As(peer.URL, peer.Username, peer.Password), name+"-to-"
+		t.Cleanup(func() { peer.Remove(t, server+"/"+prefix+name) })
+		do(t, server, name, prefix)
 	})
 	t.Run("settee", func(t *testing.T) {
 		t.Parallel()
 		server := serveNode(t, "mem:")
 		server.create("secured")
-		follows(t, strings.TrimSuffix(server.url, "/"), "secured")
+		do(t, strings.TrimSuffix(server.url, "/"), "secured", "copy-")
 	})
 }

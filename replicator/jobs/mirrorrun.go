@@ -327,7 +327,29 @@ func (r *Run) redefine(tx kv.Transaction, database string, spec fdbjobs.Spec) er
 // those that counted as up to date, also if it fails.
 func (r *Run) LostMirrored(ctx context.Context, databases []string, since time.Time) (lost []string, err error) {
 	found := map[string]bool{} // also by a run of the transaction whose result was unknown
-	err = r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry, order uint16) error {
+	err = r.againMirrored(ctx, databases, func(next *Job) {
+		found[next.Args.MirroredDatabase] = true
+		args := *next.Args
+		args.Lost = since.UTC().Truncate(time.Second)
+		next.Args = &args
+	})
+	return slices.Sorted(maps.Keys(found)), err
+}
+
+// CompareMirrored makes the jobs of databases that count as up to date compare everything again, `_security` included: at once if they are
+// parked, and after the present run, which ends, if they run.
+func (r *Run) CompareMirrored(ctx context.Context, databases []string) error {
+	return r.againMirrored(ctx, databases, func(next *Job) {
+		state := *next.State
+		state.Parked = nil // or the run would go on from there, and not compare
+		next.State = &state
+	})
+}
+
+// againMirrored makes the jobs of databases that count as up to date run again. change changes a copy of each job, but not what
+// its args and state point to.
+func (r *Run) againMirrored(ctx context.Context, databases []string, change func(*Job)) error {
+	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry, order uint16) error {
 		if e.state != replicator.MirroredCurrent {
 			return nil
 		}
@@ -335,13 +357,13 @@ func (r *Run) LostMirrored(ctx context.Context, databases []string, since time.T
 		if err != nil || job == nil || job.Args.Replication == nil || job.Status == fdbjobs.Finished {
 			return err
 		}
-		found[e.database] = true
-		next, args := *job, *job.Args
-		args.Lost = since.UTC().Truncate(time.Second)
-		next.Args = &args
-		return r.store.writer.put(tx, job, &next, fdbjobs.Spec{Order: order}) // the state stays as it is
+		next := *job
+		change(&next)
+		if job.Status == fdbjobs.Running {
+			next.State = job.State // the job layer keeps it
+		}
+		return r.store.writer.put(tx, job, &next, fdbjobs.Spec{Order: order})
 	})
-	return slices.Sorted(maps.Keys(found)), err
 }
 
 // EndMirrored ends the jobs of databases that the mirror no longer mirrors. If deleteAt is not zero, they were deleted at

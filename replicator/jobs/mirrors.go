@@ -25,7 +25,13 @@ const (
 	NewsDeleted = "deleted"
 	// NewsMissed, of the database "", says that the watch may have missed news: the mirror looks at all databases.
 	NewsMissed = "missed"
+	// NewsAsked, of the database askedName, says that somebody runs the mirror at once: it looks at all databases, and their jobs
+	// compare everything.
+	NewsAsked = "asked"
 )
+
+// askedName is the name in the key of NewsAsked, so that a later NewsMissed does not take its place. No mirrored database has it.
+const askedName = "\x00"
 
 // News says what happened to a database.
 type News struct{ Database, Type string }

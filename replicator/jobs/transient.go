@@ -165,8 +165,8 @@ func (s *Requests) Cancel(ctx context.Context, id string) (*Job, error) {
 var ErrEnded = errors.New("the replication has ended")
 
 // RunNow makes a pending or crashing job due, so that it need not wait for its time. Its errors still
-// count. It returns the job as it was before. A job that runs, is due or is paused is not changed, but a mirror that runs looks at all
-// databases. It returns
+// count. It returns the job as it was before. A job that runs, is due or is paused is not changed, but a mirror looks at all
+// databases, at once if it runs, and their jobs compare everything. It returns
 // ErrNotFound if there is no job with that job id or replication id, and ErrEnded if it has ended.
 func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 	var before *Job // that an earlier attempt found
@@ -179,8 +179,8 @@ func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 		if job.Status == fdbjobs.Finished {
 			return nil, fmt.Errorf("%w: %q", ErrEnded, id)
 		}
-		if job.IsMirror() && job.Status == fdbjobs.Running {
-			s.mirrors.tellIn(tx, job.ID, token, News{Type: NewsMissed})
+		if job.IsMirror() {
+			s.mirrors.tellIn(tx, job.ID, token, News{askedName, NewsAsked})
 		}
 		if before == nil {
 			before = job

@@ -268,8 +268,13 @@ func (m *mirror) news(ctx context.Context) error {
 		var created, deleted []string
 		for _, n := range news {
 			switch {
-			case n.Type == jobs.NewsMissed: // also when somebody asks the mirror to look
+			case n.Type == jobs.NewsMissed:
 				m.lookAt, m.targetAt = time.Time{}, time.Time{}
+			case n.Type == jobs.NewsAsked:
+				m.lookAt, m.targetAt = time.Time{}, time.Time{}
+				if err := m.compareContents(ctx); err != nil {
+					return err
+				}
 			case !m.selects(n.Database):
 			case n.Type == jobs.NewsDeleted:
 				deleted = append(deleted, n.Database)
@@ -286,6 +291,31 @@ func (m *mirror) news(ctx context.Context) error {
 		if err := m.Run.DropNews(ctx, news); err != nil {
 			return err
 		}
+	}
+}
+
+// compareContents compares the target, and makes the jobs of all databases that count as up to date compare everything. While the
+// target does not answer they stay as they are: their runs could only fail.
+func (m *mirror) compareContents(ctx context.Context) error {
+	if err := m.lookAtTarget(ctx); err != nil {
+		return err
+	}
+	if m.progress.Target.Error != "" && !m.progress.Target.Refused {
+		return nil
+	}
+	for after := ""; ; {
+		known, err := m.Run.Mirrored(ctx, after, knownAtOnce)
+		if err != nil || len(known) == 0 {
+			return err
+		}
+		names := make([]string, len(known))
+		for i, d := range known {
+			names[i] = d.Database
+		}
+		if err := m.Run.CompareMirrored(ctx, names); err != nil {
+			return err
+		}
+		after = names[len(names)-1]
 	}
 }
 

@@ -30,6 +30,9 @@ func (n *Node) RunNow(ctx context.Context, job Job) (string, error) {
 	case "paused":
 		return "it " + answer.Condition.Message + ": it runs as soon as it is resumed", nil
 	case "running":
+		if job.Info != nil && job.Info.Mirror != nil {
+			return "it compares all databases now, with their _security", nil
+		}
 		return "it is running already", nil
 	}
 	return "it runs as soon as there is a slot", nil
