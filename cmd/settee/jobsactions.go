@@ -201,7 +201,7 @@ func newJobsAcknowledge() *cobra.Command {
 	return cmd
 }
 
-// confirm asks a question on the terminal. It returns an error unless the answer is yes.
+// confirm asks a question on the terminal before anything is changed. It returns an error unless the answer is yes.
 func confirm(cmd *cobra.Command, question string) error {
 	in, ok := cmd.InOrStdin().(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
@@ -213,7 +213,7 @@ func confirm(cmd *cobra.Command, question string) error {
 		return fmt.Errorf("reading from the terminal: %w", err)
 	}
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
-		return errors.New("nothing was deleted")
+		return errors.New("nothing was changed")
 	}
 	return nil
 }

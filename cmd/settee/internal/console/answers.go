@@ -97,13 +97,7 @@ type Info struct {
 	DocWriteFailures int64  `json:"doc_write_failures"`
 	ChangesPending   *int64 `json:"changes_pending"` // nil if it is not known
 	// Mirror sums up the databases of a mirror. It is nil for other jobs.
-	Mirror *MirrorSummary `json:"mirror"`
-}
-
-// MirrorSummary sums up the databases of a mirror.
-type MirrorSummary struct {
-	Databases int64            `json:"databases"`
-	States    map[string]int64 `json:"states"` // the number of databases in each state
+	Mirror *Mirror `json:"mirror"`
 }
 
 // Activity says what a run does.

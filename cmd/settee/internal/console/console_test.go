@@ -90,7 +90,7 @@ func TestMirrorsInLists(t *testing.T) {
 	made := func(database string) Job {
 		return Job{ID: "of-" + database, Mirror: "m", MirroredDatabase: database, Condition: Condition{State: "parked"}}
 	}
-	mirror := Job{ID: "m", Info: &Info{Mirror: &MirrorSummary{Databases: 3, States: map[string]int64{"current": 2, "first_run": 1}}}}
+	mirror := Job{ID: "m", Info: &Info{Mirror: &Mirror{Databases: 3, States: map[string]int64{"current": 2, "first_run": 1}}}}
 	portions := [][]Job{{made("c"), made("a")}, {mirror, {ID: "z"}, made("b")}}
 	for inOrder, want := range map[bool]string{false: "JOB m z of-a of-b of-c", true: "JOB of-c of-a m z of-b"} {
 		var out bytes.Buffer

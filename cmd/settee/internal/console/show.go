@@ -39,8 +39,8 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 	}
 	fact("Source", job.Source)
 	fact("Target", job.Target)
-	if m := job.mirror(); m != nil {
-		fact("Databases", m.String())
+	if m := job.Summary(); m != nil {
+		fact("Databases", m.databases())
 	}
 	fact("Written", job.written())
 	fact("Left", job.left())

@@ -21,7 +21,7 @@ func (j *Job) Why(now time.Time) string {
 	if c.Acknowledged != nil {
 		parts = append(parts, "acknowledged")
 	}
-	if m := j.mirror(); m != nil {
+	if m := j.Summary(); m != nil {
 		parts = append(parts, some(m.Databases, "database"))
 	}
 	if n := c.mark("documents_refused").Count; n > 0 {
@@ -45,16 +45,16 @@ func (j *Job) Why(now time.Time) string {
 	return strings.Join(parts, "; ")
 }
 
-// mirror returns the summary of a mirror, or nil for other jobs.
-func (j *Job) mirror() *MirrorSummary {
+// Summary returns what is known of a mirror, or nil for other jobs.
+func (j *Job) Summary() *Mirror {
 	if j.Info == nil {
 		return nil
 	}
 	return j.Info.Mirror
 }
 
-// String says how many databases there are, and how many in each state, by the names of the states.
-func (m *MirrorSummary) String() string {
+// databases says how many databases there are, and how many in each state, by the names of the states.
+func (m *Mirror) databases() string {
 	text := count(m.Databases)
 	for i, state := range slices.Sorted(maps.Keys(m.States)) {
 		text += []string{": ", ", "}[min(i, 1)] + count(m.States[state]) + " " + strings.ReplaceAll(state, "_", " ")

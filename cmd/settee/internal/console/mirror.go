@@ -1,0 +1,127 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"settee/cmd/settee/internal/remote"
+	"settee/pkg/retry"
+)
+
+// Mirror is what a node knows of the databases of a mirror.
+type Mirror struct {
+	LastLook  time.Time        `json:"last_look"` // zero before the list of the source was read to its end
+	Error     string           `json:"error"`
+	Databases int64            `json:"databases"`
+	States    map[string]int64 `json:"states"`
+	Failures  []struct {
+		Database string `json:"database"`
+		Reason   string `json:"reason"`
+	} `json:"failures"`
+	BehindSince    time.Time `json:"behind_since"` // zero if the target lacks nothing
+	BehindDatabase string    `json:"behind_database"`
+}
+
+// UpToDate reports whether the mirror has looked, and the target has everything of all databases.
+func (m *Mirror) UpToDate() bool {
+	return m != nil && !m.LastLook.IsZero() && m.Error == "" && m.States["up_to_date"] == m.Databases
+}
+
+// String says how many databases are in which state, and what fails.
+func (m *Mirror) String() string {
+	if m == nil || m.LastLook.IsZero() {
+		return "the list of databases is not read yet"
+	}
+	words := []string{some(m.Databases, "database")}
+	for _, state := range slices.Sorted(maps.Keys(m.States)) {
+		if n := m.States[state]; n > 0 {
+			words = append(words, count(n)+" "+strings.ReplaceAll(state, "_", " "))
+		}
+	}
+	if m.BehindDatabase != "" {
+		words = append(words, fmt.Sprintf("%q may lack changes since %s", m.BehindDatabase, m.BehindSince.UTC().Format(time.RFC3339)))
+	}
+	for _, f := range m.Failures {
+		words = append(words, fmt.Sprintf("%q fails: %s", f.Database, f.Reason))
+	}
+	if m.Error != "" {
+		words = append(words, m.Error)
+	}
+	return strings.Join(words, ", ")
+}
+
+// mirrorPause is the time between two looks at a mirror.
+const mirrorPause = time.Second
+
+// AwaitUpToDate waits until the target of a mirror has everything. It calls report each time that String says something else.
+func (n *Node) AwaitUpToDate(ctx context.Context, job Job, report func(string)) error {
+	for said := ""; ; {
+		now, err := n.Find(ctx, job.JobID)
+		switch {
+		case err != nil:
+			return err
+		case now.Ended():
+			return fmt.Errorf("the mirror has ended: %s", now.Condition.Message)
+		}
+		m, says := now.Summary(), now.Summary().String()
+		if m == nil && now.Info != nil && now.Info.Error != "" {
+			says = now.Info.Error
+		}
+		if says != said {
+			said = says
+			report(says)
+		}
+		if m.UpToDate() {
+			return nil
+		}
+		if err := retry.Wait(ctx, mirrorPause); err != nil {
+			return err
+		}
+	}
+}
+
+// MirrorDocument is the document of a mirror.
+type MirrorDocument struct {
+	path    string
+	members map[string]json.RawMessage
+}
+
+// MirrorDocument reads the document of a mirror, with its credentials if the user may see them.
+func (n *Node) MirrorDocument(ctx context.Context, job Job) (*MirrorDocument, error) {
+	if job.DocID == nil {
+		return nil, errors.New("it has no document that could be turned round")
+	}
+	d := &MirrorDocument{path: remote.Path(*job.Database, *job.DocID)}
+	return d, n.Get(ctx, d.path, &d.members)
+}
+
+// Text returns the document as it was read.
+func (d *MirrorDocument) Text() ([]byte, error) { return json.Marshal(d.members) }
+
+// errChanged is returned if a document was changed after it was read.
+var errChanged = errors.New("somebody has changed the document meanwhile")
+
+// TurnRound writes the document with the source and the target exchanged, unless it was changed since it was read.
+func (n *Node) TurnRound(ctx context.Context, d *MirrorDocument) error {
+	turned := maps.Clone(d.members)
+	maps.DeleteFunc(turned, func(name string, _ json.RawMessage) bool { return strings.HasPrefix(name, "_replication") })
+	for _, ends := range [][2]string{{"source", "target"}, {"source_proxy", "target_proxy"}} {
+		for i, name := range ends {
+			if delete(turned, name); d.members[ends[1-i]] != nil {
+				turned[name] = d.members[ends[1-i]]
+			}
+		}
+	}
+	err := n.Ask(ctx, http.MethodPut, d.path, turned, nil)
+	if remote.IsStatus(err, http.StatusConflict) {
+		return errChanged
+	}
+	return err
+}
