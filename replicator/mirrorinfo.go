@@ -145,6 +145,16 @@ func (m *MirrorSummary) KnownBehind(p *MirrorProgress) {
 	}
 }
 
+// Unseen returns since when changes of the source may not be known, if no feed tells of them: since the list of databases was read,
+// or since the database was asked that has not been asked for longest. pause is the longest time between two questions.
+func (p *MirrorProgress) Unseen(pause time.Duration, now time.Time) time.Time {
+	asked := now.Add(-pause)
+	if p.LastLook.Before(asked) {
+		asked = p.LastLook
+	}
+	return wholeSeconds(asked)
+}
+
 // MarshalJSON writes times in UTC and whole seconds, and masks credentials in the error.
 func (p MirrorProgress) MarshalJSON() ([]byte, error) {
 	type plain MirrorProgress
@@ -168,6 +178,16 @@ type MirrorSummary struct {
 	// Behind is zero if it lacks none.
 	Behind         time.Time `json:"behind_since,omitzero"`
 	BehindDatabase string    `json:"behind_database,omitempty"`
+	// Unseen is since when changes of the source may not be known; zero if a feed tells of them.
+	Unseen time.Time `json:"unseen_since,omitzero"`
+}
+
+// LagsSince returns since when the target may lack changes, those that are not known yet included; zero if it lacks none.
+func (m *MirrorSummary) LagsSince() time.Time {
+	if m.Behind.IsZero() || !m.Unseen.IsZero() && m.Unseen.Before(m.Behind) {
+		return m.Unseen
+	}
+	return m.Behind
 }
 
 // MirroredFailure is a database of a mirror whose runs fail.

@@ -55,8 +55,8 @@ func newJobNumbers(lists *jobs.Lists, crashAlert func() time.Duration) *jobNumbe
 			"than [replicator] stuck_after_sec, without those that are acknowledged, of all nodes together; at most 1,000"),
 		behind: own("replicator_lag_seconds", "age of the oldest change that may be missing at the target of a continuous job, as "+
 			"far as runs know; 0 while no job is behind for longer than [replicator] stuck_after_sec"),
-		mirrorLag: own("mirror_lag_seconds", "age of the oldest change that may be missing at the target of a mirror; 0 if none "+
-			"is. Of the first 100 continuous mirrors", "mirror"),
+		mirrorLag: own("mirror_lag_seconds", "age of the oldest change that may be missing at the target of a mirror, those included "+
+			"that are not known yet because its source has no feed; 0 if none is. Of the first 100 continuous mirrors", "mirror"),
 		mirrorFailing: own("mirror_failing_databases", "databases of a mirror whose replications fail, without those that are acknowledged. "+
 			"Of the first 100 continuous mirrors", "mirror"),
 		readable:       own("store_readable", "1 if the store answered this node's reads for these metrics within 5 seconds, else 0"),
@@ -126,7 +126,7 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 		if progress := mirror.State.Mirror; progress != nil {
 			failing += progress.LeftOut
 		}
-		out <- prometheus.MustNewConstMetric(n.mirrorLag, prometheus.GaugeValue, secondsSince(mirror.Summary.Behind), name)
+		out <- prometheus.MustNewConstMetric(n.mirrorLag, prometheus.GaugeValue, secondsSince(mirror.Summary.LagsSince()), name)
 		out <- prometheus.MustNewConstMetric(n.mirrorFailing, prometheus.GaugeValue, float64(failing), name)
 	}
 }

@@ -3,7 +3,6 @@ package jobs
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -462,17 +461,7 @@ func (r *Run) DropNews(ctx context.Context, news []ReadNews) error {
 func (r *Run) HasFeed(ctx context.Context) (bool, error) {
 	server := MirrorServer(r.job.Args.Replication)
 	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) (bool, error) {
-		watch, err := r.store.watches.Get(tx.Snapshot(), server)
-		if errors.Is(err, fdbjobs.ErrNotFound) {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		var status WatchStatus
-		if err := json.Unmarshal(watch.State, &status); err != nil {
-			return false, fmt.Errorf("reading the state of the watch of %q: %w", server, err)
-		}
-		return watch.Status == fdbjobs.Running && status.By == ByFeed, nil
+		status, err := r.store.watchStatus(tx.Snapshot(), server)
+		return status.By == ByFeed, err
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"settee/fdbjobs"
 	"settee/pkg/docstore"
@@ -165,12 +166,27 @@ func (s *pages) summed(tx kv.ReadTransaction) func(*Job, error) (*Job, error) {
 			return job, nil
 		}
 		summary, err := s.mirrors.mirrorSummary(tx, job.ID)
-		if job.Status != fdbjobs.Finished {
+		if err == nil && job.Status != fdbjobs.Finished {
 			summary.KnownBehind(job.State.Mirror)
+			summary.Unseen, err = s.unseen(tx, job)
 		}
 		job.Summary = &summary
 		return job, err
 	}
+}
+
+// unseen returns since when changes of a mirror's source may not be known; zero if its feed tells of them.
+func (s *pages) unseen(tx kv.ReadTransaction, mirror *Job) (time.Time, error) {
+	p, r := mirror.State.Mirror, mirror.Args.Replication
+	if p == nil || p.By != replicator.ByList || r == nil || !r.Continuous {
+		return time.Time{}, nil
+	}
+	server := mirror.Args.MirrorServer // a list does not have the whole source
+	if server == "" {
+		server = MirrorServer(r)
+	}
+	status, err := s.watchStatus(tx, server)
+	return p.Unseen(status.Pause, time.Now()), err
 }
 
 // troubled returns the pageRead of a list in the order of an index by time.

@@ -1,6 +1,9 @@
 package jobs
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 
 	"settee/fdbjobs"
@@ -28,6 +31,8 @@ type WatchStatus struct {
 	By string `json:"by,omitempty"`
 	// Why says why the sources are asked. It may name what belongs to the job of another user.
 	Why string `json:"why,omitempty"`
+	// Pause is the longest time for which a parked job is not asked at the moment, rounded up; 0 unless By is ByQuestions.
+	Pause time.Duration `json:"pause,omitempty"`
 	// Late says that the questions are late. The zero value means that they are in time.
 	Late Late `json:"late,omitzero"`
 }
@@ -57,6 +62,21 @@ const (
 	ByFeed      = "feed"
 	ByQuestions = "questions"
 )
+
+// watchStatus returns what people see of the watch of a server: the zero value if it has none that runs.
+func (s *core) watchStatus(tx kv.ReadTransaction, server string) (status WatchStatus, err error) {
+	watch, err := s.watches.Get(tx, server)
+	switch {
+	case errors.Is(err, fdbjobs.ErrNotFound):
+		return status, nil
+	case err != nil || watch.Status != fdbjobs.Running:
+		return status, err
+	}
+	if err := json.Unmarshal(watch.State, &status); err != nil {
+		return WatchStatus{}, fmt.Errorf("reading the state of the watch of %q: %w", server, err)
+	}
+	return status, nil
+}
 
 func (s *parkedRows) watchedKey(server string) []byte { return s.space.Pack("watched", server) }
 

@@ -63,7 +63,7 @@ func (w *watch) ask(outer context.Context, why error, seek bool) error {
 
 func (w *watch) askUntil(ctx context.Context, why error) error {
 	w.tell("asking for changes of each parked job's source, because the server's _db_updates cannot be used", why.Error())
-	w.show(ctx, jobs.WatchStatus{By: jobs.ByQuestions, Why: shortened(why.Error()), Late: w.now().Late})
+	w.show(ctx, jobs.WatchStatus{By: jobs.ByQuestions, Why: shortened(why.Error()), Pause: w.asked.pause(0), Late: w.now().Late})
 	w.asked.begin(time.Now())
 	w.kind.Store(int32(asking))
 	defer w.kind.Store(int32(beginning))
@@ -168,6 +168,7 @@ func (w *watch) askAll(ctx context.Context, rows []jobs.ParkedRow) (pause time.D
 		waits[row.JobID] = nextAsk(parked[i], rand.Float64())
 		if told[i] {
 			w.asked.question(now, parked[i], now.Sub(row.Ask))
+			w.asked.plan(now, waits[row.JobID])
 		}
 	}
 	err := w.watcher.opts.Jobs.Watches.Ask(ctx, rows, func(row jobs.ParkedRow) time.Time { return now.Add(waits[row.JobID]) })

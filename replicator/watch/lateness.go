@@ -52,6 +52,36 @@ type asked struct {
 	began time.Time     // when it began to ask
 	from  time.Time     // questions count from then on
 	worst time.Duration // the longest time since then for which a job was not asked
+
+	// planned has the longest times until next questions: of the present askLast, and of the one before. Each job that is parked is
+	// asked in that time. window is when the present one began.
+	planned [2]time.Duration
+	window  time.Time
+}
+
+// plan notes the time until the next question to a job.
+func (a *asked) plan(now time.Time, wait time.Duration) {
+	if now.Sub(a.window) >= askLast {
+		a.planned[1], a.planned[0], a.window = a.planned[0], 0, now
+	}
+	a.planned[0] = max(a.planned[0], wait)
+}
+
+const (
+	// pauseStep is the ratio of two pauses that are shown, so that they are seldom written, and askLatest the time for which a question
+	// that is due waits for others.
+	pauseStep = 1.25
+	askLatest = 2 * time.Second
+)
+
+// pause returns the longest time for which a job is not asked, rounded up. late is how late the question is that is due for longest.
+func (a *asked) pause(late time.Duration) time.Duration {
+	longest := max(a.planned[0], a.planned[1], askFirst) + late + askLatest
+	shown := float64(askFirst)
+	for shown < float64(longest) {
+		shown *= pauseStep
+	}
+	return time.Duration(shown).Round(time.Second)
 }
 
 // begin begins, unless it has begun.
@@ -87,13 +117,15 @@ func lateSince(was time.Time, worst time.Duration, now time.Time) time.Time {
 	return now.Add(askLast - worst).UTC().Truncate(time.Second)
 }
 
-// showLate writes into the state whether the questions are late, each askLast. why is why there are questions.
+// showLate writes into the state how often jobs are asked, and each askLast whether the questions are late. why is why there are questions.
 func (w *watch) showLate(ctx context.Context, why error) {
 	now := time.Now()
+	status, silence := w.now().WatchStatus, w.late.silence()
+	status.Pause = w.asked.pause(w.late.lag())
 	if now.Before(w.asked.from.Add(askLast)) {
+		w.show(ctx, status)
 		return
 	}
-	status, silence := w.now().WatchStatus, w.late.silence()
 	late := jobs.Late{Since: lateSince(status.Late.Since, max(w.asked.worst, silence), now), NoFeed: noFeedOf(why, silence)}
 	if !late.Since.IsZero() {
 		var err error

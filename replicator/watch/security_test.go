@@ -15,12 +15,19 @@ import (
 // parkChildren adds a mirror and parks its jobs for some databases, whose `_security` objects the target has.
 func (l *lab) parkChildren(login string, databases ...string) (ids map[string]string) {
 	l.Helper()
+	_, ids = l.parkChildrenOf(login, databases...)
+	return ids
+}
+
+// parkChildrenOf is parkChildren, and also returns the run of the mirror.
+func (l *lab) parkChildrenOf(login string, databases ...string) (mirror *jobs.Run, ids map[string]string) {
+	l.Helper()
 	text := `{"source":"http://` + login + `@a.example/","target":"http://b.example/","continuous":true,"mirror":{}}`
 	request, err := replicator.ParseRequest([]byte(text), replicator.ParseOptions{})
 	require.NoError(l, err)
 	_, err = l.jobs.Requests.Replicate(l.Context(), request.Replication, nil)
 	require.NoError(l, err)
-	mirror := l.accept()
+	mirror = l.accept()
 	require.NoError(l, mirror.AddMirrored(l.Context(), databases, 0))
 	n, err := mirror.StartMirrored(l.Context(), len(databases))
 	require.NoError(l, err)
@@ -32,7 +39,7 @@ func (l *lab) parkChildren(login string, databases ...string) (ids map[string]st
 		ids[database] = run.Job().ID
 		l.parkChild(run)
 	}
-	return ids
+	return mirror, ids
 }
 
 // parkChild parks the job of a mirror's database after a run that has compared its `_security` object.
