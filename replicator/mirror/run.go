@@ -295,15 +295,16 @@ func (m *mirror) news(ctx context.Context) error {
 }
 
 // compareContents compares the target, and makes the jobs of all databases that count as up to date compare everything. While the
-// target does not answer they stay as they are: their runs could only fail.
+// target does not answer they stay as they are: their runs could only fail, or fill another server than before.
 func (m *mirror) compareContents(ctx context.Context) error {
 	if err := m.lookAtTarget(ctx); err != nil {
 		return err
 	}
-	if m.progress.Target.Error != "" && !m.progress.Target.Refused {
+	if m.progress.Target.Error != "" && !(refused && m.progress.Target.Refused) {
 		return nil
 	}
 	for after := ""; ; {
+	refused := m.progress.Target.Refused // it never lists its databases
 		known, err := m.Run.Mirrored(ctx, after, knownAtOnce)
 		if err != nil || len(known) == 0 {
 			return err
