@@ -64,13 +64,20 @@ type Mirrored struct {
 // Selects reports whether the patterns select a database of the source by its name. [Replication.Selects] also knows
 // the servers.
 func (m *Mirror) Selects(database string) bool {
-	if database == "" || !m.Replicators && IsReplicatorDatabase(m.TargetName(database)) {
-		return false
-	}
+	return database != "" && (m.Replicators || !IsReplicatorDatabase(m.TargetName(database))) && m.matches(database)
+}
+
+func (m *Mirror) matches(database string) bool {
 	matches := func(pattern string) bool {
 		return strings.HasPrefix(pattern, "_") == strings.HasPrefix(database, "_") && matchPattern(pattern, database)
 	}
 	return slices.ContainsFunc(m.Include, matches) && !slices.ContainsFunc(m.Exclude, matches)
+}
+
+// LeavesReplications reports whether a database that the patterns select is left out because it would be a replicator database at the
+// target, so that its replications would run there, too.
+func (m *Mirror) LeavesReplications(database string) bool {
+	return !m.Replicators && IsReplicatorDatabase(m.TargetName(database)) && m.matches(database)
 }
 
 // maxMirroredName is the maximum size of the name of a database that a mirror mirrors, in bytes. CouchDB's have 238.

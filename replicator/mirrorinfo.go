@@ -45,6 +45,8 @@ type MirrorProgress struct {
 	// LeftOut is the number of databases of the source that the mirror selects and leaves out, and FirstLeftOut the first of them.
 	LeftOut      int64             `json:"left_out,omitempty"`
 	FirstLeftOut []MirroredFailure `json:"first_left_out,omitempty"`
+	// Replicators are the first databases of the source for which [Mirror.LeavesReplications] is true. They are no failures.
+	Replicators []string `json:"replicators_left_out,omitempty"`
 	// Summary is what the mirror came to, once it has ended. See [MirrorInfo].
 	Summary *MirrorSummary `json:"summary,omitempty"`
 }
@@ -209,15 +211,16 @@ func (i MirrorInfo) MarshalJSON() ([]byte, error) {
 	p := i.MirrorProgress
 	fault, since := p.Fault()
 	return json.Marshal(struct {
-		By         string      `json:"by,omitempty"`
-		LastLook   time.Time   `json:"last_look,omitzero"`
-		TargetLook time.Time   `json:"target_look,omitzero"`
-		Lost       *MirrorLoss `json:"target_lost,omitempty"`
-		Error      string      `json:"error,omitempty"`
-		ErrorSince time.Time   `json:"error_since,omitzero"`
-		LeftOut    int64       `json:"left_out,omitempty"`
+		By          string      `json:"by,omitempty"`
+		LastLook    time.Time   `json:"last_look,omitzero"`
+		TargetLook  time.Time   `json:"target_look,omitzero"`
+		Lost        *MirrorLoss `json:"target_lost,omitempty"`
+		Error       string      `json:"error,omitempty"`
+		ErrorSince  time.Time   `json:"error_since,omitzero"`
+		LeftOut     int64       `json:"left_out,omitempty"`
+		Replicators []string    `json:"replicators_left_out,omitempty"`
 		*MirrorSummary
-	}{p.By, wholeSeconds(p.LastLook), wholeSeconds(p.Target.Last), p.Target.Lost, cleanReason(fault), wholeSeconds(since), p.LeftOut, p.WithLeftOut(i.MirrorSummary)})
+	}{p.By, wholeSeconds(p.LastLook), wholeSeconds(p.Target.Last), p.Target.Lost, cleanReason(fault), wholeSeconds(since), p.LeftOut, p.Replicators, p.WithLeftOut(i.MirrorSummary)})
 }
 
 // NotCopied is the number of databases for which [MirroredState.NotCopied] is true.

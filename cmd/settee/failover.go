@@ -193,5 +193,13 @@ func (f *failover) prove(ctx context.Context) error {
 // compare compares both servers, and prints the outcome. The error is an *exitError with exitDifferent if they differ.
 func (f *failover) compare(ctx context.Context) error {
 	what := worker.Verification{Replication: f.mirror, Wait: f.wait, Stop: ctx}
-	return verifyMirror(f.cmd, what, f.settings, f.databases, false, func() syscall.Signal { return syscall.SIGINT })
+	now, err := f.node.Find(ctx, f.job.JobID)
+	if err != nil {
+		return err
+	}
+	looked := time.Time{}
+	if m := now.Mirror(); m != nil {
+		looked = m.LastLook
+	}
+	return verifyMirror(f.cmd, what, f.settings, f.databases, false, looked, func() syscall.Signal { return syscall.SIGINT })
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -64,4 +66,51 @@ func TestFailover(t *testing.T) {
 	out, status = failover("--check")
 	require.Equal(t, exitFailed, status)
 	assert.Contains(t, out, "has a prefix")
+}
+
+// A comparison says that a mirror without a feed has not looked since a database was created, and names the replicator databases that
+// are left out. So does the mirror, and its lag is never 0.
+func TestVerifySaysWhatAMirrorCannotHave(t *testing.T) {
+	t.Parallel()
+	a, b, node := serveNode(t, "mem:"), serveNode(t, "mem:"), serveNode(t, "mem:")
+	source := newGate(t, strings.TrimSuffix(a.url, "/"))
+	source.refuse.Store(func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/_db_updates") })
+	a.create("films", "first")
+	a.create("team/_replicator")
+	node.put("m", fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true,"mirror":{}}`, source.url, b.url))
+	var info struct {
+		Info struct {
+			Mirror struct {
+				By          string    `json:"by"`
+				Unseen      time.Time `json:"unseen_since"`
+				Replicators []string  `json:"replicators_left_out"`
+				LeftOut     int       `json:"left_out"`
+			}
+		}
+	}
+	node.awaitMirror("m", 1)
+	require.NoError(t, json.Unmarshal([]byte(node.ask(http.StatusOK, http.MethodGet, "_scheduler/docs/_replicator/m", "")), &info))
+	assert.Equal(t, "list", info.Info.Mirror.By)
+	assert.Equal(t, []string{"team/_replicator"}, info.Info.Mirror.Replicators)
+	assert.Zero(t, info.Info.Mirror.LeftOut, "they are no failures")
+	assert.WithinDuration(t, time.Now(), info.Info.Mirror.Unseen, time.Minute)
+	assert.Positive(t, node.metric(`settee_mirror_lag_seconds{mirror="_replicator/m"}`))
+
+	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // instance_start_time has whole seconds
+	a.create("songs")
+	env := []string{nodeVariable + "=" + node.url}
+	out, errs, status := setteeWith(t, env, "failover", "--check", "m")
+	require.Equal(t, exitDifferent, status, errs)
+	assert.Regexp(t, `missing on the target: the database "songs", created at 20\S+Z: the mirror has not looked since 20\S+Z\n`, out)
+	assert.Contains(t, out, `left out: the replicator database "team/_replicator" (see --replicators)`)
+	out, errs, status = settee(t, "verify", "--mirror", a.url, b.url)
+	require.Equal(t, exitDifferent, status, errs)
+	assert.Regexp(t, `missing on the target: the database "songs", created at 20\S+Z: a mirror without a feed looks`, out)
+	out, _, _ = settee(t, "verify", "--mirror", "--json", a.url, b.url)
+	assert.Equal(t, 1, strings.Count(out, `"left_out":"replicator"`), out)
+	assert.Contains(t, out, `{"database":"songs","only":"source","created":"20`)
+	out, _, status = setteeWith(t, env, "jobs", "show", "m")
+	require.Zero(t, status)
+	assert.Regexp(t, `Left out +team/_replicator, because the target would run their replications, too\n`, out)
+	assert.Regexp(t, `Unseen +changes since `, out)
 }

@@ -47,7 +47,7 @@ func (f *replicateFlags) runMirror(cmd *cobra.Command, mirror *replicator.Replic
 		return status
 	}
 	what := worker.Verification{Replication: mirror, Wait: defaultWait, Stop: stop}
-	if different := verifyMirror(cmd, what, settings, f.databases, f.json, sig); different != nil {
+	if different := verifyMirror(cmd, what, settings, f.databases, f.json, time.Time{}, sig); different != nil {
 		return different
 	}
 	return status

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,9 +16,9 @@ import (
 )
 
 // verifyMirror compares two servers, several databases at a time, and returns the error with the exit status. what has the
-// mirror as its replication, and no functions.
+// mirror as its replication, and no functions. looked is when the mirror last read the list of databases, zero if that is not known.
 func verifyMirror(
-	cmd *cobra.Command, what worker.Verification, settings worker.Config, atATime int, asJSON bool, received func() syscall.Signal,
+	cmd *cobra.Command, what worker.Verification, settings worker.Config, atATime int, asJSON bool, looked time.Time, received func() syscall.Signal,
 ) error {
 	s, err := openServers(what.Stop, cmd, what.Replication, settings, atATime)
 	if err != nil {
@@ -25,7 +26,7 @@ func verifyMirror(
 	}
 	defer s.close()
 	s.settings.Refused = nil
-	v := &mirrorVerification{mirrorServers: s, what: what, json: asJSON, began: time.Now()}
+	v := &mirrorVerification{mirrorServers: s, what: what, json: asJSON, looked: looked, began: time.Now()}
 	names, err := v.list()
 	if err == nil {
 		s.each(names, v.compare)
@@ -49,15 +50,17 @@ type verifiedCounts struct {
 // mirrorVerification compares the databases of two servers.
 type mirrorVerification struct {
 	*mirrorServers
-	what  worker.Verification
-	json  bool
-	began time.Time
+	what   worker.Verification
+	json   bool
+	looked time.Time
+	began  time.Time
 
 	mu          sync.Mutex
 	counts      verifiedCounts
 	differences shortList
 	failures    shortList
 	extra       shortList // databases that only the target has
+	leftOut     shortList // replicator databases
 }
 
 // The JSON forms of differences between servers.
@@ -66,6 +69,12 @@ type (
 	onlyObject struct {
 		Database string `json:"database"` // its name there
 		Only     string `json:"only"`
+		Created  string `json:"created,omitempty"` // RFC 3339; empty if the server does not tell it
+	}
+	// leftOutObject is a replicator database of the source that is not copied.
+	leftOutObject struct {
+		Database string `json:"database"`
+		LeftOut  string `json:"left_out"` // always "replicator"
 	}
 	securityObject struct {
 		Database string `json:"database"`
@@ -80,7 +89,12 @@ type (
 // list lists both servers, and returns the databases that both have, by their names at the source.
 func (v *mirrorVerification) list() (both []string, err error) {
 	m := v.mirror.Mirror
-	sources, err := v.names("source", v.source, v.selects)
+	sources, err := v.names("source", v.source, func(name string) bool {
+		if m.LeavesReplications(name) {
+			v.found(&v.leftOut, leftOutObject{name, "replicator"}, fmt.Sprintf("left out: the replicator database %q (see --replicators)", name))
+		}
+		return v.selects(name)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -100,21 +114,52 @@ func (v *mirrorVerification) list() (both []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	var missing []string
 	for _, name := range sources {
 		if _, there := slices.BinarySearch(targets, m.TargetName(name)); there {
 			both = append(both, name)
-			continue
+		} else {
+			missing = append(missing, name)
 		}
-		v.counts.Different++
-		v.found(&v.differences, onlyObject{name, "source"}, fmt.Sprintf("missing on the target: the database %q", name))
 	}
+	v.missing(missing)
 	for _, name := range targets {
 		if _, there := slices.BinarySearch(sources, strings.TrimPrefix(name, m.Prefix)); !there {
 			v.counts.OnlyAtTarget++
-			v.found(&v.extra, onlyObject{name, "target"}, fmt.Sprintf("only on the target: the database %q", name))
+			v.found(&v.extra, onlyObject{Database: name, Only: "target"}, fmt.Sprintf("only on the target: the database %q", name))
 		}
 	}
 	return both, nil
+}
+
+// missing notes databases that the target lacks, and when the first ones were created: the mirror may not have looked since.
+func (v *mirrorVerification) missing(names []string) {
+	if len(names) == 0 {
+		return
+	}
+	created := map[string]time.Time{}
+	infos, err := v.source.DatabasesInfo(v.cmd.Context(), names[:min(len(names), shownFailures)])
+	for _, info := range infos {
+		if seconds, ok := strconv.ParseInt(worker.Created(info.InstanceStartTime), 10, 64); ok == nil && err == nil {
+			created[info.Name] = time.Unix(seconds, 0).UTC()
+		}
+	}
+	for _, name := range names {
+		v.counts.Different++
+		line, object := fmt.Sprintf("missing on the target: the database %q", name), onlyObject{Database: name, Only: "source"}
+		at := created[name]
+		if !at.IsZero() {
+			object.Created = at.Format(time.RFC3339)
+			line += ", created at " + object.Created
+		}
+		switch looked := v.looked.UTC(); {
+		case looked.IsZero() && !at.IsZero():
+			line += ": a mirror without a feed looks for databases once a minute (last_look)"
+		case !looked.IsZero() && !at.Before(looked.Truncate(time.Second)):
+			line += ": the mirror has not looked since " + looked.Format(time.RFC3339)
+		}
+		v.found(&v.differences, object, line)
+	}
 }
 
 // found prints a difference as JSON, or keeps its line for the end.
@@ -228,7 +273,7 @@ func (v *mirrorVerification) end(err error, received func() syscall.Signal) erro
 			Seconds float64 `json:"seconds"`
 		}{outcome, v.counts, took.Seconds()}) + "\n"
 	} else {
-		text = v.extra.text("databases only on the target") + v.differences.text("differences") + v.failures.text("databases failed") +
+		text = v.leftOut.text("replicator databases left out") + v.extra.text("databases only on the target") + v.differences.text("differences") + v.failures.text("databases failed") +
 			fmt.Sprintf("%s: %s compared, %d equal, %d different, %d failed; %s in %s\n",
 				outcome, databases(v.counts.done()), v.counts.Equal, v.counts.Different, v.counts.Failed,
 				describeVerified(v.counts.Verified), took.Round(time.Millisecond))

@@ -78,7 +78,7 @@ func newVerify() *cobra.Command {
 				Replication: replication, Both: flags.both, Attachments: flags.attachments, Wait: flags.wait, Stop: stop,
 			}
 			if flags.mirror {
-				return verifyMirror(cmd, what, settings, flags.databases, flags.json, sig)
+				return verifyMirror(cmd, what, settings, flags.databases, flags.json, time.Time{}, sig)
 			}
 			return verify(cmd, what, settings, flags.json, sig)
 		},

@@ -16,13 +16,16 @@ const (
 	maxListed = 10
 	// firstLeftOut is the number of databases left out that are named, and maxShownName the number of bytes of their names.
 	firstLeftOut = 5
-	maxShownName = 100
+	// firstReplicators is the number of replicator databases left out that are named.
+	firstReplicators = 20
+	maxShownName     = 100
 )
 
 // leftOut are databases of the source that the mirror selects and leaves out.
 type leftOut struct {
-	count int64
-	first []replicator.MirroredFailure
+	count       int64
+	first       []replicator.MirroredFailure
+	replicators []string // the first firstReplicators; no failures
 }
 
 // leave adds a database.
@@ -30,10 +33,14 @@ func (l *leftOut) leave(database, reason string) {
 	if l.count++; len(l.first) == firstLeftOut {
 		return
 	}
+	l.first = append(l.first, replicator.MirroredFailure{Database: shownName(database), Reason: reason, Since: time.Now().UTC()})
+}
+
+func shownName(database string) string {
 	if len(database) > maxShownName {
-		database = strings.ToValidUTF8(database[:maxShownName], "") + "…"
+		return strings.ToValidUTF8(database[:maxShownName], "") + "…"
 	}
-	l.first = append(l.first, replicator.MirroredFailure{Database: database, Reason: reason, Since: time.Now().UTC()})
+	return database
 }
 
 // since returns the first databases, each since it was first left out.
@@ -50,6 +57,9 @@ func (l *leftOut) since(before []replicator.MirroredFailure) []replicator.Mirror
 // mirrorable returns the names that can be mirrored, or are not selected.
 func (m *mirror) mirrorable(names []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool {
+		if m.r.Mirror.LeavesReplications(name) && len(m.left.replicators) < firstReplicators {
+			m.left.replicators = append(m.left.replicators, shownName(name))
+		}
 		why := replicator.Unmirrorable(name)
 		if why != "" && m.selects(name) {
 			m.left.leave(name, why)

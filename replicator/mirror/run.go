@@ -297,6 +297,7 @@ func (m *mirror) news(ctx context.Context) error {
 // compareContents compares the target, and makes the jobs of all databases that count as up to date compare everything. While the
 // target does not answer they stay as they are: their runs could only fail, or fill another server than before.
 func (m *mirror) compareContents(ctx context.Context) error {
+	refused := m.progress.Target.Refused // it never lists its databases
 	if err := m.lookAtTarget(ctx); err != nil {
 		return err
 	}
@@ -304,7 +305,6 @@ func (m *mirror) compareContents(ctx context.Context) error {
 		return nil
 	}
 	for after := ""; ; {
-	refused := m.progress.Target.Refused // it never lists its databases
 		known, err := m.Run.Mirrored(ctx, after, knownAtOnce)
 		if err != nil || len(known) == 0 {
 			return err
@@ -418,7 +418,10 @@ func (m *mirror) look(ctx context.Context) error {
 	now := time.Now()
 	m.lookAt = now.Add(every)
 	return m.write(ctx, func(p *replicator.MirrorProgress) {
-		*p = replicator.MirrorProgress{By: by, LastLook: now, Target: p.Target, LeftOut: m.left.count, FirstLeftOut: m.left.since(p.FirstLeftOut)}
+		*p = replicator.MirrorProgress{
+			By: by, LastLook: now, Target: p.Target,
+			LeftOut: m.left.count, FirstLeftOut: m.left.since(p.FirstLeftOut), Replicators: m.left.replicators,
+		}
 	})
 }
 

@@ -27,6 +27,8 @@ type Mirror struct {
 	} `json:"failures"`
 	BehindSince    time.Time `json:"behind_since"` // zero if the target lacks nothing
 	BehindDatabase string    `json:"behind_database"`
+	UnseenSince    time.Time `json:"unseen_since"` // zero if a feed tells of changes
+	Replicators    []string  `json:"replicators_left_out"`
 }
 
 // UpToDate reports whether the mirror has looked, and the target has everything of all databases.

@@ -41,6 +41,12 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 	fact("Target", job.Target)
 	if m := job.Summary(); m != nil {
 		fact("Databases", m.databases())
+		if len(m.Replicators) > 0 {
+			fact("Left out", strings.Join(m.Replicators, ", ")+", because the target would run their replications, too")
+		}
+		if !m.UnseenSince.IsZero() {
+			fact("Unseen", "changes since "+ago(m.UnseenSince)+": the source is asked. With a feed (_global_changes) changes are known at once")
+		}
 	}
 	fact("Written", job.written())
 	fact("Left", job.left())
