@@ -198,7 +198,7 @@ func (f *failover) compare(ctx context.Context) error {
 		return err
 	}
 	looked := time.Time{}
-	if m := now.Mirror(); m != nil {
+	if m := now.Summary(); m != nil {
 		looked = m.LastLook
 	}
 	return verifyMirror(f.cmd, what, f.settings, f.databases, false, looked, func() syscall.Signal { return syscall.SIGINT })

@@ -347,7 +347,7 @@ var (
 			"source changes. When due jobs need room, idle ones are parked at once. With 0 only then.")
 	MaxIdle = define("replicator", "max_idle_sec", "3600", seconds(time.Second, longSeconds),
 		"How often the databases of parked jobs are compared with what they were, in case the source's _db_updates has missed a change. Jobs of mirrors\n"+
-			"notice a change of _security in this time. Targets of parked jobs are looked at within this time, or each five minutes if that is shorter.")
+			"notice a change of _security within five minutes, and with very many databases in this time. Targets of parked jobs are looked at within this time, or each five minutes if that is shorter.")
 	MaxQuestions = define("replicator", "max_questions_per_sec", "10", whole(1, 1_000),
 		"The most requests a second that ask the servers of one host, for one user or replicator database, whether sources of parked jobs have changed,\n"+
 			"if it has no _db_updates or nobody may read it, or whether targets of parked jobs are still there.")

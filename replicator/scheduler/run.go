@@ -359,7 +359,7 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 	c.PropagateTrace = config.PropagateTrace.Get(cfg)
 	c.NoCompression = !config.CompressRequests.Get(cfg)
 	c.MissingDocRetry = config.MissingDocRetry.Get(cfg)
-	c.SecurityInterval = config.MaxIdle.Get(cfg)
+	c.SecurityInterval = min(config.MaxIdle.Get(cfg), worker.SecurityEvery)
 	c.MaxDocument = int(config.MaxReplicatedDocument.Get(cfg))
 	c.MaxDocumentIDLength = config.MaxDocumentIDLength.Get(cfg)
 	return c

@@ -8,7 +8,9 @@ import (
 
 	"settee/pkg/config"
 	"settee/pkg/couch"
+	"settee/replicator"
 	"settee/replicator/jobs"
+	"settee/replicator/worker"
 )
 
 const (
@@ -19,6 +21,9 @@ const (
 	// than the last one pauses so after them: the pauses before follow from the number of the last one's pages.
 	quickPause  = 100 * time.Millisecond
 	quickFactor = 4
+	// mirrorPause is the least time between two pages of a round that is shorter because of mirrors. So 15,000 databases are compared
+	// within worker.SecurityEvery, and others later.
+	mirrorPause = 2 * time.Second
 	// pageRetry is the pause after a page that failed.
 	pageRetry = 30 * time.Second
 )
@@ -31,6 +36,10 @@ type round struct {
 	// Pages is the number of pages so far, and Last the number of pages of the round before.
 	Pages int `json:"pages,omitempty"`
 	Last  int `json:"last,omitempty"`
+	// Mirrors says that jobs of mirrors are among the rows of the round before or of this one, and Seen that they are among the rows of
+	// this one.
+	Mirrors bool `json:"mirrors,omitempty"`
+	Seen    bool `json:"seen,omitempty"`
 	// Quick makes the round quick, see quickPause.
 	Quick bool `json:"quick,omitempty"`
 	// Next is when the next page is due.
@@ -38,7 +47,32 @@ type round struct {
 }
 
 // restarted returns a quick round that begins now.
-func (r round) restarted() round { return round{Last: max(r.Last, r.Pages), Quick: true} }
+func (r round) restarted() round {
+	return round{Last: max(r.Last, r.Pages), Mirrors: r.Mirrors, Quick: true}
+}
+
+// time returns the time of a round: max_idle_sec, or worker.SecurityEvery if that compares the `_security` objects of mirrors, but at
+// least mirrorPause for each page.
+func (r round) time(maxIdle time.Duration) time.Duration {
+	if !r.Mirrors {
+		return maxIdle
+	}
+	return min(maxIdle, max(worker.SecurityEvery, time.Duration(r.Last)*mirrorPause))
+}
+
+// sees notes whether jobs of mirrors are among the rows of a page.
+func (r round) sees(rows []jobs.ParkedRow) round {
+	if slices.ContainsFunc(rows, ofMirror) {
+		r.Mirrors, r.Seen = true, true
+	}
+	return r
+}
+
+// ofMirror reports whether a mirror has made the job of a row.
+func ofMirror(row jobs.ParkedRow) bool {
+	_, is := replicator.MirrorOf(row.JobID)
+	return is
+}
 
 // after returns the round after a page that took a time and ended with a row. whole says that the page was the last one.
 // every is the time of a round.
@@ -46,7 +80,7 @@ func (r round) after(row jobs.ParkedRow, whole bool, now time.Time, took, every 
 	r.Database, r.JobID = row.Database, row.JobID
 	r.Pages++
 	if whole {
-		r = round{Last: r.Pages}
+		r = round{Last: r.Pages, Mirrors: r.Seen}
 	}
 	pause := r.pause(every)
 	if r.Quick || r.Pages >= max(r.Last, 1) {
@@ -62,12 +96,24 @@ func (r round) after(row jobs.ParkedRow, whole bool, now time.Time, took, every 
 // before.
 func (r round) pause(every time.Duration) time.Duration { return every / time.Duration(max(r.Last, 1)) }
 
+// hastened is the time after which hasten has an effect, at most.
+const hastened = time.Minute
+
+// seeMirrors makes rounds shorter if a mirror has made the job of one of some rows, which are read more often than rounds compare them.
+func (w *watch) seeMirrors(rows []jobs.ParkedRow) {
+	if before := w.now().Round; before.Mirrors || !before.sees(rows).Mirrors {
+		return
+	}
+	w.change(func(s *state) { s.Round = s.Round.sees(rows) })
+	w.hasten()
+}
+
 // hasten makes the next page come earlier, if the time of a round has become shorter. A round that another node has begun
 // may have a time of another clock.
 func (w *watch) hasten() {
-	every := config.MaxIdle.Get(w.settings())
+	maxIdle := config.MaxIdle.Get(w.settings())
 	w.change(func(s *state) {
-		if latest := time.Now().Add(s.Round.pause(every)); s.Round.Next.After(latest) {
+		if latest := time.Now().Add(s.Round.pause(s.Round.time(maxIdle))); s.Round.Next.After(latest) {
 			s.Round.Next = latest
 		}
 	})
@@ -102,10 +148,11 @@ func (w *watch) compare(ctx context.Context, f *feed) error {
 	if len(rows) > 0 {
 		last = rows[len(rows)-1]
 	}
-	every := config.MaxIdle.Get(w.settings())
+	maxIdle := config.MaxIdle.Get(w.settings())
 	w.change(func(s *state) {
 		if s.Round.Database == place.Database && s.Round.JobID == place.JobID && s.Round.Quick == place.Quick { // otherwise it has begun anew
-			s.Round = s.Round.after(last, len(rows) < pageRows, time.Now(), time.Since(began), every)
+			now := s.Round.sees(rows)
+			s.Round = now.after(last, len(rows) < pageRows, time.Now(), time.Since(began), now.time(maxIdle))
 		}
 	})
 	return nil

@@ -109,11 +109,7 @@ func (w *watch) follow(outer context.Context, f *feed) error {
 			}
 			w.hasten()
 		}
-		if next := l.next(); next.IsZero() {
-			l.timer.Stop()
-		} else {
-			l.timer.Reset(time.Until(next))
-		}
+		l.timer.Reset(time.Until(l.next()))
 		in := rows
 		if len(l.gathered.names) >= gatherNames {
 			in = nil
@@ -175,14 +171,15 @@ type follower struct {
 	pageFailed time.Time  // when the last page failed; zero: it did not
 }
 
-// next returns when turn has something to do. It is zero while nothing is due but the end of a page.
+// next returns when turn may have something to do, hastened from now at the latest.
 func (l *follower) next() time.Time {
-	next := l.flushAt
+	next := time.Now().Add(hastened)
 	sooner := func(at time.Time) {
-		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		if !at.IsZero() && at.Before(next) {
 			next = at
 		}
 	}
+	sooner(l.flushAt)
 	sooner(l.watch.checkAt)
 	if !l.comparing {
 		sooner(l.pageAt())

@@ -9,18 +9,18 @@ import (
 
 	"settee/pkg/config"
 	"settee/pkg/couch"
-	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
 )
 
 // A job that a mirror has made copies the `_security` object of its source. No feed tells that this has changed, and no
-// changes feed has a row for it. A parked job learns of it within max_idle_sec:
+// changes feed has a row for it. A parked job learns of it within worker.SecurityEvery, or later if the requests would be too many, but
+// within max_idle_sec:
 //
 //   - where the server has a feed, by the comparison of that round. A CouchDB gives a database another update_seq when its
 //     object changes, so an object is read only if the update_seq has changed and the changes feed has nothing. Other servers,
 //     settee among them, need not do that: their objects are read in each round.
-//   - where each source is asked, by a question of its own.
+//   - where each source is asked, by a question of its own, as long as the questions for changes are in time.
 //
 // The object is compared with the digest in the job's state. Only a change wakes the jobs of the database.
 
@@ -109,7 +109,11 @@ func (l *securityLooks) due(jobID string, parked, every time.Duration, now time.
 
 // askSecurity asks whether the `_security` object of a parked job's source has changed, if it is time for that.
 func (w *watch) askSecurity(ctx context.Context, job *jobs.Job, parked time.Duration) (bool, error) {
-	if !copiesSecurity(job) || !w.looks.due(job.ID, parked, config.MaxIdle.Get(w.settings()), time.Now()) {
+	every := config.MaxIdle.Get(w.settings())
+	if w.late.lag() < askFirst { // there is time for it
+		every = min(every, worker.SecurityEvery)
+	}
+	if !copiesSecurity(job) || !w.looks.due(job.ID, parked, every, time.Now()) {
 		return false, nil
 	}
 	if err := w.mayAsk(ctx); err != nil {
@@ -121,7 +125,7 @@ func (w *watch) askSecurity(ctx context.Context, job *jobs.Job, parked time.Dura
 // mayDiffer reports whether the `_security` object of a row's database may have changed, given its update_seq, although the
 // database has no change.
 func mayDiffer(server *couch.Server, row jobs.ParkedRow, updateSeq json.RawMessage) bool {
-	if _, child := replicator.MirrorOf(row.JobID); !child {
+	if !ofMirror(row) {
 		return false
 	}
 	return !server.IsCouchDB() || updateSeq != nil && string(updateSeq) != row.UpdateSeq

@@ -88,6 +88,7 @@ func (t *targets) page(ctx context.Context, every time.Duration) {
 		t.storeFailed(ctx, err)
 		return
 	}
+	t.seeMirrors(rows)
 	if place.Pages == 0 {
 		t.before, t.began = t.began, began
 		maps.DeleteFunc(t.failed, func(_ string, at time.Time) bool { return at.Before(t.before.Add(-failedPause)) })

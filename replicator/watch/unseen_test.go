@@ -14,6 +14,8 @@ import (
 func TestMirrorLagsWithoutFeed(t *testing.T) {
 	inLab(t, func(l *lab) {
 		l.source.write("db", "other")
+		l.source.secure("db", `{}`)
+		l.source.secure("other", `{}`)
 		mirror, _ := l.parkChildrenOf("ann:pw", "db", "other")
 		require.NoError(l, mirror.Update(l.Context(), func(s *replicator.JobState) {
 			s.Mirror = &replicator.MirrorProgress{By: replicator.ByList, LastLook: time.Now().Add(time.Hour)} // not this test's

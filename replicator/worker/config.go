@@ -30,7 +30,7 @@ func DefaultConfig() Config {
 		ConnectionTimeout:   requests.ConnectionTimeout,
 		CheckpointInterval:  30 * time.Second, // [replicator] checkpoint_interval
 		MissingDocRetry:     2 * time.Second,  // [replicator] missing_doc_retry_msec
-		SecurityInterval:    time.Hour,        // [replicator] max_idle_sec
+		SecurityInterval:    SecurityEvery,    // or [replicator] max_idle_sec
 		MaxDocument:         requests.MaxDocument,
 		MaxDocumentIDLength: math.MaxInt64,
 		ReportInterval:      10 * time.Second,
@@ -67,7 +67,8 @@ type Config struct {
 	// MissingDocRetry is the wait before a revision is requested again that the source announced but does not have.
 	// Default: 2 s.
 	MissingDocRetry time.Duration
-	// SecurityInterval is the longest time until a run that copies `_security` objects notices a change of one. Default: 1 h.
+	// SecurityInterval is the longest time until a run that copies `_security` objects notices a change of one. Default:
+	// SecurityEvery.
 	SecurityInterval time.Duration
 	// MaxDocument is the size in bytes of the largest document, without its attachments, that the run reads. It fails
 	// with a larger one. Default: 64 MiB.
@@ -281,7 +282,7 @@ func newSettings(cfg Config, rep *replicator.Replication) settings {
 		reportInterval:     cfg.ReportInterval,
 		stopTimeout:        cfg.StopTimeout,
 		missingDocRetry:    cfg.MissingDocRetry,
-		securityInterval:   cmp.Or(cfg.SecurityInterval, time.Hour),
+		securityInterval:   cmp.Or(cfg.SecurityInterval, SecurityEvery),
 		maxDocumentID:      cfg.MaxDocumentIDLength,
 		useCheckpoints:     !cfg.NoCheckpoints,
 		useBulkGet:         !cfg.NoBulkGet,

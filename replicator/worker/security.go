@@ -171,6 +171,10 @@ func SecurityChanged(ctx context.Context, r *replicator.Replication, digest stri
 	return changed, err
 }
 
+// SecurityEvery is the time within which the `_security` objects of the databases of mirrors are compared, unless
+// [replicator] max_idle_sec is shorter, or the requests for that would be too many.
+const SecurityEvery = 5 * time.Minute
+
 // SameSecurity reports whether the two databases of a replication have equal `_security` objects. A server that has none for
 // its databases counts as equal. Errors are *Error.
 func SameSecurity(ctx context.Context, rep *replicator.Replication, cfg Config) (bool, error) {
