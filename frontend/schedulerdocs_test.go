@@ -162,16 +162,20 @@ func TestListDocs(t *testing.T) {
 		"States must be one or more of [initializing,error,running,pending,crashing,completed,failed]")
 }
 
-// A document may ask for more than a run has. Its row says what it has instead, also in a list.
+// A document may ask for more than a run has, or for credentials that are not known. Its rows say so, also in lists.
 func TestWarningsOfDocs(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	_, err := n.Documents.Create(t.Context(), "_replicator")
 	require.NoError(t, err)
-	n.Do(http.MethodPut, "/_replicator/large", definition(`"worker_batch_size": 1000000, "worker_processes": 4`)).Is(t, http.StatusCreated)
-	want := []any{"`worker_batch_size` is 10000, which is the most"}
-	require.Equal(t, want, n.Get("/_scheduler/docs/_replicator/large").JSON(t)["warnings"])
-	require.Equal(t, want, n.page("/_scheduler/docs").Docs[0]["warnings"])
+	n.Do(http.MethodPut, "/_replicator/large", definition(`"worker_batch_size": 1000000, "worker_processes": 4,
+		"source": {"url": "http://a.example/db", "auth": {"plugin": {"key": "s3cret"}}}`)).Is(t, http.StatusCreated)
+	list, _ := n.Get("/_scheduler/docs/_replicator/large").JSON(t)["warnings"].([]any)
+	require.Len(t, list, 2)
+	require.Equal(t, "`worker_batch_size` is 10000, which is the most", list[0])
+	require.Contains(t, list[1], "`source.auth.plugin` is not used")
+	require.Equal(t, any(list), n.page("/_scheduler/docs").Docs[0]["warnings"])
+	require.Equal(t, any(list), n.page("/_scheduler/jobs").Jobs[0]["warnings"])
 }
 
 // What the target of a replication refused is listed beside the job.

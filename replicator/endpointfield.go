@@ -43,7 +43,7 @@ func (f *fields) endpoint(name string, options ParseOptions) Endpoint {
 	headers, inHeader := side.headers()
 	e.Headers = headers
 	// The order in which CouchDB looks for credentials.
-	for _, found := range []*credentials{side.basicAuth(), inURL, inHeader} {
+	for _, found := range []*credentials{side.auth(), inURL, inHeader} {
 		if found != nil {
 			f.use(name, &e, found)
 			break
@@ -98,28 +98,6 @@ func (f *fields) endpointURL(name, text string, options ParseOptions) (Endpoint,
 		f.fail(name, "parameter `%s` has a user name or password that is not UTF-8", f.prefix+name)
 	}
 	return e, &c
-}
-
-// basicAuth returns the credentials of the object auth.basic. Other members of auth belong to
-// authentication plugins of CouchDB and are ignored.
-func (f *fields) basicAuth() *credentials {
-	auth := f.object("auth", "an object")
-	if auth == nil {
-		return nil
-	}
-	basic := auth.object("basic", "an object with `username` and `password`")
-	if basic == nil {
-		return nil
-	}
-	username, hasName := basic.text("username", "a string")
-	password, hasPassword := basic.text("password", "a string")
-	if !hasName {
-		basic.mustBe("username", "a string")
-	}
-	if !hasPassword {
-		basic.mustBe("password", "a string")
-	}
-	return &credentials{username: username, password: password, written: username}
 }
 
 // headers returns the headers in the order that replication ids cover, without a basic

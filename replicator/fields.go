@@ -22,17 +22,17 @@ import (
 type fields struct {
 	prefix string // prefix of names in errors, such as "source."
 	values map[string]json.RawMessage
-	first  *firstError
-
-	doubtful []string // see Replication.Doubtful
+	noted  *noted
 }
 
 func newFields(values map[string]json.RawMessage) *fields {
-	return &fields{values: values, first: &firstError{}}
+	return &fields{values: values, noted: &noted{}}
 }
 
-type firstError struct {
-	err *ParseError
+// noted is what was noted about a definition, whatever object it is in.
+type noted struct {
+	err      *ParseError // the first one
+	doubtful []string    // see Replication.Doubtful
 }
 
 // readFields reads the members of a definition. The last of several members with one name counts,
@@ -58,8 +58,8 @@ func errInvalidJSON() *ParseError {
 
 // fail records an error in the named field.
 func (f *fields) fail(name, format string, args ...any) {
-	if f.first.err == nil {
-		f.first.err = &ParseError{Field: f.prefix + name, Reason: fmt.Sprintf(format, args...)}
+	if f.noted.err == nil {
+		f.noted.err = &ParseError{Field: f.prefix + name, Reason: fmt.Sprintf(format, args...)}
 	}
 }
 
@@ -69,10 +69,10 @@ func (f *fields) mustBe(name, what string) {
 }
 
 func (f *fields) err() error {
-	if f.first.err == nil {
+	if f.noted.err == nil {
 		return nil
 	}
-	return f.first.err
+	return f.noted.err
 }
 
 // text returns the value of a string, and whether it was given.
@@ -131,7 +131,7 @@ func (f *fields) object(name, what string) *fields {
 	if !given {
 		return nil
 	}
-	inner := &fields{prefix: f.prefix + name + ".", first: f.first}
+	inner := &fields{prefix: f.prefix + name + ".", noted: f.noted}
 	if raw[0] != '{' || json.Unmarshal(raw, &inner.values) != nil {
 		f.mustBe(name, what)
 		return nil
@@ -227,10 +227,13 @@ func (f *fields) docIDs() []string {
 	return slices.Compact(ids)
 }
 
+// maxDoubtful is how many fields are noted as doubtful. Listings have them.
+const maxDoubtful = 10
+
 // doubt notes a field for Replication.Doubtful.
 func (f *fields) doubt(field string) {
-	if !slices.Contains(f.doubtful, field) {
-		f.doubtful = append(f.doubtful, field)
+	if len(f.noted.doubtful) < maxDoubtful && !slices.Contains(f.noted.doubtful, field) {
+		f.noted.doubtful = append(f.noted.doubtful, field)
 	}
 }
 

@@ -148,7 +148,7 @@ func (f *fields) replication(options ParseOptions) *Replication {
 		Target:             f.endpoint("target", options),
 	}
 	r.Source.Proxy, r.Target.Proxy = sourceProxy, targetProxy
-	r.Doubtful = f.doubtful
+	r.Doubtful = f.noted.doubtful
 	f.checkExclusive(r)
 	r.Mirror = f.mirror(r)
 	return r

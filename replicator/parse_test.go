@@ -207,6 +207,29 @@ func TestWarningsAboutDecodedText(t *testing.T) {
 	require.True(t, parse(t, []byte(plain)).Equal(parse(t, []byte(escaped))))
 }
 
+// A member of auth that is not used is named, without its value. Only some of many are.
+func TestWarningsAboutUnusedAuth(t *testing.T) {
+	t.Parallel()
+	warned := func(auth string) []string {
+		return parse(t, []byte(`{"source":"http://a.example/db","target":{"url":"http://b.example/db","auth":`+auth+`}}`)).Warnings()
+	}
+	const basic = `"basic":{"username":"u","password":"p"}`
+	require.Empty(t, warned(`{}`))
+	require.Empty(t, warned(`{`+basic+`}`))
+	for auth, field := range map[string]string{
+		`{"plugin":{"key":"s3cret"}}`:                            "target.auth.plugin",
+		`{"plugin":"s3cret",` + basic + `}`:                      "target.auth.plugin",
+		`{"basic":{"username":"u","password":"p","s":"s3cret"}}`: "target.auth.basic.s",
+		`{"` + strings.Repeat("x", 1000) + `":"s3cret"}`:         "target.auth." + strings.Repeat("x", 64),
+	} {
+		list := warned(auth)
+		require.Len(t, list, 1, auth)
+		require.True(t, strings.HasPrefix(list[0], "`"+field+"` is not used: "), list[0])
+		require.NotContains(t, list[0], "s3cret")
+	}
+	require.Len(t, warned(`{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6,"g":7,"h":8,"i":9,"j":10,"k":11}`), 10)
+}
+
 func TestProtocolsAreASetting(t *testing.T) {
 	t.Parallel()
 	options := replicator.ParseOptions{EndpointProtocols: []string{"https", "ftp"}, ProxyProtocols: []string{"socks5"}}

@@ -75,8 +75,8 @@ type Replication struct {
 	Mirror   *Mirror   `json:"mirror,omitempty"`
 	Mirrored *Mirrored `json:"mirrored,omitempty"`
 
-	// Doubtful are the fields, of `source`, `target` and `doc_ids`, whose text was probably not meant to be decoded as it was:
-	// see [Replication.Warnings].
+	// Doubtful are the fields that were probably not meant as they were read: those of `source`, `target` and `doc_ids` whose
+	// text was decoded, and members of `auth` that are not used, such as `source.auth.plugin`. See [Replication.Warnings].
 	Doubtful []string `json:"doubtful,omitempty"`
 
 	// UserCtx is the user on whose behalf a document replicates. It is nil for POST /_replicate,
@@ -109,12 +109,12 @@ func (r Replication) Format(f fmt.State, verb rune) {
 // which may be large or secret.
 func (r Replication) MarshalJSON() ([]byte, error) {
 	type plain Replication
-	r.DocIDs, r.QueryParams, r.Selector, r.CreateTargetParams, r.Doubtful = nil, nil, nil, nil, nil
+	r.DocIDs, r.QueryParams, r.Selector, r.CreateTargetParams = nil, nil, nil, nil
 	return json.Marshal(plain(r))
 }
 
 // Warnings returns a sentence for each option that asks for more than the limits, in the order of the
-// options' names, and for each field that was probably not meant to be decoded.
+// options' names, and for each field that was probably not meant as it was read.
 func (r *Replication) Warnings() []string {
 	var list []string
 	for _, option := range []struct {
@@ -132,7 +132,11 @@ func (r *Replication) Warnings() []string {
 		}
 	}
 	for _, field := range r.Doubtful {
-		list = append(list, doubtfulText[field])
+		text, known := doubtfulText[field]
+		if !known {
+			text = unusedAuth(field)
+		}
+		list = append(list, text)
 	}
 	return list
 }

@@ -141,7 +141,7 @@ func (j *Job) summary() (json.RawMessage, error) {
 		Source: shownEndpoint(r.Source), Target: shownEndpoint(r.Target),
 		Continuous: r.Continuous, CreateTarget: r.CreateTarget, CheckpointInterval: r.CheckpointInterval,
 		HTTPConnections: r.HTTPConnections, RetriesPerRequest: r.RetriesPerRequest, // for Warnings
-		WorkerBatchSize: r.WorkerBatchSize, WorkerProcesses: r.WorkerProcesses,
+		WorkerBatchSize: r.WorkerBatchSize, WorkerProcesses: r.WorkerProcesses, Doubtful: r.Doubtful,
 		Schedule: r.Schedule, Timezone: r.Timezone, Every: r.Every,
 	}
 	if r.Mirror != nil { // its patterns may be large

@@ -38,6 +38,7 @@ type listedJob struct {
 	// Of a job that a mirror has made: the job id of the mirror, and the database of its source.
 	Mirror           string                    `json:"mirror,omitempty"`
 	MirroredDatabase string                    `json:"mirrored_database,omitempty"`
+	Warnings         []string                  `json:"warnings,omitempty"`
 	Activity         *replicator.ShownActivity `json:"activity,omitempty"`
 	Condition        replicator.Condition      `json:"condition"`
 }
@@ -61,7 +62,8 @@ func listed(job *jobs.Job, t *telling) listedJob {
 		History:  state.History,
 		Node:     orNull(state.Node),
 		State:    state.State,
-		Mirror:   job.Mirror(), MirroredDatabase: job.Args.MirroredDatabase, Activity: state.ShownActivity(), Condition: told,
+		Mirror:   job.Mirror(), MirroredDatabase: job.Args.MirroredDatabase,
+		Warnings: job.Args.Replication.Warnings(), Activity: state.ShownActivity(), Condition: told,
 	}
 	if job.IsMirror() {
 		out.Info = out.Info.SumUp(state.Mirror, job.Summary)
