@@ -28,6 +28,8 @@ const (
 	AdviceRenew             AdviceCode = "renew_certificate"
 	AdviceClientCertificate AdviceCode = "client_certificate"
 	AdviceCredentials       AdviceCode = "credentials"
+	AdviceToken             AdviceCode = "token" //nolint:gosec // a word, not a credential
+	AdviceTokenServer       AdviceCode = "token_server"
 	AdviceRights            AdviceCode = "rights"
 	AdviceListRights        AdviceCode = "list_rights"
 	AdviceProxy             AdviceCode = "proxy"
@@ -60,6 +62,7 @@ var advices = map[FaultCode]AdviceCode{
 	FaultProxyRefused: AdviceProxyCredentials, FaultProxyFailed: AdviceProxy,
 	FaultNoAnswer: AdviceServerHangs, FaultStalled: AdviceServerHangs, FaultFilterSilent: AdviceFilterSlow,
 	FaultUnauthorized: AdviceCredentials, FaultLoginRefused: AdviceCredentials, FaultForbidden: AdviceRights, FaultUnlistable: AdviceListRights,
+	FaultTokenRefused: AdviceToken, FaultTokenFailed: AdviceTokenServer,
 	FaultDatabaseMissing: AdviceCreateDatabase, FaultNotDatabase: AdviceCorrectURL, FaultFilterMissing: AdviceFilter, FaultFilterInvalid: AdviceFilter,
 	FaultNoCheckpoint: AdviceNoCheckpoints, FaultCheckpointTwice: AdviceDeleteOne, FaultSecurity: AdviceMirrorSecurity,
 	FaultRateLimited: AdviceSlower, FaultServerError: AdviceServerLog,

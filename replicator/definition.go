@@ -21,7 +21,7 @@ type definition struct {
 type definedEndpoint struct {
 	URL     string            `json:"url"`
 	Headers map[string]string `json:"headers,omitempty"`
-	Auth    *definedAuth      `json:"auth,omitempty"`
+	Auth    any               `json:"auth,omitempty"`
 }
 
 type definedAuth struct {
@@ -72,8 +72,11 @@ func (e Endpoint) defined() definedEndpoint {
 			d.Headers[h.Name] = masked
 		}
 	}
-	if e.HasCredentials() {
-		d.Auth = &definedAuth{definedBasic{e.Username, masked}}
+	switch {
+	case e.Auth != nil:
+		d.Auth = map[string]any{e.Auth.Kind: e.Auth.shown()}
+	case e.HasCredentials():
+		d.Auth = definedAuth{definedBasic{e.Username, masked}}
 	}
 	return d
 }

@@ -31,6 +31,9 @@ type Endpoint struct {
 	// Replication ids cover this spelling.
 	WrittenUsername string `json:"written_username,omitempty"`
 
+	// Auth, if not nil, says how the access tokens are got that requests carry. Username and Password are then part of ids only.
+	Auth *Auth `json:"auth,omitempty"`
+
 	// Headers are sent with every request. An Authorization header with basic credentials is not
 	// among them. They are sorted by name, as replication ids cover them.
 	Headers []Header `json:"headers,omitempty"`

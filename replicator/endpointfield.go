@@ -42,8 +42,10 @@ func (f *fields) endpoint(name string, options ParseOptions) Endpoint {
 	e, inURL := side.endpointURL("url", text, options)
 	headers, inHeader := side.headers()
 	e.Headers = headers
+	basic, token := side.auth(options)
+	e.Auth = token
 	// The order in which CouchDB looks for credentials.
-	for _, found := range []*credentials{side.auth(), inURL, inHeader} {
+	for _, found := range []*credentials{basic, inURL, inHeader} {
 		if found != nil {
 			f.use(name, &e, found)
 			break

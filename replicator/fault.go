@@ -17,7 +17,7 @@ type Fault struct {
 	Request RequestCode `json:"request,omitempty"`
 	Method  string      `json:"method,omitempty"`
 	Path    string      `json:"path,omitempty"`
-	// Host is the host and the port of the endpoint, as the definition has them, and Database its URL as CouchDB prints it.
+	// Host is the host and the port of the endpoint, as the definition has them, or of its token server if that failed, and Database its URL as CouchDB prints it.
 	Host     string `json:"host,omitempty"`
 	Database string `json:"database_url,omitempty"`
 	// Proxy is the URL of the proxy, if that failed.
@@ -82,6 +82,8 @@ const (
 	FaultFilterSilent     FaultCode = "filter_silent"          // a filter has passed nothing for too long
 	FaultUnauthorized     FaultCode = "unauthorized"           // 401
 	FaultLoginRefused     FaultCode = "login_refused"          // 401 or 403 of a login
+	FaultTokenRefused     FaultCode = "token_refused"          // the token server refuses the credentials
+	FaultTokenFailed      FaultCode = "token_failed"           // the token server gives no access token
 	FaultForbidden        FaultCode = "forbidden"              // 403
 	FaultDatabaseMissing  FaultCode = "database_missing"       // the database does not exist
 	FaultDatabaseChanged  FaultCode = "database_recreated"     // the database was created anew during the run
@@ -122,6 +124,7 @@ const (
 	RequestCreate         RequestCode = "create_database"
 	RequestDelete         RequestCode = "delete_database"
 	RequestLogin          RequestCode = "login"
+	RequestToken          RequestCode = "get_token" // from the token server of the endpoint
 	RequestReadServer     RequestCode = "read_server"
 	RequestListDatabases  RequestCode = "list_databases"
 	RequestReadFilter     RequestCode = "read_filter"
@@ -144,7 +147,7 @@ const (
 // Whole reports whether the request is about a database as a whole, or its server.
 func (r RequestCode) Whole() bool {
 	switch r {
-	case RequestOpen, RequestCreate, RequestDelete, RequestLogin, RequestReadServer, RequestListDatabases:
+	case RequestOpen, RequestCreate, RequestDelete, RequestLogin, RequestToken, RequestReadServer, RequestListDatabases:
 		return true
 	}
 	return false
@@ -237,6 +240,8 @@ func (f *Fault) couchText() (word, reason string) {
 		return f.invalidText()
 	case FaultUnlistable:
 		return wordUnauthorized, f.Detail
+	case FaultTokenRefused:
+		return wordUnauthorized, fmt.Sprintf("%s: %s", f.Side, f.Detail)
 	case FaultMirrorRefused:
 		return wordMirror, f.Detail
 	case FaultDatabaseChanged:

@@ -446,10 +446,13 @@ func (f *fields) proxy(name string, options ParseOptions) string {
 	return proxy.String()
 }
 
-func orList(protocols []string) string {
-	if len(protocols) < 2 {
-		return strings.Join(protocols, "")
+func orList(words []string) string { return listed(words, " or ") }
+
+// listed returns words as a list whose last word follows the conjunction.
+func listed(words []string, conjunction string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
 	}
-	last := len(protocols) - 1
-	return strings.Join(protocols[:last], ", ") + " or " + protocols[last]
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + conjunction + words[last]
 }

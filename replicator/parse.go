@@ -103,6 +103,9 @@ func (r *Replication) Check(options ParseOptions) error {
 		if l, err := splitURL(side.endpoint.URL); err != nil || !slices.Contains(protocols, l.scheme) {
 			return protocolError(side.name, protocols)
 		}
+		if a := side.endpoint.Auth; a != nil && a.Members["token_url"] != "" && !options.tokenURL(a.Members["token_url"]) {
+			return protocolError(side.name+".auth."+a.Kind+".token_url", protocols)
+		}
 		if side.endpoint.Proxy == "" {
 			continue
 		}

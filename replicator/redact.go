@@ -12,17 +12,23 @@ import (
 const masked = redact.Mask
 
 // Secrets returns the secrets of the replication, to be masked in texts that quote its endpoints:
-// passwords, the values of headers, and strings in the parameters of its filter. Their URLs and user
+// passwords, the secrets of tokens, the values of headers, and strings in the parameters of its filter. Their URLs and user
 // names are shown beside these texts.
 func (r *Replication) Secrets() redact.Set {
 	var set redact.Set
 	for _, e := range []Endpoint{r.Source, r.Target} {
-		set = e.secrets(set)
+		set = e.addSecrets(set)
 	}
 	return set.With(r.secretParams()...)
 }
 
-func (e Endpoint) secrets(set redact.Set) redact.Set {
+// Secrets returns the secrets of the endpoint.
+func (e Endpoint) Secrets() redact.Set { return e.addSecrets(redact.Set{}) }
+
+func (e Endpoint) addSecrets(set redact.Set) redact.Set {
+	if e.Auth != nil {
+		set = set.With(e.Auth.secrets()...)
+	}
 	if e.HasCredentials() {
 		set = set.WithBasic(e.Username, e.Password)
 	}

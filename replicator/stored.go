@@ -8,8 +8,11 @@ import "encoding/json"
 
 type storedHeader Header
 
+type storedAuth Auth
+
 type storedEndpoint struct {
 	plainEndpoint
+	Auth    *storedAuth    `json:"auth,omitempty"`
 	Headers []storedHeader `json:"headers,omitempty"`
 }
 
@@ -24,7 +27,7 @@ type storedReplication struct {
 type plainReplication Replication
 
 func (e Endpoint) stored() storedEndpoint {
-	return storedEndpoint{plainEndpoint(e), storedHeaders(e.Headers)}
+	return storedEndpoint{plainEndpoint(e), (*storedAuth)(e.Auth), storedHeaders(e.Headers)}
 }
 
 func storedHeaders(headers []Header) []storedHeader {

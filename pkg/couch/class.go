@@ -42,6 +42,8 @@ const (
 	ClassDigest           Class = "digest_mismatch"        // see ErrDigest
 	ClassUnauthorized     Class = "unauthorized"           // 401
 	ClassLoginRefused     Class = "login_refused"          // 401 or 403 of a login
+	ClassTokenRefused     Class = "token_refused"          // see ErrTokenRefused
+	ClassTokenFailed      Class = "token_failed"           // see ErrToken
 	ClassForbidden        Class = "forbidden"              // 403
 	ClassDatabaseMissing  Class = "database_missing"       // see ErrNoDatabase
 	ClassRateLimited      Class = "rate_limited"           // see ErrTooManyRequests
@@ -52,6 +54,10 @@ const (
 // Class returns what kind of failure e is.
 func (e *Error) Class() Class {
 	switch {
+	case errors.Is(e.Err, ErrTokenRefused):
+		return ClassTokenRefused
+	case errors.Is(e.Err, ErrToken):
+		return ClassTokenFailed
 	case errors.Is(e, ErrTooManyRequests):
 		return ClassRateLimited
 	case e.Is(ErrNoDatabase):

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/oauth2/clientcredentials"
+
 	"settee/pkg/outbound"
 	"settee/pkg/redact"
 	"settee/pkg/route"
@@ -56,11 +58,16 @@ type Config struct {
 	// Password or secrets in Header.
 	Secrets redact.Set
 
-	// Sessions, if not nil, makes requests carry a cookie from a login with POST /_session next to the database. There
-	// is no login if the server has no sessions or if Header has an Authorization or a Cookie.
+	// Sessions, if not nil, makes requests carry a cookie from a login with POST /_session next to the database, unless
+	// there is a Token. There is no login if the server has no sessions or if Header has an Authorization or a Cookie.
 	Sessions *Sessions
-	// SessionRefresh is the age at which a cookie without an expiry time is renewed. Others are renewed after nine
-	// tenths of their lifetime. Default: 550 s.
+	// Token, if not nil, makes requests carry an access token instead of Username, Password and an Authorization header. It
+	// says which server gives tokens, and for what (RFC 6749, section 4.4). What is secret in its EndpointParams must be among
+	// Secrets. Requests to that server go through the Transport and the Proxy. A token is renewed five minutes before its end, or at half of a life of less than ten minutes, and once
+	// after a 401. Sessions, if not nil, has the tokens that several databases share. See [ErrToken] and [ErrTokenRefused].
+	Token *clientcredentials.Config
+	// SessionRefresh is the age at which a cookie or a token without an expiry time is renewed. Other cookies are renewed
+	// after nine tenths of their lifetime. Default: 550 s.
 	SessionRefresh time.Duration
 	// SessionMinAge is the minimum age of a cookie that is renewed, with one repetition of the request, when the server
 	// refuses it (401 or 403). A cookie that is older than the database may be younger if the answer is 401. Default: 5 s.
@@ -207,6 +214,9 @@ func openAt(cfg Config, name string, server func(u *url.URL, root string) string
 		return nil, errors.New(name + " URL: names no host")
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, errors.New(name + " URL: has a query or a fragment")
+	}
+	if err := checkToken(cfg.Token); err != nil {
+		return nil, err
 	}
 	cfg.AnswerTimeout = cmp.Or(cfg.AnswerTimeout, cfg.ConnectionTimeout)
 	if cfg.ConnectionTimeout <= 0 || cfg.AnswerTimeout <= 0 || cfg.SessionRefresh <= 0 || cfg.RetryBase <= 0 ||

@@ -85,6 +85,10 @@
 // another 4xx, with 501, or without a cookie has no sessions, and gets basic authentication. A refused login
 // ([ErrSession]) is not repeated for five seconds, so that it does not lock the account.
 //
+// With Config.Token each request carries an access token of a token server (RFC 6749, section 4.4) instead. Databases with the
+// same credentials and proxy share a token, too. The token server is asked by one request at a time, and after a failure
+// ([ErrToken], [ErrTokenRefused]) only after a wait that grows up to a minute. Its redirects are not followed.
+//
 // # What servers get wrong
 //
 // The package trusts no answer. A feed or a body that ends early is an error, even if the connection ends properly. A

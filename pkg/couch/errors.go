@@ -152,7 +152,7 @@ func (e *Error) Is(target error) bool {
 	case ErrNoDatabase:
 		return e.Status == http.StatusNotFound && (e.database || isNoDatabase(e.Reason))
 	case ErrUnauthorized:
-		return e.Status == http.StatusUnauthorized
+		return e.Status == http.StatusUnauthorized || errors.Is(e.Err, ErrTokenRefused)
 	case ErrForbidden:
 		return e.Status == http.StatusForbidden
 	case ErrConflict:
@@ -174,7 +174,10 @@ func (e *Error) Is(target error) bool {
 // Temporary reports whether the same request may succeed later. It is true for 408, 429, 5xx except 501, and network
 // failures.
 func (e *Error) Temporary() bool {
+	token, ofToken := errors.AsType[*tokenError](e.Err)
 	switch {
+	case ofToken:
+		return token.temporary()
 	case e.Status == http.StatusRequestTimeout, e.Status == http.StatusTooManyRequests:
 		return true
 	case e.Status == http.StatusNotImplemented:
@@ -316,6 +319,9 @@ func secretsOf(cfg Config, proxy *url.URL) redact.Set {
 	if proxy != nil && proxy.User != nil {
 		password, _ := proxy.User.Password()
 		set = set.WithBasic(proxy.User.Username(), password)
+	}
+	if t := cfg.Token; t != nil {
+		set = set.WithBasic(url.QueryEscape(t.ClientID), url.QueryEscape(t.ClientSecret)).With(t.ClientSecret)
 	}
 	for name, values := range cfg.Header {
 		for _, value := range values {

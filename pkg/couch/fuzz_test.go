@@ -282,15 +282,15 @@ func FuzzSessionCookie(f *testing.F) {
 			if g == (grant{}) {
 				return
 			}
-			if g.cookie == "" || g.age < 0 {
+			if g.secret == "" || g.age < 0 {
 				t.Fatalf("a cookie that is none: %+v", g)
 			}
 			// It can be sent, and arrives unchanged.
-			r := http.Request{Header: http.Header{"Cookie": {sessionCookie + "=" + g.cookie}}}
-			if c, err := r.Cookie(sessionCookie); err != nil || strings.Trim(c.Value, " ") != strings.Trim(g.cookie, " ") || strings.ContainsAny(g.cookie, "\r\n;") {
-				t.Fatalf("%q is sent as %v: %v", g.cookie, c, err)
+			r := http.Request{Header: http.Header{"Cookie": {sessionCookie + "=" + g.secret}}}
+			if c, err := r.Cookie(sessionCookie); err != nil || strings.Trim(c.Value, " ") != strings.Trim(g.secret, " ") || strings.ContainsAny(g.secret, "\r\n;") {
+				t.Fatalf("%q is sent as %v: %v", g.secret, c, err)
 			}
-			var s session
+			s := session{by: cookies{}}
 			s.take(g, time.Now(), Config{SessionRefresh: time.Minute})
 			if left := time.Until(s.expires); left > longestSession || s.renew.After(s.expires) {
 				t.Fatalf("it is good for %s, and is to be renewed at %s", left, s.renew)

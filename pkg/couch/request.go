@@ -192,6 +192,8 @@ func (d *Database) errorOf(r *request, where string) *Error {
 // says so. A user name that is a secret is masked.
 func (d *Database) identity(hidden redact.Set) string {
 	switch user := d.cfg.Username; {
+	case d.cfg.Token != nil:
+		return "with an access token"
 	case d.cfg.Header.Get("Authorization") != "":
 		return ""
 	case user == "" && d.cfg.Password == "":
@@ -281,7 +283,7 @@ func (d *Database) exchange(ctx context.Context, r *request, target *url.URL) (*
 	for {
 		t, err := d.ticket(ctx)
 		if err != nil {
-			return nil, d.loginFailed(r, target, err)
+			return nil, d.session.by.failed(d, r, target, err)
 		}
 		asks := d.asks(r)
 		p, err := d.send(ctx, r, target, t)
@@ -345,15 +347,15 @@ func (d *Database) send(outer context.Context, r *request, target *url.URL, t ti
 	dog.answer()
 	if err != nil {
 		budget.Done()
-		e.Err = broken(outer, dog, d.hidden.With(t.cookie), err)
-		failSpan(span, e.Err, d.hidden.With(t.cookie))
+		e.Err = broken(outer, dog, d.hidden.With(t.secret), err)
+		failSpan(span, e.Err, d.hidden.With(t.secret))
 		span.End()
 		dog.stop()
 		cancel()
 		return nil, e
 	}
-	cookie := granted(answer.Header).cookie
-	hidden := func() redact.Set { return d.hidden.With(t.cookie, cookie) }
+	cookie := granted(answer.Header).secret
+	hidden := func() redact.Set { return d.hidden.With(t.secret, cookie) }
 	p := &response{
 		d: d, r: r, url: e.URL, status: answer.StatusCode, header: answer.Header,
 		body: answer.Body, hidden: hidden, outer: outer, end: cancel, dog: dog, span: span, release: func() {},

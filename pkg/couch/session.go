@@ -1,27 +1,23 @@
 package couch
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
 	"settee/pkg/redact"
+	"settee/pkg/retry"
 )
 
 const (
-	// sessionCookie is the name of the session cookie of CouchDB and PouchDB Server.
-	sessionCookie = "AuthSession"
-	// longestSession bounds the lifetime of a cookie.
-	longestSession = time.Hour
 	// withoutSession is the time until a server without sessions is asked for one again.
 	withoutSession = 10 * time.Minute
 	// idleSessions is the maximum number of logins kept that no database uses.
@@ -30,8 +26,9 @@ const (
 	firstSweep = 64
 )
 
-// Sessions holds logins at servers. Databases with the same user, the same password and the same [route.Key] share one, so
-// that 500 jobs log in once. The zero value is ready to use. Sessions must not be copied.
+// Sessions holds logins at servers, and access tokens. Databases with the same user, the same password and the same [route.Key]
+// share a login, so that 500 jobs log in once. Those with the same Config.Token and the same proxy share a token. The zero value
+// is ready to use. Sessions must not be copied.
 //
 // Passwords are not kept: a login's key is a keyed hash. A login is kept while an open database uses it. Of the others
 // up to a thousand that are still valid are kept.
@@ -43,7 +40,7 @@ type Sessions struct {
 }
 
 // acquire returns the session for an identity. The caller must release it.
-func (s *Sessions) acquire(identity ...string) *session {
+func (s *Sessions) acquire(by signer, identity ...string) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all == nil {
@@ -59,7 +56,7 @@ func (s *Sessions) acquire(identity ...string) *session {
 		if len(s.all) >= s.sweep {
 			s.drop()
 		}
-		one = &session{}
+		one = &session{by: by}
 		s.all[name] = one
 	}
 	one.mu.Lock()
@@ -96,20 +93,46 @@ type session struct {
 	mu    sync.Mutex
 	users int // number of databases using it
 
-	cookie  string    // "" if there is none
-	epoch   int       // incremented with each new cookie
-	since   time.Time // when the cookie came
+	by      signer
+	secret  string    // the cookie or the token; "" if there is none
+	epoch   int       // incremented with each new secret
+	since   time.Time // when the secret came
 	renew   time.Time // when to renew it
 	expires time.Time // when it expires
+	lapsed  bool      // the secret was refused; the next one comes instead of it
+	instead bool      // the secret came instead of one that was refused
 	// refused is the epoch of a fresh cookie with which the server refused a request. Another cookie would not help.
 	refused int
 
 	without time.Time // the server counts as one without sessions until then
 
-	login    *login // in progress, or nil
-	basicToo bool   // a login needs basic authentication; only the caller that makes the login uses it, without mu
-	failed   error  // error of the latest login
-	again    time.Time
+	login   *login // in progress, or nil
+	failed  error  // error of the latest login
+	again   time.Time
+	backoff retry.Backoff // of access tokens
+
+	// How a login is made. Only the caller that makes one uses them, without mu.
+	basicToo bool // it needs basic authentication
+	inForm   bool // the token server wants the client's secret in the form
+}
+
+// signer is a kind of sessions: the cookie of a login, or an access token. It says how the secret of a session is got, how
+// long it is good, and how a request carries it.
+type signer interface {
+	// obtain gets a secret. The zero grant means that the server has no sessions.
+	obtain(ctx context.Context, d *Database, s *session) (grant, error)
+	// sign puts the secret into the header of a request.
+	sign(header http.Header, secret string)
+	// granted returns the secret that an answer to any request brings.
+	granted(header http.Header) grant
+	// schedule returns after how long a secret is renewed, and after how long it has expired. life is 0 if it is unknown.
+	schedule(life time.Duration, cfg Config) (renew, expires time.Duration)
+	// stale reports whether a status may mean that a secret is no longer valid. trusted says that a new one is valid.
+	stale(status int) (may, trusted bool)
+	// pause returns how long a failed login is not repeated, and whether requests without a secret fail meanwhile.
+	pause(s *session, err error, cfg Config) (wait time.Duration, fail bool)
+	// failed returns the error of a request for which no secret could be got.
+	failed(d *Database, r *request, target *url.URL, err error) error
 }
 
 // login is an attempt to log in that other requests wait for.
@@ -120,24 +143,32 @@ type login struct {
 
 // ticket is the authentication of a request. The zero ticket stands for basic authentication or none.
 type ticket struct {
-	cookie string
+	secret string
 	epoch  int
 }
 
 // grant is the answer to a login. The zero grant means that the server has no sessions.
 type grant struct {
-	cookie string
+	secret string
 	age    time.Duration // lifetime; 0 if unknown
 }
 
 // openSession returns the session of a database's user.
 func (d *Database) openSession() {
-	// A job's own authentication must not be mixed with another.
-	own := d.cfg.Header.Get("Authorization") != "" || d.cfg.Header.Get("Cookie") != ""
-	if d.cfg.Sessions != nil && d.cfg.Username != "" && !own {
-		d.session = d.cfg.Sessions.acquire(d.route, d.cfg.Username, d.cfg.Password)
-		d.inherited = d.session.latest()
+	var (
+		by       signer = cookies{}
+		identity        = []string{d.route, d.cfg.Username, d.cfg.Password}
+	)
+	switch {
+	case d.cfg.Token != nil:
+		by, identity = accessTokens{}, tokenIdentity(d.cfg.Token, d.proxy)
+	case d.cfg.Sessions == nil, d.cfg.Username == "":
+		return
+	case d.cfg.Header.Get("Authorization") != "", d.cfg.Header.Get("Cookie") != "":
+		return // a job's own authentication must not be mixed with another
 	}
+	d.session = cmp.Or(d.cfg.Sessions, &Sessions{}).acquire(by, identity...)
+	d.inherited = d.session.latest()
 }
 
 // latest returns the epoch of the latest cookie, or 0 before the first one.
@@ -178,21 +209,11 @@ func (d *Database) LoginHolds(ctx context.Context, login int) (bool, error) {
 	return user && d.session.latest() == login, nil
 }
 
-// namesUser reports whether an answer to GET /_session names a user. It is also true for answers that are not CouchDB's.
-func namesUser(body []byte) bool {
-	var said struct {
-		UserCtx *struct {
-			Name *string `json:"name"`
-		} `json:"userCtx"`
-	}
-	return json.Unmarshal(body, &said) != nil || said.UserCtx == nil || said.UserCtx.Name != nil
-}
-
 // inUse reports whether requests are made with a cookie.
 func (s *session) inUse() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cookie != ""
+	return s.secret != ""
 }
 
 // lapse expires the cookie of a login that the server no longer knows.
@@ -214,11 +235,11 @@ func (s *session) release() {
 	s.users--
 }
 
-// authorize adds the credentials or the session's cookie to a request. It does not replace the job's own headers.
+// authorize adds the credentials or the session's secret to a request. Only an access token replaces a header of the job.
 func (d *Database) authorize(hr *http.Request, t ticket) {
 	switch {
-	case t.cookie != "":
-		hr.Header.Set("Cookie", sessionCookie+"="+t.cookie)
+	case t.secret != "":
+		d.session.by.sign(hr.Header, t.secret)
 	case t.epoch == loggingIn, d.cfg.Header.Get("Authorization") != "":
 	case d.cfg.Username != "" || d.cfg.Password != "":
 		hr.Header.Set("Authorization", "Basic "+redact.BasicToken(d.cfg.Username, d.cfg.Password))
@@ -242,7 +263,7 @@ func (d *Database) ticket(ctx context.Context) (ticket, error) {
 		case attempt == nil:
 			return t, nil
 		case first:
-			granted, err := d.logIn(ctx, s)
+			granted, err := s.by.obtain(ctx, d, s)
 			s.settle(ctx, attempt, granted, err, d.cfg)
 			if err != nil && (ctx.Err() != nil || s.lacks()) {
 				return ticket{}, err
@@ -265,16 +286,16 @@ func (s *session) show() (t ticket, attempt *login, first bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	good := s.cookie != "" && now.Before(s.expires)
+	good := s.secret != "" && now.Before(s.expires)
 	switch {
 	case now.Before(s.without):
 		return ticket{}, nil, false, nil
 	case good && (s.login != nil || now.Before(s.renew)):
-		return ticket{s.cookie, s.epoch}, nil, false, nil
+		return ticket{s.secret, s.epoch}, nil, false, nil
 	case s.login != nil:
 		return ticket{}, s.login, false, nil
 	case s.failed != nil && now.Before(s.again):
-		return ticket{}, nil, false, copyOf(s.failed)
+		return ticket{}, nil, false, until(copyOf(s.failed), s.again.Sub(now))
 	}
 	s.login = &login{done: make(chan struct{})}
 	return ticket{}, s.login, true, nil
@@ -290,11 +311,19 @@ func copyOf(err error) error {
 	return &own
 }
 
-// lacks reports whether there is no usable cookie after a login that failed.
+// until returns err, an *Error that asks to wait before a repetition, if that may help.
+func until(err error, wait time.Duration) error {
+	if e, ok := errors.AsType[*Error](err); ok && e.Temporary() {
+		e.RetryAfter = max(e.RetryAfter, wait)
+	}
+	return err
+}
+
+// lacks reports whether there is no usable secret after a login that failed.
 func (s *session) lacks() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cookie == "" || !time.Now().Before(s.expires)
+	return s.secret == "" || !time.Now().Before(s.expires)
 }
 
 // settle ends a login.
@@ -305,66 +334,67 @@ func (s *session) settle(ctx context.Context, attempt *login, g grant, err error
 	now := time.Now()
 	s.login, s.failed = nil, nil
 	switch {
-	case err == nil && g.cookie == "":
+	case err == nil && g.secret == "":
 		s.without = now.Add(withoutSession)
 	case err == nil:
 		s.take(g, now, cfg)
 	case ctx.Err() != nil:
 		// Each waiting request makes an attempt of its own.
 	default:
-		attempt.err = copyOf(err)
-		again := now.Add(max(cfg.SessionMinAge, time.Second))
-		s.renew = again // for a cookie that is still valid
-		if errors.Is(err, ErrUnauthorized) || errors.Is(err, ErrForbidden) {
-			// Another login at once could lock the account.
-			s.failed, s.again = attempt.err, again
+		wait, fail := s.by.pause(s, err, cfg)
+		s.renew = now.Add(wait) // for a secret that is still valid
+		if attempt.err = copyOf(err); fail {
+			attempt.err = copyOf(until(err, wait))
+			s.failed, s.again = attempt.err, s.renew
 		}
 	}
 }
 
-// take stores a new cookie. The caller holds s.mu.
+// take stores a new secret. The caller holds s.mu.
 func (s *session) take(g grant, now time.Time, cfg Config) {
-	s.cookie, s.since = g.cookie, now
+	renew, expires := s.by.schedule(g.age, cfg)
+	s.secret, s.since, s.renew, s.expires = g.secret, now, now.Add(renew), now.Add(expires)
 	s.epoch++
-	age := g.age
-	if age == 0 {
-		s.renew, s.expires = now.Add(cfg.SessionRefresh), now.Add(longestSession)
-		return
-	}
-	age = min(age, longestSession)
-	s.renew, s.expires = now.Add(age-age/10), now.Add(age)
+	s.instead, s.lapsed = s.lapsed, false
+	s.backoff.Reset()
 }
 
 // answered stores the new cookie that a server may send with any answer when the old one is about to expire.
 func (s *session) answered(t ticket, p *response, cfg Config) {
-	if s == nil || t.cookie == "" || p.status >= 300 {
+	if s == nil || t.secret == "" || p.status >= 300 {
 		return
 	}
-	g := granted(p.header)
-	if g.cookie == "" {
+	g := s.by.granted(p.header)
+	if g.secret == "" {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.epoch == t.epoch && g.cookie != s.cookie {
+	if s.epoch == t.epoch && g.secret != s.secret {
 		s.take(g, time.Now(), cfg)
 	}
 }
 
 // rejected handles a request that was refused although it had a ticket, and reports whether another ticket may help. It
-// does not renew a cookie that this request has renewed, or that is younger than SessionMinAge and not expired: then
-// the server does not accept cookies, or the user lacks the permission. A 401 renews the cookie that the database has
-// inherited, however young that is: its user may have changed since. As in CouchDB, a new job can so log in.
+// does not renew a secret that this request has renewed, or that is trusted, younger than SessionMinAge and not expired: then
+// the server does not accept it, or the user lacks the permission. A cookie of a login is trusted, and a token that came instead
+// of a refused one. A 401 renews the secret that the database has inherited, however young that is: its user may have changed
+// since. As in CouchDB, a new job can so log in.
 func (s *session) rejected(t ticket, status int, renewed bool, inherited int, cfg Config) bool {
-	if s == nil || t.cookie == "" || status != http.StatusUnauthorized && status != http.StatusForbidden {
+	if s == nil || t.secret == "" {
+		return false
+	}
+	may, trusted := s.by.stale(status)
+	if !may {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	forbidden := status == http.StatusForbidden
-	mayBeStale := status == http.StatusUnauthorized && t.epoch == inherited
-	switch young := renewed || now.Sub(s.since) < cfg.SessionMinAge && now.Before(s.renew) && !mayBeStale; {
+	inheritedOne := status == http.StatusUnauthorized && t.epoch == inherited
+	fresh := (trusted || s.instead) && now.Sub(s.since) < cfg.SessionMinAge && now.Before(s.renew)
+	switch young := renewed || fresh && !inheritedOne; {
 	case t.epoch != s.epoch:
 		return !renewed // another request has renewed it
 	case forbidden && s.refused == s.epoch:
@@ -378,100 +408,14 @@ func (s *session) rejected(t ticket, status int, renewed bool, inherited int, cf
 		}
 		return false
 	}
-	s.expires = now
+	s.expires, s.lapsed = now, true
 	return true
 }
 
-// doubted expires the cookie of a request that got no answer: after a restart, PouchDB Server does not answer requests
+// doubted expires the secret of a request that got no answer: after a restart, PouchDB Server does not answer requests
 // that anonymous users may not make.
 func (s *session) doubted(t ticket) {
-	if s != nil && t.cookie != "" {
+	if s != nil && t.secret != "" {
 		s.lapse(t.epoch)
 	}
-}
-
-// loginPath is the path of sessions, which is not below a database.
-const loginPath = "_session"
-
-// logIn requests a cookie. A server without sessions is not an error.
-func (d *Database) logIn(ctx context.Context, s *session) (grant, error) {
-	target, err := url.Parse(d.server + "/" + loginPath)
-	if err != nil {
-		return grant{}, err // cannot fail: the URL was parsed before
-	}
-	for {
-		t := ticket{epoch: loggingIn}
-		if s.basicToo {
-			t = ticket{}
-		}
-		p, err := d.send(ctx, &request{
-			method: http.MethodPost, content: jsonType, path: loginPath, body: d.credentials(),
-		}, target, t)
-		if err == nil {
-			defer p.finish()
-			return granted(p.header), nil
-		}
-		e, ok := errors.AsType[*Error](err)
-		switch {
-		case !ok:
-			return grant{}, err
-		case e.Status == http.StatusUnauthorized && e.challenged && !s.basicToo:
-			s.basicToo = true // the login itself needs credentials
-			continue
-		case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
-			e.session = true
-			return grant{}, err
-		case e.Status == http.StatusRequestTimeout, e.Status == http.StatusTooManyRequests:
-			return grant{}, err
-		case e.Status >= 400 && e.Status < 500, e.Status == http.StatusNotImplemented:
-			return grant{}, nil // there is no _session like CouchDB's
-		}
-		return grant{}, err
-	}
-}
-
-// loginFailed returns the error of a request whose login failed. A network failure of the login counts as one of the
-// request.
-func (d *Database) loginFailed(r *request, target *url.URL, err error) error {
-	login, ok := errors.AsType[*Error](err)
-	if ok && login.Status != 0 {
-		return err
-	}
-	if ok {
-		err = login.Err
-	}
-	e := d.errorOf(r, shown(target))
-	e.Err = fmt.Errorf("logging in at %s/%s: %w", d.server, loginPath, err)
-	return e
-}
-
-func (d *Database) credentials() requestBody {
-	body := appendQuoted([]byte(`{"name":`), d.cfg.Username)
-	body = appendQuoted(append(body, `,"password":`...), d.cfg.Password)
-	return bytesBody(append(body, '}'))
-}
-
-// granted returns the session cookie in an answer. An expired or empty cookie counts as none.
-func granted(header http.Header) grant {
-	for _, line := range header.Values("Set-Cookie") {
-		cookie, err := http.ParseSetCookie(line)
-		if err != nil || !strings.EqualFold(cookie.Name, sessionCookie) || cookie.Value == "" {
-			continue
-		}
-		g := grant{cookie: cookie.Value}
-		date, dated := http.ParseTime(header.Get("Date"))
-		switch {
-		case cookie.MaxAge < 0:
-			continue
-		case cookie.MaxAge > 0:
-			g.age = time.Duration(min(cookie.MaxAge, int(longestSession/time.Second))) * time.Second
-		case cookie.Expires.IsZero() || dated != nil: // the clocks may differ
-		case !cookie.Expires.After(date):
-			continue
-		default:
-			g.age = cookie.Expires.Sub(date)
-		}
-		return g
-	}
-	return grant{}
 }

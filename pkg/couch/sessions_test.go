@@ -14,13 +14,13 @@ import (
 func TestSessionsAreForgotten(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
 		var s Sessions
-		held := s.acquire("http://a", "me")
+		held := s.acquire(cookies{}, "http://a", "me")
 		count := 0
 		many := func(n int, age time.Duration) {
 			for range n {
 				count++
-				one := s.acquire("http://a", fmt.Sprint(count))
-				one.take(grant{cookie: "c", age: age}, time.Now(), Config{})
+				one := s.acquire(cookies{}, "http://a", fmt.Sprint(count))
+				one.take(grant{secret: "c", age: age}, time.Now(), Config{})
 				one.release()
 			}
 		}
@@ -29,7 +29,7 @@ func TestSessionsAreForgotten(t *testing.T) {
 		time.Sleep(time.Second)
 		many(5000, time.Minute)
 		require.LessOrEqual(t, len(s.all), 2*(idleSessions+1)+1)
-		require.Same(t, held, s.acquire("http://a", "me"), "a login that is used was forgotten")
+		require.Same(t, held, s.acquire(cookies{}, "http://a", "me"), "a login that is used was forgotten")
 
 		time.Sleep(time.Hour)
 		s.mu.Lock()
@@ -39,7 +39,7 @@ func TestSessionsAreForgotten(t *testing.T) {
 
 		// All logins in use are kept.
 		for i := range 3 * idleSessions {
-			s.acquire("http://b", fmt.Sprint(i))
+			s.acquire(cookies{}, "http://b", fmt.Sprint(i))
 		}
 		require.Len(t, s.all, 3*idleSessions+1)
 	})

@@ -25,11 +25,12 @@ type credentials struct {
 
 // how returns what of an endpoint decides how requests are made to its server.
 func how(e replicator.Endpoint) replicator.Endpoint {
-	return replicator.Endpoint{Username: e.Username, Password: e.Password, Headers: e.Headers, Proxy: e.Proxy}
+	return replicator.Endpoint{Username: e.Username, Password: e.Password, Auth: e.Auth, Headers: e.Headers, Proxy: e.Proxy}
 }
 
 func sameEndpoint(a, b replicator.Endpoint) bool {
-	return a.Username == b.Username && a.Password == b.Password && a.Proxy == b.Proxy && slices.Equal(a.Headers, b.Headers)
+	return a.Username == b.Username && a.Password == b.Password && a.Proxy == b.Proxy && slices.Equal(a.Headers, b.Headers) &&
+		a.Auth.Equal(b.Auth)
 }
 
 // configured returns the credentials that the settings have for the watch's server.

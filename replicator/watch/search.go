@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -100,6 +101,13 @@ func (s seed) hash(c credentials) uint64 {
 	write(c.endpoint.Username)
 	write(c.endpoint.Password)
 	write(c.endpoint.Proxy)
+	if a := c.endpoint.Auth; a != nil {
+		write(a.Kind)
+		for _, name := range slices.Sorted(maps.Keys(a.Members)) {
+			write(name)
+			write(a.Members[name])
+		}
+	}
 	for _, header := range c.endpoint.Headers {
 		write(header.Name)
 		write(header.Value)

@@ -185,6 +185,8 @@ func (p *peer) requestOf(e *couch.Error) replicator.RequestCode {
 		return code.of(read)
 	}
 	switch {
+	case errors.Is(e, couch.ErrToken):
+		return replicator.RequestToken
 	case strings.HasSuffix(e.URL, "/_session"):
 		return replicator.RequestLogin
 	case path == "" && e.URL != p.db.URL():

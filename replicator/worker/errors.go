@@ -120,12 +120,23 @@ func (p *peer) fault(request replicator.RequestCode, err error) *replicator.Faul
 		f.Path = u.EscapedPath()
 	}
 	switch {
+	case errors.Is(e, couch.ErrToken):
+		f.Request, f.Host = replicator.RequestToken, hostOf(e.URL)
 	case f.Code == replicator.FaultLoginRefused:
 		f.Request = replicator.RequestLogin
 	case !f.Request.Whole() && f.Status != 0 && p.below(e) == "":
 		f.Request = replicator.RequestOpen // which came before the request that was asked for
 	}
 	return f
+}
+
+// hostOf returns the host and the port of a URL.
+func hostOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return u.Host
 }
 
 // below returns the part of a request's URL that follows the URL of the database and a slash, or "" if the request was about

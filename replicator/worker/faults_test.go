@@ -107,6 +107,7 @@ func TestCodesOfClasses(t *testing.T) {
 		couch.ClassMalformed: replicator.FaultMalformed, couch.ClassNotDatabase: replicator.FaultNotDatabase,
 		couch.ClassTooLarge: replicator.FaultDocumentTooLarge, couch.ClassDigest: replicator.FaultDigest,
 		couch.ClassUnauthorized: replicator.FaultUnauthorized, couch.ClassLoginRefused: replicator.FaultLoginRefused,
+		couch.ClassTokenRefused: replicator.FaultTokenRefused, couch.ClassTokenFailed: replicator.FaultTokenFailed,
 		couch.ClassForbidden: replicator.FaultForbidden, couch.ClassDatabaseMissing: replicator.FaultDatabaseMissing,
 		couch.ClassRateLimited: replicator.FaultRateLimited, couch.ClassServerError: replicator.FaultServerError,
 		couch.ClassUnexpectedStatus: replicator.FaultUnexpectedStatus,

@@ -169,6 +169,8 @@ const helps: Record<string, Helper> = {
   server_hangs: none,
   server_log: none,
   slower: none,
+  token: edit,
+  token_server: edit,
   trust_authority: setting("ssl_trusted_certificates_file", "Trust a certificate"),
   watch_login: none,
 };
