@@ -1,6 +1,7 @@
 package replicator
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 
 	"settee/pkg/redact"
@@ -17,15 +19,22 @@ import (
 // decide how each is read, which members are secret, and how requests are signed.
 var authKinds = []authKind{
 	{name: "basic", members: []authMember{{name: "username"}, {name: "password", secret: true}}},
+	{name: "ibm", within: "iam", members: []authMember{apiKey}, token: apiKeyToken}, // CouchDB 3.5.3; within iam: IBM's libraries
+	{name: "iam", as: "ibm", members: []authMember{apiKey}, token: apiKeyToken},     // Cloudant's older form
 	{name: "oauth2", members: []authMember{
 		{name: "token_url", read: readTokenURL}, {name: "client_id", read: readFilled}, {name: "client_secret", read: readFilled, secret: true},
 		{name: "scopes", read: readScopes, optional: true}, {name: "audience", read: readFilled, optional: true},
 	}, token: clientToken},
 }
 
+// apiKey is the member with a key of IBM Cloud.
+var apiKey = authMember{name: "api_key", read: readFilled, secret: true}
+
 // authKind is a kind of credentials: the member of that name, an object.
 type authKind struct {
 	name    string
+	as      string // the kind that it is another spelling of; "" for none
+	within  string // the member whose object may have the members instead; "" for none
 	members []authMember
 	// token returns how access tokens are requested, with which requests are signed. nil means that they are signed with the
 	// username and the password, or with a session.
@@ -129,6 +138,13 @@ func clientToken(members map[string]string) *clientcredentials.Config {
 	return token
 }
 
+// apiKeyToken returns the request for a token of IBM Cloud, whose server the settings name. CouchDB makes the same one.
+func apiKeyToken(members map[string]string) *clientcredentials.Config {
+	return &clientcredentials.Config{AuthStyle: oauth2.AuthStyleInParams, EndpointParams: url.Values{
+		"grant_type": {"urn:ibm:params:oauth:grant-type:apikey"}, "response_type": {"cloud_iam"}, "apikey": {members[apiKey.name]},
+	}}
+}
+
 // readFilled accepts a string that is not empty.
 func readFilled(raw json.RawMessage, _ ParseOptions) (value, mustBe string) {
 	if json.Unmarshal(raw, &value) != nil || value == "" {
@@ -186,7 +202,7 @@ func (f *fields) auth(options ParseOptions) (basic *credentials, token *Auth) {
 		case len(used) > 0:
 			continue
 		case kind.token != nil:
-			token = &Auth{kind.name, members}
+			token = &Auth{cmp.Or(kind.as, kind.name), members}
 		default:
 			basic = &credentials{username: members["username"], password: members["password"], written: members["username"]}
 		}
@@ -198,6 +214,12 @@ func (f *fields) auth(options ParseOptions) (basic *credentials, token *Auth) {
 
 // read returns the members of the object of a kind.
 func (k authKind) read(given *fields, options ParseOptions) map[string]string {
+	if _, direct := given.values[k.members[0].name]; !direct && k.within != "" {
+		if inner := given.object(k.within, k.want()); inner != nil {
+			given.doubtOthers(map[string]bool{k.within: true})
+			given = inner
+		}
+	}
 	members, known := map[string]string{}, map[string]bool{}
 	for _, m := range k.members {
 		known[m.name] = true

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 
 	"settee/replicator"
@@ -13,6 +14,8 @@ import (
 
 const oauth2Auth = `{"oauth2": {"token_url": "https://tokens.example/oauth/token", "client_id": "me", "client_secret": "s3cret-1",
 	"scopes": ["read", "write"], "audience": "couch"}}`
+
+var apiKeys = []string{`{"ibm": {"api_key": "s3cret-1"}}`, `{"ibm": {"iam": {"api_key": "s3cret-1"}}}`, `{"iam": {"api_key": "s3cret-1"}}`}
 
 // withAuth returns the replication whose source has an auth.
 func withAuth(t *testing.T, auth string) *replicator.Replication {
@@ -38,13 +41,40 @@ func TestTokenRequests(t *testing.T) {
 	require.Nil(t, withAuth(t, `{"basic": {"username": "u", "password": "p"}}`).Source.Token(""))
 }
 
+// The spellings of an API key of IBM Cloud are one. CouchDB has the first one, IBM's libraries the second and the third.
+func TestAPIKeys(t *testing.T) {
+	t.Parallel()
+	want := &clientcredentials.Config{TokenURL: "https://iam.example/token", AuthStyle: oauth2.AuthStyleInParams, EndpointParams: map[string][]string{
+		"grant_type": {"urn:ibm:params:oauth:grant-type:apikey"}, "response_type": {"cloud_iam"}, "apikey": {"s3cret-1"},
+	}}
+	first := withAuth(t, apiKeys[0])
+	for _, auth := range apiKeys {
+		r := withAuth(t, auth)
+		require.Equal(t, want, r.Source.Token("https://iam.example/token"), auth)
+		require.True(t, r.Equal(first), auth)
+		require.Empty(t, r.Warnings(), auth)
+	}
+	// The first kind of several counts, and what does not count is named.
+	for auth, unused := range map[string]string{
+		`{"iam": {"api_key": "b"}, "ibm": {"api_key": "a"}}`:                                                     "source.auth.iam",
+		`{"oauth2": {"token_url": "http://h", "client_id": "b", "client_secret": "b"}, "iam": {"api_key": "a"}}`: "source.auth.oauth2",
+		`{"ibm": {"api_key": "a", "iam": {"api_key": "b"}}}`:                                                     "source.auth.ibm.iam",
+		`{"ibm": {"iam": {"api_key": "a", "x": 1}}}`:                                                             "source.auth.ibm.iam.x",
+		`{"ibm": {"iam": {"api_key": "a"}, "x": 1}}`:                                                             "source.auth.ibm.x",
+	} {
+		r := withAuth(t, auth)
+		require.Equal(t, []string{"a"}, r.Source.Token("").EndpointParams["apikey"])
+		require.Equal(t, []string{unused}, r.Doubtful)
+	}
+}
+
 // The credentials for tokens are stored, shown without secrets, and part of no id.
 func TestTokenCredentials(t *testing.T) {
 	t.Parallel()
 	plain := parse(t, []byte(`{"source":"http://a.example/db","target":"http://b.example/db"}`))
 	id, err := plain.ID("uuid", "")
 	require.NoError(t, err)
-	for _, auth := range []string{oauth2Auth} {
+	for _, auth := range append([]string{oauth2Auth}, apiKeys...) {
 		r := withAuth(t, auth)
 		require.Empty(t, r.Warnings())
 		got, err := r.ID("uuid", "")
@@ -86,8 +116,12 @@ func TestTokenCredentials(t *testing.T) {
 func TestRefusedTokenCredentials(t *testing.T) {
 	t.Parallel()
 	for auth, field := range map[string]string{
-		`{"oauth2": "s3cret"}`: "source.auth.oauth2",
-		`{"oauth2": {}}`:       "source.auth.oauth2.token_url",
+		`{"ibm": {"apikey": "s3cret"}}`:       "source.auth.ibm.api_key",
+		`{"ibm": {"iam": {"key": "s3cret"}}}`: "source.auth.ibm.iam.api_key",
+		`{"ibm": {"iam": "s3cret"}}`:          "source.auth.ibm.iam",
+		`{"iam": {"api_key": ""}}`:            "source.auth.iam.api_key",
+		`{"oauth2": "s3cret"}`:                "source.auth.oauth2",
+		`{"oauth2": {}}`:                      "source.auth.oauth2.token_url",
 		`{"oauth2": {"token_url": "https://h/", "client_secret": "s3cret"}}`:                            "source.auth.oauth2.client_id",
 		`{"oauth2": {"token_url": "https://h/", "client_id": "me", "client_secret": ""}}`:               "source.auth.oauth2.client_secret",
 		`{"oauth2": {"token_url": "https://h/", "client_id": "me", "client_secret": ["s3cret"]}}`:       "source.auth.oauth2.client_secret",

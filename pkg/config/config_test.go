@@ -258,6 +258,9 @@ func TestValidValues(t *testing.T) {
 			"couch_replicator_auth_noop,couch_replicator_auth_session":   false,
 			"couch_replicator_auth_noop":                                 false,
 			"couch_replicator_auth_session":                              true,
+			"couch_replicator_auth_ibm,couch_replicator_auth_noop":       false,
+			"couch_replicator_auth_session,couch_replicator_auth_ibm":    true,
+			"couch_replicator_auth_ibm":                                  true,
 		} {
 			require.Equal(t, want, config.SessionAuth.Get(get(t, "replicator/auth_plugins="+text)))
 		}
@@ -323,6 +326,8 @@ func TestInvalidValues(t *testing.T) {
 		{"replicator", "interval_sec", "15s", "a whole number of seconds from 1 to"},
 		{"replicator", "request_timeout", "0", "a whole number of milliseconds from 1 to 2147483647, or infinity"},
 		{"replicator", "auth_plugins", "my_plugin", "or one of them"},
+		{"ibm", "token_url", "http://tokens.example/", "an https URL"},
+		{"ibm", "token_url", "https://tokens.example/?key=x", "an https URL"},
 		{"replicator", "auth_plugins", "couch_replicator_auth_noop,my_plugin", "or one of them"},
 		{"replicator", "max_churn", "-1", "a whole number from 0"},
 		{"replicator", "min_run_time_sec", "1m", "a whole number of seconds from 0"},

@@ -15,6 +15,7 @@ var ineffective = map[name]string{
 	{"replicator", "startup_jitter"}:       "accept_jitter spreads the starts of jobs",
 	{"replicator", "cluster_start_period"}: "a node accepts jobs as soon as it has started",
 	{"replicator", "cluster_quiet_period"}: "jobs are not divided among nodes in advance",
+	{"ibm", "token_timeout"}:               "a token is waited for as long as any answer: see [replicator] request_timeout",
 	{"replicator", "priority_coeff"}:       "jobs have no priority, their databases share the running time",
 
 	// Of prototypes of CouchDB 4.
@@ -87,7 +88,7 @@ var whollyKnown = []string{"settee", "replicator", "node_types", "secrets"}
 
 // partlyUsed are the sections of CouchDB of which settee uses some keys.
 var partlyUsed = []string{
-	"chttpd", "chttpd_auth", "chttpd_auth_lockout", "cors", "couch_peruser", "couchdb", "daemons", "disk_monitor", "jwt_auth", "log", "prometheus",
+	"chttpd", "chttpd_auth", "chttpd_auth_lockout", "cors", "couch_peruser", "couchdb", "daemons", "disk_monitor", "ibm", "jwt_auth", "log", "prometheus",
 	"query_server_config", "quickjs", "ssl", "uuids",
 }
 

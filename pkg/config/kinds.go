@@ -174,17 +174,29 @@ func headerText() kind[string] {
 	}
 }
 
-// authPlugins accepts CouchDB's list of authentication plugins. There are two. They are tried in
-// order, and the second one accepts everything. The value reports whether the session plugin
-// comes first.
+// authPlugins accepts CouchDB's list of authentication plugins. There are three. They are tried in
+// order, and the second one accepts everything. The third one is for access tokens, which settee
+// always supports. The value reports whether the session plugin comes before the second one.
 func authPlugins() kind[bool] {
-	const session, noop = "couch_replicator_auth_session", "couch_replicator_auth_noop"
+	const session, noop, ibm = "couch_replicator_auth_session", "couch_replicator_auth_noop", "couch_replicator_auth_ibm"
 	return kind[bool]{
-		want: session + " and " + noop + ", or one of them",
+		want: "a list of " + session + ", " + noop + " and " + ibm + ", or one of them",
 		parse: func(text string) (bool, bool) {
 			list := items(text)
-			odd := slices.ContainsFunc(list, func(plugin string) bool { return plugin != session && plugin != noop })
-			return list[0] == session, !odd
+			odd := slices.ContainsFunc(list, func(plugin string) bool { return plugin != session && plugin != noop && plugin != ibm })
+			list = slices.DeleteFunc(list, func(plugin string) bool { return plugin == ibm })
+			return len(list) == 0 || list[0] == session, !odd
+		},
+	}
+}
+
+// tokenServer accepts the https URL of a server that gives access tokens.
+func tokenServer() kind[string] {
+	return kind[string]{
+		want: "an https URL without a user and a query",
+		parse: func(text string) (string, bool) {
+			u, err := url.Parse(text)
+			return text, err == nil && u.Scheme == "https" && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
 		},
 	}
 }

@@ -27,8 +27,8 @@ func secret(n name) bool {
 		return true
 	}
 	switch n {
-	// Booleans, the name of a header, and rules.
-	case CORSCredentials.def.name(), ProxyUseSecret.def.name(), ProxyToken.def.name(), PasswordRules.def.name():
+	// Booleans, the name of a header, rules, and a URL without a user.
+	case IBMTokenURL.def.name(), CORSCredentials.def.name(), ProxyUseSecret.def.name(), ProxyToken.def.name(), PasswordRules.def.name():
 		return false
 	}
 	key := strings.ToLower(n.key)

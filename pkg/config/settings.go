@@ -429,6 +429,12 @@ var (
 		"The protocols of proxies.")
 )
 
+// [ibm]: access tokens of IBM Cloud, for endpoints with an API key.
+var (
+	IBMTokenURL = define("ibm", "token_url", "https://iam.cloud.ibm.com/identity/token", tokenServer(),
+		"The server that gives access tokens for the API keys in auth.ibm and auth.iam of endpoints.")
+)
+
 // DefaultShares is the share of a replicator database that [replicator.shares] does not list.
 const DefaultShares = 100
 

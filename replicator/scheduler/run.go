@@ -351,6 +351,7 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 	c.ConnectionTimeout = config.ConnectionTimeout.Get(cfg)
 	c.RequestTimeout = config.RequestTimeout.Get(cfg)
 	c.BasicAuth = !config.SessionAuth.Get(cfg)
+	c.IBMTokenURL = config.IBMTokenURL.Get(cfg)
 	c.SessionRefresh = config.SessionRefreshInterval.Get(cfg)
 	c.SessionMinAge = config.SessionMinUpdateInterval.Get(cfg)
 	c.CheckpointInterval = config.CheckpointInterval.Get(cfg)

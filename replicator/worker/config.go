@@ -35,6 +35,7 @@ func DefaultConfig() Config {
 		MaxDocumentIDLength: math.MaxInt64,
 		ReportInterval:      10 * time.Second,
 		StopTimeout:         5 * time.Second,
+		IBMTokenURL:         "https://iam.cloud.ibm.com/identity/token", // [ibm] token_url
 		SessionRefresh:      requests.SessionRefresh,
 		SessionMinAge:       requests.SessionMinAge,
 		UserAgent:           requests.UserAgent,
@@ -89,6 +90,8 @@ type Config struct {
 	// BasicAuth makes requests carry the endpoint's user and password. Without it they carry a session cookie if the
 	// endpoint supports sessions.
 	BasicAuth bool
+	// IBMTokenURL is the URL of the server that gives access tokens for API keys of IBM Cloud. Default: IBM's.
+	IBMTokenURL string
 	// SessionRefresh and SessionMinAge are passed to couch.Config. Default: 550 s and 5 s.
 	SessionRefresh, SessionMinAge time.Duration
 

@@ -25,7 +25,7 @@ func (s *settings) requests(endpoint replicator.Endpoint, sockets *sockopt.Optio
 		MaxDocument: cfg.MaxDocument, Sending: cfg.Sending, Budgets: cfg.Budgets,
 		PropagateTrace: cfg.PropagateTrace,
 		Limiter:        &shared.limiter,
-		Token:          endpoint.Token(""), Secrets: endpoint.Secrets(),
+		Token:          endpoint.Token(cfg.IBMTokenURL), Secrets: endpoint.Secrets(),
 		SessionRefresh: cfg.SessionRefresh, SessionMinAge: cfg.SessionMinAge,
 	}
 	if !cfg.BasicAuth || c.Token != nil {

@@ -47,6 +47,15 @@ func TestRunsShareTokens(t *testing.T) {
 	require.Len(t, server.Asked(), 1)
 }
 
+// The server for API keys of IBM Cloud is a setting.
+func TestRunWithAPIKey(t *testing.T) {
+	t.Parallel()
+	source, target, server, url := tokens(t, 3)
+	result := run(t, withTokens(t, source.URL, target.URL, `{"ibm":{"iam":{"api_key":"s3cret-key"}}}`), func(cfg *worker.Config) { cfg.IBMTokenURL = url })
+	require.EqualValues(t, 3, result.Stats.DocsWritten)
+	require.Equal(t, "/token", server.Asked()[0].Path)
+}
+
 // A token server that refuses or fails is named in the fault, which says what helps.
 func TestFaultsOfTokens(t *testing.T) {
 	t.Parallel()

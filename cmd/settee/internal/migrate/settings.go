@@ -37,7 +37,7 @@ type settings map[string]map[string]string
 
 // taken are the sections that the ini file has. Addresses, ports, accounts and certificates of the server itself belong
 // to the host and are not among them.
-var taken = []string{"replicator", "replicator.shares"}
+var taken = []string{"replicator", "replicator.shares", "ibm"}
 
 // verifyCertificates is a setting whose default differs from CouchDB's in a way that stops jobs.
 const verifyCertificates = "verify_ssl_certificates"
