@@ -15,7 +15,7 @@ import (
 // hostilePeer is a server that repeats everything that it received: in errors of each status, as JSON and as text, in
 // redirects, within feeds, and in malformed answers.
 func hostilePeer(t *testing.T, m *marks) *httptest.Server {
-	cookie := m.plant("session-cookie")
+	cookie, token := m.plant("session-cookie"), m.plant("access-token")
 	hang := make(chan struct{})
 	peer := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -34,7 +34,7 @@ func hostilePeer(t *testing.T, m *marks) *httptest.Server {
 		refuse := func(status int) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(status)
-			fmt.Fprintf(w, `{"error":%s,"reason":%s}`, inJSON(), inJSON())
+			fmt.Fprintf(w, `{"error":%s,"reason":%s,"error_description":%s}`, inJSON(), inJSON(), inJSON())
 		}
 		if last == "_session" {
 			if kind == "session" {
@@ -55,6 +55,9 @@ func hostilePeer(t *testing.T, m *marks) *httptest.Server {
 		isDatabase := len(segments) == 2
 		isLocal := len(segments) > 2 && segments[2] == "_local"
 		switch {
+		case kind == "token":
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"access_token":%q,"expires_in":3600}`, token)
 		case kind == "status401", kind == "login-refused":
 			refuse(http.StatusUnauthorized)
 		case kind == "status403":

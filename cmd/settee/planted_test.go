@@ -102,7 +102,7 @@ func startPlanted(t *testing.T, m *marks, db kv.Database, sets ...string) *plant
 			"replicator/password=" + m.all()["key-password"], "replicator/valid_endpoint_protocols_log=true",
 			"replicator.watches/https://watched.example/=u:" + m.all()["watch-login"],
 			"nouveau/url=http://u:" + m.all()["setting-url"] + "@search.example.org", "other/api_token=" + m.all()["setting-token"],
-			"chttpd_auth_lockout/mode=warn",
+			"chttpd_auth_lockout/mode=warn", "ibm/token_url=https://127.0.0.1:1/token",
 		}, sets...),
 		Store: plantedEngine(func(kv.Options) (kv.Database, error) { return store, nil }),
 	})
@@ -395,6 +395,21 @@ func (n *plantedNode) replications() (stored []string) {
 			n.m.plant("session-source"), hostile, kind, n.m.plant("session-target"), hostile)
 	}
 
+	// The same with access tokens, and with a server of tokens that does so.
+	withToken := func(database, auth string) string {
+		return fmt.Sprintf(`{"source":{"url":"%s/%s/z","auth":%s},"target":%q}`, peer.URL, database, auth, good)
+	}
+	client := func(kind string) string {
+		return fmt.Sprintf(`{"oauth2":{"token_url":"%s/%s/token","client_id":"me","client_secret":%q}}`, peer.URL, kind, n.m.plant("client-secret"))
+	}
+	for _, kind := range []string{"status401", "status403", "status404", "status429", "status500", "text", "page", "elsewhere", "nowhere", "malformed", "hang"} {
+		cases["tokens of "+kind] = withToken("good", client(kind))
+		if kind != "status429" {
+			cases[kind+" with a token"] = withToken(kind, client("token"))
+		}
+	}
+	cases["API key"] = withToken("good", fmt.Sprintf(`{"ibm":{"iam":{"api_key":%q}}}`, n.m.plant("ibm-key")))
+
 	var posting sync.WaitGroup
 	for name, definition := range cases {
 		id := url.PathEscape(name)
@@ -431,7 +446,7 @@ func (n *plantedNode) replications() (stored []string) {
 	}, limit, 20*time.Millisecond)
 	return []string{
 		"source-url", "source-cookie", "source-api-key", "source-any-header", "target-auth", "target-bearer", "query-param", "source-proxy", "target-proxy",
-		"session-source", "session-target",
+		"session-source", "session-target", "client-secret", "ibm-key",
 	}
 }
 
@@ -444,6 +459,10 @@ func (n *plantedNode) requests() {
 		`{"source":"http://u:%s@","target":"http://h/y"}`, `{"source":"http://u:%s@h/x?y=z","target":"http://h/y"}`,
 		`{"source":{"url":"http://h/x","auth":{"basic":{"username":"u","password":["%s"]}}},"target":"http://h/y"}`,
 		`{"source":{"url":"http://h/x","auth":"%s"},"target":"http://h/y"}`,
+		`{"source":{"url":"http://h/x","auth":{"ibm":"%s"}},"target":"http://h/y"}`,
+		`{"source":{"url":"http://h/x","auth":{"ibm":{"apikey":"%s"}}},"target":"http://h/y"}`,
+		`{"source":{"url":"http://h/x","auth":{"oauth2":{"client_id":"me","client_secret":"%s"}}},"target":"http://h/y"}`,
+		`{"source":{"url":"http://h/x","auth":{"oauth2":{"token_url":"http://u:%s@h/","client_id":"me","client_secret":"x"}}},"target":"http://h/y"}`,
 		`{"source":{"url":"http://h/x","headers":{"X-Token":["%s"]}},"target":"http://h/y"}`,
 		`{"source":{"url":"http://h/x","headers":{"X-Token":"%s\n"}},"target":"http://h/y"}`,
 		`{"source":{"url":"http://h/x","headers":{"Authorization":"Basic %s"}},"target":"http://h/y"}`,
