@@ -35,14 +35,19 @@ func (f *credentialFlags) register(cmd *cobra.Command) {
 // credentialsHelp is the part of a command's help about credentials for the places of its URLs.
 func credentialsHelp(places ...credentials.Place) string {
 	var names []string
+	others := ""
 	for _, p := range places {
 		user, password := p.Variables()
 		names = append(names, user+" and "+password)
+		if p == credentials.Source {
+			others = "Credentials of all kinds, such as API keys, come from " + p.Auth() + " and\n" +
+				credentials.Target.Auth() + ": what `auth` of a replication document has, a JSON object.\n\n"
+		}
 	}
 	return "Users and passwords come from the first of these that has them for a URL: the URL, the file of\n" +
 		"--credentials, the environment (" + strings.Join(names, ",\n") + "),\n" +
 		"~/.netrc or the file that NETRC names, and, on a terminal, a question. A URL can have the user\n" +
-		"alone, as in https://user@example.org/. Every local user can read a password that is in a URL.\n\n"
+		"alone, as in https://user@example.org/. Every local user can read a password that is in a URL.\n\n" + others
 }
 
 // finder returns what finds the credentials for the URLs of a command. cfg is for the request that asks a server

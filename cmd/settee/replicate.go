@@ -127,21 +127,21 @@ func twoURLs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// endpoints returns the source and the target of a command line with their credentials.
-func (f *configFlags) endpoints(cmd *cobra.Command, from *credentialFlags, args []string) (source, target string, err error) {
+// endpoints returns the source and the target of a command line with their credentials, as a document has them.
+func (f *configFlags) endpoints(cmd *cobra.Command, from *credentialFlags, args []string) (source, target any, err error) {
 	cfg, _, err := f.load() // foreground prints the warnings
 	if err != nil {
-		return "", "", err
+		return nil, nil, err
 	}
 	finder := from.finder(cmd, cfg)
-	if source, err = finder.URL(cmd.Context(), credentials.Source, args[0]); err != nil {
-		return "", "", err
+	if source, err = finder.Endpoint(cmd.Context(), credentials.Source, args[0]); err != nil {
+		return nil, nil, err
 	}
-	target, err = finder.URL(cmd.Context(), credentials.Target, args[1])
+	target, err = finder.Endpoint(cmd.Context(), credentials.Target, args[1])
 	return source, target, err
 }
 
-func (f *replicateFlags) parse(source, target string) (*replicator.Replication, error) {
+func (f *replicateFlags) parse(source, target any) (*replicator.Replication, error) {
 	fields := map[string]any{}
 	for name, on := range map[string]bool{"continuous": f.continuous, "create_target": f.createTarget} {
 		if on {
@@ -154,7 +154,7 @@ func (f *replicateFlags) parse(source, target string) (*replicator.Replication, 
 
 // parse converts the command line into a body of POST /_replicate and parses that, so that a command accepts what a
 // node accepts, with the same error messages. body has further fields.
-func (s *selectionFlags) parse(source, target string, body map[string]any) (*replicator.Replication, error) {
+func (s *selectionFlags) parse(source, target any, body map[string]any) (*replicator.Replication, error) {
 	body["source"], body["target"] = source, target
 	if s.winningRevsOnly {
 		body["winning_revs_only"] = true
@@ -217,6 +217,9 @@ func (f *configFlags) foreground(cmd *cobra.Command, replication *replicator.Rep
 	}
 	for _, w := range warnings {
 		cmd.PrintErrln("settee: warning:", w.String())
+	}
+	for _, text := range replication.Warnings() {
+		cmd.PrintErrln("settee: warning:", text)
 	}
 	if err := replication.Check(replicator.ParseOptions{
 		EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),

@@ -10,11 +10,14 @@
 //  5. questions on the terminal, if there is one.
 //
 // A URL that has a user without a password asks for this user's password: credentials of other users are ignored.
+//
+// [Finder.Endpoint] looks at SETTEE_<PLACE>_AUTH first, which has credentials of all kinds.
 package credentials
 
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -40,6 +43,9 @@ func (p Place) Variables() (user, password string) {
 	prefix := "SETTEE_" + strings.ToUpper(string(p))
 	return prefix + "_USER", prefix + "_PASSWORD"
 }
+
+// Auth returns the environment variable with the credentials of a place as the member `auth` of a replication document has them.
+func (p Place) Auth() string { return "SETTEE_" + strings.ToUpper(string(p)) + "_AUTH" }
 
 // Terminal asks questions. Secrets are not shown while they are typed.
 type Terminal interface {
@@ -92,6 +98,20 @@ func (f *Finder) URL(ctx context.Context, place Place, text string) (string, err
 		}
 	}
 	return text, nil
+}
+
+// Endpoint returns the source or the target at a URL as a replication document has it: a text as URL returns it, or an object with
+// the credentials of [Place.Auth]. No error has them.
+func (f *Finder) Endpoint(ctx context.Context, place Place, text string) (any, error) {
+	auth := f.Getenv(place.Auth())
+	if auth == "" {
+		return f.URL(ctx, place, text)
+	}
+	var object map[string]json.RawMessage
+	if json.Unmarshal([]byte(auth), &object) != nil || object == nil {
+		return nil, fmt.Errorf("the variable %s must be a JSON object, such as {\"ibm\": {\"api_key\": …}}", place.Auth())
+	}
+	return map[string]any{"url": text, "auth": json.RawMessage(auth)}, nil
 }
 
 // pair is a user and a password.

@@ -2,6 +2,7 @@ package credentials
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"os"
@@ -31,6 +32,27 @@ func write(t *testing.T, name, text string, mode os.FileMode) string {
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	require.NoError(t, os.Chmod(name, mode))
 	return name
+}
+
+// The variable with credentials of all kinds is before all others, and its text is not quoted.
+func TestEndpoint(t *testing.T) {
+	t.Parallel()
+	environment := map[string]string{"SETTEE_SOURCE_USER": "env", "SETTEE_SOURCE_PASSWORD": "in-env", "SETTEE_SOURCE_AUTH": ` {"ibm": {"api_key": "s3cret"}}`}
+	f := &Finder{Getenv: func(name string) string { return environment[name] }}
+	got, err := f.Endpoint(t.Context(), Source, "http://h/db")
+	require.NoError(t, err)
+	text, err := json.Marshal(got)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"url": "http://h/db", "auth": {"ibm": {"api_key": "s3cret"}}}`, string(text))
+	got, err = f.Endpoint(t.Context(), Target, "http://h/db")
+	require.NoError(t, err)
+	require.Equal(t, "http://h/db", got)
+	for _, wrong := range []string{"s3cret", `"s3cret"`, `{"ibm": "s3cret"`, "null"} {
+		environment["SETTEE_SOURCE_AUTH"] = wrong
+		_, err = f.Endpoint(t.Context(), Source, "http://h/db")
+		require.ErrorContains(t, err, "SETTEE_SOURCE_AUTH")
+		require.NotContains(t, err.Error(), "s3cret")
+	}
 }
 
 // TestOrder takes away one way after the other: the first that has credentials wins.

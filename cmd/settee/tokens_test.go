@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/pkg/couch/couchtest"
+)
+
+// Everything that replicates does so with access tokens: commands, documents, POST /_replicate, mirrors, and the watch that wakes
+// parked jobs. A node asks for one token, and no command prints a secret.
+func TestAccessTokens(t *testing.T) {
+	t.Parallel()
+	data := serveNode(t, "mem:")
+	data.create("db", "a", "b")
+	tokens, feeds := couchtest.NewTokenServer(), atomic.Int64{}
+	tokenServer := httptest.NewServer(tokens)
+	t.Cleanup(tokenServer.Close)
+	proxy := couchtest.Proxy(t, data.url)
+	guarded := httptest.NewServer(tokens.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/_db_updates" {
+			feeds.Add(1)
+		}
+		proxy.ServeHTTP(w, r)
+	})))
+	t.Cleanup(guarded.Close)
+	auth := fmt.Sprintf(`{"oauth2":{"token_url":"%s/token","client_id":"me","client_secret":"s3cret-key"}}`, tokenServer.URL)
+	env := []string{"SETTEE_SOURCE_AUTH=" + auth, "SETTEE_TARGET_AUTH=" + auth}
+
+	out, errs, status := setteeWith(t, env, "replicate", guarded.URL+"/db", guarded.URL+"/copy", "--create-target", "--verify")
+	require.Zero(t, status, errs)
+	require.Contains(t, out, "equal: ")
+	out, errs, status = setteeWith(t, env, "verify", guarded.URL+"/db", guarded.URL+"/copy")
+	require.Zero(t, status, errs)
+	require.NotContains(t, out+errs, "s3cret")
+	require.Len(t, tokens.Asked(), 3, "a command asks once, and with --verify once more")
+	_, errs, status = setteeWith(t, []string{"SETTEE_SOURCE_AUTH=s3cret"}, "verify", guarded.URL+"/db", guarded.URL+"/copy")
+	require.Equal(t, 1, status)
+	require.Contains(t, errs, "SETTEE_SOURCE_AUTH must be a JSON object")
+	require.NotContains(t, errs, "s3cret")
+	_, errs, status = setteeWith(t, append(env[1:], strings.ReplaceAll(env[0], "s3cret-key", "wr0ng-key")), "verify", guarded.URL+"/db", guarded.URL+"/copy")
+	require.Equal(t, 1, status)
+	require.Contains(t, errs, "the token server refuses the credentials")
+	require.NotContains(t, errs, "wr0ng")
+
+	node := serveNode(t, "mem:", "replicator/max_jobs=2", "replicator/interval_sec=3600")
+	before := len(tokens.Asked())
+	end := func(name, more string) string {
+		return fmt.Sprintf(`{"source":{"url":"%s/%s","auth":%s},"target":{"url":"%s/%s","auth":%s}%s}`, guarded.URL, "db", auth, guarded.URL, name, auth, more)
+	}
+	node.ask(http.StatusOK, http.MethodPost, "_replicate", end("posted", `,"create_target":true`))
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/once", end("once", `,"create_target":true`))
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/mirror", fmt.Sprintf(
+		`{"source":{"url":"%s/","auth":%s},"target":{"url":"%s/","auth":%s},"mirror":{"include":["db"],"prefix":"m-"}}`, guarded.URL, auth, guarded.URL, auth))
+	copied := func(doc string, databases ...string) {
+		t.Helper()
+		for _, database := range databases {
+			require.EventuallyWithT(t, func(t *assert.CollectT) {
+				status, _ := data.request(http.MethodGet, database+"/"+doc, "")
+				assert.Equal(t, http.StatusOK, status, "%s of %s", doc, database)
+			}, limit, 20*time.Millisecond)
+		}
+	}
+	copied("a", "posted", "once", "m-db")
+
+	// With fewer slots than continuous jobs, idle jobs are parked, and the feed of their server wakes them.
+	live := []string{"live-0", "live-1", "live-2", "live-3"}
+	for _, name := range live {
+		node.ask(http.StatusCreated, http.MethodPut, "_replicator/"+name, end(name, `,"create_target":true,"continuous":true`))
+	}
+	copied("b", live...)
+	require.Eventually(t, func() bool { return feeds.Load() > 0 && node.metric(`settee_replicator_jobs{state="parked"}`) >= 2 }, limit, 20*time.Millisecond)
+	data.ask(http.StatusCreated, http.MethodPut, "db/late", `{}`)
+	copied("late", live...)
+	require.Len(t, tokens.Asked(), before+1)
+	require.NotContains(t, node.logged(), "s3cret")
+	require.NotContains(t, node.logged(), "token-")
+}
