@@ -110,6 +110,7 @@ func TestImport(t *testing.T) {
 	t.Run("portions", m.portions)
 	t.Run("interrupted", m.interrupted)
 	t.Run("elsewhere", m.elsewhere)
+	t.Run("tokens", m.tokens)
 }
 
 // A move and the way back can be interrupted at each request that writes, and continue. No document is ever live on both

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/cmd/settee/internal/migrate"
 	"settee/pkg/couch/couchtest"
 )
 
@@ -83,4 +85,36 @@ func TestAccessTokens(t *testing.T) {
 	require.Len(t, tokens.Asked(), before+1)
 	require.NotContains(t, node.logged(), "s3cret")
 	require.NotContains(t, node.logged(), "token-")
+}
+
+// A job with access tokens moves from a CouchDB that cannot run it. Its replication id is CouchDB's: tokens are no part of it.
+func (m *movedFrom) tokens(t *testing.T) {
+	source, target := m.couch.DB(t, "source"), m.couch.DB(t, "target")
+	couchtest.Populate(t, source, couchtest.Population{Seed: 7, Docs: 10})
+	tokens := couchtest.NewTokenServer()
+	tokenServer := httptest.NewServer(tokens)
+	t.Cleanup(tokenServer.Close)
+	guarded := httptest.NewServer(tokens.Guard(couchtest.Proxy(t, source)))
+	t.Cleanup(guarded.Close)
+	couchURL, setteeURL := m.urls()
+	const db = "tokens/_replicator"
+	m.couch.Do(t, http.MethodPut, "/"+url.PathEscape(db), nil, http.StatusCreated)
+	m.couch.Do(t, http.MethodPut, "/"+url.PathEscape(db)+"/job", fmt.Appendf(nil, `{"source":{"url":"%s%s","auth":{"oauth2":{"token_url":"%s/token",
+		"client_id":"me","client_secret":"s3cret-key"}}},"target":%q,"continuous":true}`,
+		guarded.URL, source[strings.LastIndex(source, "/"):], tokenServer.URL, target), http.StatusCreated)
+	var job migrate.Planned
+	for job.State != "crashing" || job.ID == "" { // each look starts a program
+		docs, out, status := planned(t, couchURL, db, "--to", setteeURL)
+		require.Zero(t, status, out)
+		require.NotContains(t, out, "s3cret")
+		job = docs[db+" job"]
+	}
+	require.Empty(t, job.Warnings)
+	require.NotContains(t, job.Start, "not known")
+	require.NotEmpty(t, tokens.Asked(), "the plan has looked at the source")
+
+	out, errs, status := settee(t, "import-couchdb", couchURL, db, "--move", "--to", setteeURL)
+	require.Zero(t, status, errs)
+	require.NotContains(t, out+errs, "s3cret")
+	couchtest.AwaitSameTrees(t, source, target, limit)
 }
