@@ -83,6 +83,22 @@ func TestAccessTokens(t *testing.T) {
 	data.ask(http.StatusCreated, http.MethodPut, "db/late", `{}`)
 	copied("late", live...)
 	require.Len(t, tokens.Asked(), before+1)
+
+	// Refused credentials are named as such, also those of a mirror.
+	wrong := strings.ReplaceAll(auth, "s3cret-key", "wr0ng-key")
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/refused", strings.ReplaceAll(end("refused", `,"continuous":true`), auth, wrong))
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/refused-mirror", fmt.Sprintf(
+		`{"source":{"url":"%s/","auth":%s},"target":%q,"mirror":{"prefix":"n-"},"continuous":true}`, guarded.URL, wrong, data.url))
+	for _, doc := range []string{"refused", "refused-mirror"} {
+		require.EventuallyWithT(t, func(t *assert.CollectT) {
+			_, text := node.request(http.MethodGet, "_scheduler/docs/_replicator/"+doc, "")
+			assert.Contains(t, text, `"state":"crashing"`)
+			assert.Contains(t, text, `"code":"token_refused"`)
+			assert.Contains(t, text, `"advice":{"code":"token",`)
+			assert.Contains(t, text, `"error":"unauthorized: `)
+			assert.NotContains(t, text, "wr0ng")
+		}, limit, 20*time.Millisecond)
+	}
 	require.NotContains(t, node.logged(), "s3cret")
 	require.NotContains(t, node.logged(), "token-")
 }

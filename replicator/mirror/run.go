@@ -364,6 +364,9 @@ func (m *mirror) sourceFailed(ctx context.Context, err error) error {
 		return err
 	}
 	err = m.Run.Redact(failed.err)
+	if errors.Is(err, couch.ErrTokenRefused) {
+		return worker.RequestFailed(replicator.SideSource, m.r.Source, replicator.RequestListDatabases, err)
+	}
 	if errors.Is(err, couch.ErrUnauthorized) || errors.Is(err, couch.ErrForbidden) {
 		return &Refused{fmt.Errorf("the source does not let %s list its databases, which a mirror needs: %w", userOf(m.r.Source), err)}
 	}
@@ -384,7 +387,10 @@ func (m *mirror) sourceFailed(ctx context.Context, err error) error {
 }
 
 func userOf(e replicator.Endpoint) string {
-	if e.Username == "" {
+	switch {
+	case e.Auth != nil:
+		return "requests with its access token"
+	case e.Username == "":
 		return "requests without a user"
 	}
 	return fmt.Sprintf("the user %q", e.Username)

@@ -56,7 +56,8 @@ func (e *targetError) Error() string { return e.err.Error() }
 func (m *mirror) cannotLook(ctx context.Context, err error, now time.Time) error {
 	err = m.Run.Redact(err)
 	text, refused := "the target cannot be compared: "+err.Error(), false
-	if errors.Is(err, couch.ErrUnauthorized) || errors.Is(err, couch.ErrForbidden) || errors.Is(err, couch.ErrNotFound) {
+	wrong := errors.Is(err, couch.ErrUnauthorized) || errors.Is(err, couch.ErrForbidden) || errors.Is(err, couch.ErrNotFound)
+	if wrong && !errors.Is(err, couch.ErrToken) {
 		refused = true
 		text = fmt.Sprintf("the target does not let %s list its databases. What it loses is noticed by the next run of each database, within a day: %s",
 			userOf(m.r.Target), err)

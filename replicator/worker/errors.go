@@ -63,6 +63,11 @@ func newError(f *replicator.Fault, err error) *Error {
 	return e
 }
 
+// RequestFailed returns the Error of a request that concerns several databases of an endpoint's server and failed with err.
+func RequestFailed(side replicator.Side, e replicator.Endpoint, request replicator.RequestCode, err error) *Error {
+	return newError(newPeer(string(side), e).fault(request, err), err)
+}
+
 // Failed returns the Error of a fault alone, which it does not change.
 func Failed(f *replicator.Fault) *Error {
 	e := &Error{Fault: f}

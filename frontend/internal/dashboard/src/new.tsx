@@ -301,12 +301,14 @@ function EndpointFields({ name, doc, set }: { name: "source" | "target"; doc: Do
   const value = doc[name];
   const url = endpointURL(value);
   const object = value && typeof value === "object" ? (value as Document) : {};
-  const login = ((object.auth as Document | undefined)?.basic ?? { username: "", password: "" }) as Login;
+  const given = (object.auth ?? {}) as Document;
+  const login = (given.basic ?? { username: "", password: "" }) as Login;
   const change = (nextURL: string, next: Login) => {
-    const { auth: _, url: __, ...rest } = object;
-    if (!next.username && !next.password && Object.keys(rest).length === 0) set(name, nextURL);
-    else if (!next.username && !next.password) set(name, { url: nextURL, ...rest });
-    else set(name, { url: nextURL, ...rest, auth: { basic: next } });
+    const { auth: _, url: __, ...others } = object;
+    const { basic: ___, ...tokens } = given; // credentials of other kinds stay
+    const auth = { ...tokens, ...((next.username || next.password) && { basic: next }) };
+    const rest = { ...others, ...(Object.keys(auth).length > 0 && { auth }) };
+    set(name, Object.keys(rest).length === 0 ? nextURL : { url: nextURL, ...rest });
   };
   return (
     <fieldset>
