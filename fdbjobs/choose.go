@@ -12,7 +12,7 @@ type contender struct {
 	rank   float64 // in the line
 	used   float64 // usage per weight
 	weight float64
-	dither float64 // from 0 to 1: see [Fair]
+	dither float64 // from 0 to 1: see fairShare
 
 	partition partition
 	rows      [][]byte // keys in ready, in the order in which to take them

@@ -295,7 +295,7 @@ func (v *view) recover() (bool, error) {
 			return false, err
 		}
 		// If it was added again meanwhile, its first update returns ErrHalt.
-		job.Generation, job.Instead = earlier.Generation, earlier.Instead
+		job.generation, job.Instead = earlier.generation, earlier.Instead
 		v.taken = append(v.taken, job)
 	}
 	if len(v.taken) > 0 {

@@ -39,9 +39,9 @@ func TestCorrupt(t *testing.T) {
 			_, err := b.jobs.Index().Count(tx, fdbjobs.Parts(fdbjobs.Pending)...)
 			return err
 		},
-		"owners": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Fair().Owners(tx, "", 1); return err },
+		"owners": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Owners(tx, "", 1); return err },
 		"rollup": func(b *bundle, _ kv.Transaction) error {
-			_, err := b.jobs.Fair().RollUp(context.Background(), time.Minute, 0.5, 0)
+			_, err := b.jobs.RollUp(context.Background(), time.Minute, 0.5, 0)
 			return err
 		},
 		"expired": func(b *bundle, _ kv.Transaction) error {

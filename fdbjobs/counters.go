@@ -198,7 +198,7 @@ func nextTally(walks []*counterWalk, wanted func(*counter) bool) (*tally, error)
 // in is tallies for the jobs in some parts, or in those that the index has for an owner instead.
 func (x Index) in(tx kv.ReadTransaction, from string, parts []Part) iter.Seq2[tally, error] {
 	all := slices.Clip(parts)
-	for _, its := range x.instead {
+	for _, its := range x.Instead {
 		all = append(all, its...)
 	}
 	var statuses []Status
@@ -208,7 +208,7 @@ func (x Index) in(tx kv.ReadTransaction, from string, parts []Part) iter.Seq2[ta
 		}
 	}
 	return x.tallies(tx, from, statuses, func(c *counter) bool {
-		if its, has := x.instead[c.owner]; has {
+		if its, has := x.Instead[c.owner]; has {
 			return slices.Contains(its, c.part)
 		}
 		return slices.Contains(parts, c.part)

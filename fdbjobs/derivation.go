@@ -75,7 +75,8 @@ type Entry struct {
 	Index string      // the name of the index, 1 to 30 bytes
 	Key   tuple.Tuple // elements are string, []byte and int64; at most 4,000 bytes when packed
 	Value []byte      // at most 200 bytes
-	Adds  []Add       // at most 8
+	Adds  []Add       // at most 8; not read
+	ID    string      // of the job, in what [Queue.Entries] reads
 }
 
 // Add adds N to a tally of the entry's index: the one with a name that belongs to all entries with the same first Prefix

@@ -30,7 +30,7 @@
 //   - acceptor: a call that waits for jobs. claimer: takes jobs for the acceptors of a process. claim: its transaction
 //   - window: the first ready jobs of an owner, as a claim reads them. partition: the ready jobs that a claimer prefers
 //   - served, evicted: the job that is taken, and the running job that goes for it when there is no room
-//   - usage, charge, weight, roll-up, rank, line: see [Fair]
+//   - usage, charge, weight, roll-up, rank, line: see below
 //   - entry, tally, facts: see [Derivation]
 //
 // # Failures
@@ -58,7 +58,7 @@
 // # Clocks
 //
 // The clocks of processes may differ. A job's timeout is measured by its holder and by the activity monitor, each by
-// its own clock, and so is the interval of [Fair.RollUp]. If a holder's monotonic clock and its clock of the time of
+// its own clock, and so is the interval of [Queue.RollUp]. If a holder's monotonic clock and its clock of the time of
 // day disagree, the one that has advanced further counts: the first stands still while a machine is suspended.
 //
 // The times of delayed and expiry are written by one process and compared by another. So a job may be taken, or be
@@ -165,7 +165,7 @@
 //   - the counts agree with the rows of owned, and none is 0;
 //   - a job has the entries that follow from its row, and a tally is the sum of what the entries add, and is not 0;
 //
-// and by [Fair]:
+// and by fair share (fairshare.go):
 //
 //   - every owner with rows in ready has a key in waiting;
 //   - every owner with running or ready jobs has a row in owners, and each row in
@@ -181,15 +181,15 @@
 // to its owner's rows in ready, which are in order of arrival. Processes that take jobs move different ones.
 //
 // The owner with the lowest usage per weight is served next, and owners with the same usage take turns. The caller
-// defines usage: [Fair.Charge] adds to it, and [Fair.RollUp] decays it. Without charges, all owners take turns. A
+// defines usage: [Queue.Charge] adds to it, and [Queue.RollUp] decays it. Without charges, all owners take turns. A
 // charge is an addition that conflicts with nothing. It becomes part of the owner's rank within a second of the owner's
 // next claim, or with the roll-up. A claim adds the later charges of the owners that it looks at.
 //
-// An owner with the weight 0 is paused ([Fair.SetWeight]). It has no rank, so claims do not meet it. A claim that has
+// An owner with the weight 0 is paused ([Queue.SetWeight]). It has no rank, so claims do not meet it. A claim that has
 // met it before reads its weight with a conflict, so none of its jobs are taken after it was paused. Its other weight
 // wakes all claimers.
 //
-// If running jobs count ([Fair.RollUp]), the rank contains those at the time when it was written, so it is not a bound: a
+// If running jobs count ([Queue.RollUp]), the rank contains those at the time when it was written, so it is not a bound: a
 // claim reads the usage and the running jobs of each owner that it looks at. A holder without room can take jobs in
 // exchange for some that it holds ([AcceptOptions].Yielding), in the transaction that takes the new ones.
 //
@@ -210,5 +210,5 @@
 //
 // Nothing here reads all jobs. Lists read pages of owners' indexes, and know from the counters which owners to visit.
 // Counts of all owners read the counters of the owners that have jobs with a status. Expired, overdue and due jobs are
-// each read from the head of their own range. [Fair.RollUp] and the monitors visit owners that have jobs.
+// each read from the head of their own range. [Queue.RollUp] and the monitors visit owners that have jobs.
 package fdbjobs

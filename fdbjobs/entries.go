@@ -175,20 +175,13 @@ type EntryRange struct {
 	Limit   int
 }
 
-// EntryRow is an entry of a job in an index.
-type EntryRow struct {
-	Key   tuple.Tuple // [Entry].Key
-	ID    string      // of the job
-	Value []byte
-}
-
-// Entries starts reading an index in the order of its keys, or in the opposite one. Without a snapshot it conflicts with
+// Entries starts reading an index in the order of its keys, or in the opposite one: the keys, values and ids of its entries. Without a snapshot it conflicts with
 // each change of what it reads.
-func (q *Queue) Entries(tx kv.ReadTransaction, index string, r EntryRange) kv.Future[[]EntryRow] {
+func (q *Queue) Entries(tx kv.ReadTransaction, index string, r EntryRange) kv.Future[[]Entry] {
 	keys := q.keys.entries.Sub(index)
 	read := tx.GetRange(r.within(keys.Sub(r.Prefix...)), kv.RangeOptions{Limit: r.Limit, Reverse: r.Reverse})
-	return kv.Map(kv.Func[[]kv.KeyValue](read.Slice), func(pairs []kv.KeyValue) ([]EntryRow, error) {
-		found := make([]EntryRow, len(pairs))
+	return kv.Map(kv.Func[[]kv.KeyValue](read.Slice), func(pairs []kv.KeyValue) ([]Entry, error) {
+		found := make([]Entry, len(pairs))
 		for i, pair := range pairs {
 			elements, err := keys.Unpack(pair.Key)
 			last := len(elements) - 1

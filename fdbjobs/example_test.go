@@ -124,11 +124,11 @@ func ExampleHeld_Update() {
 }
 
 // Two owners share the work by what they have used: the shop has a weight of 2, so it may use twice as much.
-func ExampleFair() {
+func ExampleQueue_SetWeight() {
 	m := openMailer()
 	defer m.close()
 	panicOn(m.db.Transact(context.Background(), func(tx kv.Transaction) error {
-		return m.mails.Fair().SetWeight(tx, "shop", 2)
+		return m.mails.SetWeight(tx, "shop", 2)
 	}))
 	for n := range 4 {
 		m.add(fdbjobs.Spec{ID: fmt.Sprint("blog ", n), Owner: "blog"}, fdbjobs.Spec{ID: fmt.Sprint("shop ", n), Owner: "shop"})
@@ -139,7 +139,7 @@ func ExampleFair() {
 		owner := job.Job().Owner
 		served[owner]++
 		panicOn(job.Finish(context.Background(), nil, func(tx kv.Transaction) error {
-			m.mails.Fair().Charge(tx, owner, 1_000) // for example milliseconds
+			m.mails.Charge(tx, owner, 1_000) // for example milliseconds
 			return nil
 		}))
 	}

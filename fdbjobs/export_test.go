@@ -50,6 +50,9 @@ func (q *Queue) ShareAtOnce(n int) { q.writer.atOnce = n }
 // StopTimer stops the timer that ends Context, as in a process that was stopped.
 func (h *Held) StopTimer() { h.timer.Stop() }
 
+// Generation returns how often the job was added again while it ran.
+func (j *Job) Generation() int64 { return j.generation }
+
 // Name returns the queue's name.
 func (q *Queue) Name() string { return q.name }
 

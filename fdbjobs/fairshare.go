@@ -12,7 +12,7 @@ import (
 	"settee/pkg/tuple"
 )
 
-// Fair divides running time among the owners of a queue.
+// fairShare divides running time among the owners of a queue.
 //
 // # Arithmetic
 //
@@ -43,14 +43,11 @@ import (
 //	(charges, queue, owner)             -> int64    usage that is not yet in the account
 //	(weights, queue, owner)             -> weight   of owners whose weight is not 1; of paused ones it is 0
 //	(rollup,  queue)                    -> (generation, time, coefficient, job cost) of the last roll-up
-type Fair struct {
+type fairShare struct {
 	*keyspace
 	queue *Queue
 	seen  latestRollup
 }
-
-// Fair returns the fair share of the queue.
-func (q *Queue) Fair() *Fair { return q.share }
 
 // DefaultWeight is the weight of an owner without one of its own.
 const DefaultWeight = 1.0
@@ -124,12 +121,12 @@ func parseAccount(value []byte) (account, error) {
 }
 
 // readAccount starts reading an owner's account.
-func (f *Fair) readAccount(tx kv.ReadTransaction, owner string) kv.Future[account] {
+func (f *fairShare) readAccount(tx kv.ReadTransaction, owner string) kv.Future[account] {
 	return kv.Map(tx.Get(f.accounts.Pack(owner)), ifAny(account{}, parseAccount))
 }
 
 // readWeight starts reading an owner's weight. It is 0 if the owner is paused.
-func (f *Fair) readWeight(tx kv.ReadTransaction, owner string) kv.Future[float64] {
+func (f *fairShare) readWeight(tx kv.ReadTransaction, owner string) kv.Future[float64] {
 	return kv.Map(tx.Get(f.weights.Pack(owner)), ifAny(DefaultWeight, parseWeight))
 }
 
@@ -142,13 +139,13 @@ func parseWeight(value []byte) (weight float64, err error) {
 }
 
 // readCharges starts reading what an owner was charged since its account was written.
-func (f *Fair) readCharges(tx kv.ReadTransaction, owner string) kv.Future[int64] {
+func (f *fairShare) readCharges(tx kv.ReadTransaction, owner string) kv.Future[int64] {
 	return kv.Map(tx.Get(f.charges.Pack(owner)), ifAny(0, rows.ParseInt))
 }
 
 // readUsages starts reading the usages of owners. It reads the account and weight, which change together with the rank,
 // through own, and the rest through rest.
-func (f *Fair) readUsages(own, rest kv.ReadTransaction, rolled kv.Future[rollup], owners ...string) kv.Future[[]ownerUsage] {
+func (f *fairShare) readUsages(own, rest kv.ReadTransaction, rolled kv.Future[rollup], owners ...string) kv.Future[[]ownerUsage] {
 	reads := make([]kv.Future[ownerUsage], len(owners))
 	for i, owner := range owners {
 		accounts, weights := f.readAccount(own, owner), f.readWeight(own, owner)
@@ -195,7 +192,7 @@ func partOf(waiting []byte) int64 {
 }
 
 // enter gives an owner an account and a rank. An existing owner moves to rankWaiting, and is not changed for rankIdle.
-func (f *Fair) enter(tx kv.Transaction, owner string, part int64) error {
+func (f *fairShare) enter(tx kv.Transaction, owner string, part int64) error {
 	// The transaction conflicts only on the owner's own rows. All other reads may be slightly out of date.
 	now := tx.Snapshot()
 	rolled := f.readRollup(now)
@@ -233,7 +230,7 @@ func (f *Fair) enter(tx kv.Transaction, owner string, part int64) error {
 }
 
 // moveRank replaces an owner's rank in a part by another one. A paused owner gets none.
-func (f *Fair) moveRank(tx kv.Transaction, owner string, old account, from int64, next account, to int64, weight float64) {
+func (f *fairShare) moveRank(tx kv.Transaction, owner string, old account, from int64, next account, to int64, weight float64) {
 	if old.known {
 		tx.Clear(f.ranks.Pack(from, old.rank, owner))
 	}
@@ -248,7 +245,7 @@ const lowestOf = 8
 
 // readLowest starts reading the lowest usage per weight among all owners except one, without what counts for running
 // jobs.
-func (f *Fair) readLowest(tx kv.ReadTransaction, except string, rolled kv.Future[rollup]) kv.Future[float64] {
+func (f *fairShare) readLowest(tx kv.ReadTransaction, except string, rolled kv.Future[rollup]) kv.Future[float64] {
 	var parts []kv.RangeResult
 	for _, part := range []int64{rankIdle, rankWaiting} {
 		parts = append(parts, tx.GetRange(rows.Range(f.ranks.Sub(part)), kv.RangeOptions{Limit: lowestOf}))
@@ -275,14 +272,14 @@ func (f *Fair) readLowest(tx kv.ReadTransaction, except string, rolled kv.Future
 }
 
 // parseRank parses a key of ranks.
-func (f *Fair) parseRank(key []byte) (rank float64, owner string, err error) {
+func (f *fairShare) parseRank(key []byte) (rank float64, owner string, err error) {
 	err = rows.ScanKey("an owner's rank", f.ranks, key, nil, &rank, &owner)
 	return rank, owner, err
 }
 
 // leave starts reading an owner without ready jobs. The function that it returns takes the owner out of the line. An
 // owner whose job becomes ready meanwhile conflicts with that, or enters again.
-func (f *Fair) leave(tx kv.Transaction, owner string) func() error {
+func (f *fairShare) leave(tx kv.Transaction, owner string) func() error {
 	reading, weighing := f.readAccount(tx, owner), f.readWeight(tx, owner)
 	return func() error {
 		s, err := reading.Await()
@@ -301,7 +298,7 @@ func (f *Fair) leave(tx kv.Transaction, owner string) func() error {
 
 // forget removes the rows of an owner without pending or running jobs, except its weight, and reports whether it had
 // any.
-func (f *Fair) forget(tx kv.Transaction, owner string) (known bool, err error) {
+func (f *fairShare) forget(tx kv.Transaction, owner string) (known bool, err error) {
 	s, err := f.readAccount(tx, owner).Await()
 	if err != nil || !s.known {
 		return false, err
@@ -317,7 +314,7 @@ func (f *Fair) forget(tx kv.Transaction, owner string) (known bool, err error) {
 
 // updateRanks moves the charges of owners into their accounts, and updates their ranks. It does not conflict with charges: it
 // subtracts what it moves.
-func (f *Fair) updateRanks(tx kv.Transaction, owners []string) error {
+func (f *fairShare) updateRanks(tx kv.Transaction, owners []string) error {
 	now := tx.Snapshot()
 	reading, waiting := f.readUsages(tx, now, f.readRollup(now), owners...), make([]kv.Future[[]byte], len(owners))
 	for i, owner := range owners {
@@ -339,7 +336,7 @@ func (f *Fair) updateRanks(tx kv.Transaction, owners []string) error {
 		next := account{usage: max(u.usage(), 0), generation: u.rolled.generation}
 		next.rank = u.perWeight(next.usage)
 		if u.charged != 0 {
-			f.Charge(tx, owner, -u.charged)
+			f.queue.Charge(tx, owner, -u.charged)
 		}
 		part := partOf(waits[i])
 		f.moveRank(tx, owner, u.account, part, next, part, u.weight)

@@ -191,7 +191,7 @@ func (h *Held) AfterLost(ctx context.Context, fn func(error)) {
 	look = func() {
 		layer.pass(waits)
 		watch, err := h.queue.watchRow(waits, h.job.ID, func(_ kv.Transaction, row *row) error {
-			if row == nil || !row.heldBy(h.lock) || row.generation != h.job.Generation {
+			if row == nil || !row.heldBy(h.lock) || row.generation != h.job.generation {
 				return ErrHalt
 			}
 			return nil
@@ -252,7 +252,7 @@ func (h *Held) write(ctx context.Context, w *write, state json.RawMessage) error
 	w.ctx, w.held = ctx, h
 	if w.state = state; state != nil && h.queue.derivation != nil {
 		w.facts = &stateFacts{text: state, derivation: h.queue.derivation}
-		if _, _, err := w.facts.of(h.job.Version); err != nil {
+		if _, _, err := w.facts.of(h.job.version); err != nil {
 			return err
 		}
 	}

@@ -136,16 +136,13 @@ type Job struct {
 	Args, State, Listed json.RawMessage `json:"-"`
 	// ArgsErr says why Args are missing. It is an ErrSealed. Another process may have the key.
 	ArgsErr error
-	// Generation grows whenever the job is added again while it runs.
-	Generation int64
 	// Lock is the lock of a running job's holder, which no other holding has. It is empty unless the job is Running.
 	Lock string
-	// Version and Facts are those of the job's row, if its queue has a [Derivation]. Facts of a part have the form of the
-	// version. Its Amounts may be older than State while the job runs.
-	Version int64
-	Facts   Facts `json:"-"`
 	// Instead is the id of the job that makes room for a job that was accepted: see [AcceptOptions].Yielding.
 	Instead string
+
+	generation int64 // grows whenever the job is added again while it runs
+	version    int64 // of the job's row
 }
 
 // Format writes the job's status, id and owner for every verb. It leaves out the args, which may hold secrets.

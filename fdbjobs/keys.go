@@ -36,7 +36,7 @@ const (
 	tagTallies
 )
 
-// keyspace packs the keys of one queue. The comments of the package and of [Fair] list them.
+// keyspace packs the keys of one queue. The comments of the package and of fairShare list them.
 type keyspace struct {
 	data, state, args, listed      tuple.Subspace
 	delayed, ready, active, expiry tuple.Subspace
@@ -112,13 +112,10 @@ func (r *row) heldBy(lock string) bool { return r.status == Running && r.lock ==
 func (r *row) job(id string, state []byte) *Job {
 	job := &Job{
 		ID: id, Owner: r.owner, Status: r.status, State: state, Label: r.label, Tag: r.tag,
-		Scheduled: unixTime(r.scheduled), Generation: r.generation,
+		Scheduled: unixTime(r.scheduled), generation: r.generation, version: r.version,
 	}
 	if r.status == Running {
 		job.Lock = r.lock
-	}
-	if r.version != 0 {
-		job.Version, job.Facts = r.version, r.of(id)
 	}
 	return job
 }

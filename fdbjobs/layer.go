@@ -149,7 +149,7 @@ type Queue struct {
 	layer *Layer
 	name  string
 	keys  *keyspace
-	share *Fair
+	share *fairShare
 	// derivation is nil if nothing follows from the queue's jobs.
 	derivation *Derivation
 
@@ -161,7 +161,7 @@ type Queue struct {
 // newQueue returns a queue that neither accepts nor writes held jobs.
 func newQueue(l *Layer, name string) *Queue {
 	q := &Queue{layer: l, name: name, keys: newKeyspace(l.space, name)}
-	q.share = &Fair{keyspace: q.keys, queue: q}
+	q.share = &fairShare{keyspace: q.keys, queue: q}
 	if d, has := l.derive[name]; has {
 		q.derivation = &d
 	}

@@ -99,7 +99,7 @@ func TestAddAgain(t *testing.T) {
 		b.add(t, fdbjobs.Spec{ID: "j", Owner: "x", Args: text(`{"n":4}`), State: text(`{"s":9}`)})
 		job = b.get(t, "j")
 		assert.Equal(t, fdbjobs.Running, job.Status)
-		assert.Equal(t, h.Job().Generation+1, job.Generation)
+		assert.Equal(t, h.Job().Generation()+1, job.Generation())
 		assert.JSONEq(t, `{"n":4}`, string(job.Args))
 		b.check(t)
 		require.ErrorIs(t, h.Finish(t.Context(), text(`{"s":5}`), nil), fdbjobs.ErrHalt)

@@ -7,13 +7,13 @@ import (
 
 // ownerLine reads the line of owners: by rank, and within the lowest rank from any owner on.
 type ownerLine struct {
-	share *Fair
+	share *fairShare
 	parts []pages // that are left
 }
 
 // line starts reading n owners of the line. If the owner last, which was served last with the rank at, has the lowest
 // rank, the owners after it come first.
-func (f *Fair) line(tx kv.ReadTransaction, last string, at float64, n int) *ownerLine {
+func (f *fairShare) line(tx kv.ReadTransaction, last string, at float64, n int) *ownerLine {
 	line := f.ranks.Sub(rankWaiting)
 	all := rows.Range(line)
 	ranges := []kv.KeyRange{all}
@@ -76,7 +76,7 @@ func (o *ownerLine) next(n int) (owners []*contender, err error) {
 // readUsage sets the usage of owners whose names and ranks are known, and returns what a running job counts. If running
 // jobs count, or if exact is set, it reads all that an owner's usage consists of: a rank contains the running jobs at the
 // time when it was written, and lags behind roll-ups. Otherwise it reads only the charges since then.
-func (f *Fair) readUsage(
+func (f *fairShare) readUsage(
 	tx kv.ReadTransaction, rolled kv.Future[rollup], owners []*contender, exact bool,
 ) (jobCost float64, err error) {
 	r, err := rolled.Await()
@@ -103,7 +103,7 @@ func names(candidates []*contender) []string {
 }
 
 // loadCharges adds the later charges to the owners' ranks.
-func (f *Fair) loadCharges(tx kv.ReadTransaction, owners []*contender) error {
+func (f *fairShare) loadCharges(tx kv.ReadTransaction, owners []*contender) error {
 	charges, weights := make([]kv.Future[int64], len(owners)), make([]kv.Future[float64], len(owners))
 	for i, p := range owners {
 		charges[i], weights[i] = f.readCharges(tx, p.owner), f.readWeight(tx, p.owner)

@@ -13,25 +13,21 @@ import (
 // Position is a place in a list of jobs by owner and id: after this job, which need not exist.
 type Position struct{ Owner, ID string }
 
-// AfterOwner returns the place after all jobs of an owner.
-func AfterOwner(owner string) Position { return Position{Owner: owner + "\x00"} }
+// afterOwner returns the place after all jobs of an owner.
+func afterOwner(owner string) Position { return Position{Owner: owner + "\x00"} }
 
 // Index lists and counts the jobs of a queue, or of one of its owners.
 type Index struct {
-	queue   *Queue
-	owner   []string // empty means all
-	instead map[string][]Part
+	// Instead has other parts of some owners, which the methods read instead of those that they are called with.
+	Instead map[string][]Part
+
+	queue *Queue
+	owner []string // empty means all
 }
 
 // Index returns the index of all jobs of the queue, or, with an owner, the index of the owner's jobs. In lists of one owner
 // only the ID of a [Position] counts.
 func (q *Queue) Index(owner ...string) Index { return Index{queue: q, owner: owner} }
-
-// Instead returns an index whose methods read other parts of some owners than those that they are called with.
-func (x Index) Instead(parts map[string][]Part) Index {
-	x.instead = parts
-	return x
-}
 
 // place returns a position with the index's owner.
 func (x Index) place(p Position) Position {
@@ -105,7 +101,7 @@ func (x Index) Skip(tx kv.ReadTransaction, after Position, n int, parts ...Part)
 			return after, err
 		}
 		if t.owner != after.Owner && t.n <= int64(n) {
-			after, n = AfterOwner(t.owner), n-int(t.n)
+			after, n = afterOwner(t.owner), n-int(t.n)
 		} else {
 			if t.owner != after.Owner {
 				after = Position{Owner: t.owner}

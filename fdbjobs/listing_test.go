@@ -69,7 +69,8 @@ func TestListOwners(t *testing.T) {
 			for _, owner := range []string{all[random.IntN(len(all))].Owner, "100"}[:random.IntN(3)] {
 				instead[owner] = parts[:random.IntN(len(parts))]
 			}
-			index := b.jobs.Index().Instead(instead)
+			index := b.jobs.Index()
+			index.Instead = instead
 
 			var want []fdbjobs.Position
 			var end fdbjobs.Position

@@ -189,13 +189,13 @@ func TestClaimersInLockstep(t *testing.T) {
 				l := newLockstep(t, claimers)
 				l.backlog(t, jobs, c.owners)
 				if c.running > 0 {
-					_, err := l.jobs.Fair().RollUp(t.Context(), time.Minute, 0.5, c.running)
+					_, err := l.jobs.RollUp(t.Context(), time.Minute, 0.5, c.running)
 					require.NoError(t, err)
 				}
 				if c.differ {
 					for i, rank := range l.random.Perm(c.owners) {
 						owner := fmt.Sprint("owner ", i)
-						l.transact(t, func(tx kv.Transaction) error { l.jobs.Fair().Charge(tx, owner, int64(1+100*rank)); return nil })
+						l.transact(t, func(tx kv.Transaction) error { l.jobs.Charge(tx, owner, int64(1+100*rank)); return nil })
 						l.weigh(t, owner, 1) // folds it
 					}
 				}
@@ -228,7 +228,7 @@ func TestSharesOfManyClaimers(t *testing.T) {
 					l.weigh(t, fmt.Sprint("owner ", i), weight(i))
 				}
 				if c.running > 0 {
-					_, err := l.jobs.Fair().RollUp(t.Context(), time.Hour, 0.5, c.running)
+					_, err := l.jobs.RollUp(t.Context(), time.Hour, 0.5, c.running)
 					require.NoError(t, err)
 				}
 				var mu sync.Mutex
@@ -239,7 +239,7 @@ func TestSharesOfManyClaimers(t *testing.T) {
 					served[owner]++
 					mu.Unlock()
 					_ = h.Finish(context.Background(), nil, func(tx kv.Transaction) error {
-						s.jobs.Fair().Charge(tx, owner, 1000)
+						s.jobs.Charge(tx, owner, 1000)
 						return nil
 					})
 				})

@@ -18,7 +18,7 @@ import (
 func (b *bundle) owners(t *testing.T) map[string]fdbjobs.Owner {
 	t.Helper()
 	owners, err := kv.TransactValue(t.Context(), b.db, func(tx kv.Transaction) ([]fdbjobs.Owner, error) {
-		return b.jobs.Fair().Owners(tx, "", 10_000)
+		return b.jobs.Owners(tx, "", 10_000)
 	})
 	require.NoError(t, err)
 	found := map[string]fdbjobs.Owner{}
@@ -32,7 +32,7 @@ func (b *bundle) owners(t *testing.T) map[string]fdbjobs.Owner {
 
 func (b *bundle) weigh(t *testing.T, owner string, weight float64) {
 	t.Helper()
-	b.transact(t, func(tx kv.Transaction) error { return b.jobs.Fair().SetWeight(tx, owner, weight) })
+	b.transact(t, func(tx kv.Transaction) error { return b.jobs.SetWeight(tx, owner, weight) })
 }
 
 // addMany adds n jobs of an owner.
@@ -55,7 +55,7 @@ func (b *bundle) serve(t *testing.T, n, atOnce int, charge int64) map[string]int
 			served[h.Job().Owner]++
 			done++
 			require.NoError(t, h.Finish(t.Context(), nil, func(tx kv.Transaction) error {
-				b.jobs.Fair().Charge(tx, h.Job().Owner, charge)
+				b.jobs.Charge(tx, h.Job().Owner, charge)
 				return nil
 			}))
 		}
@@ -111,7 +111,7 @@ func TestRunningCounts(t *testing.T) {
 		for _, owner := range []string{"one", "two"} {
 			b.addMany(t, owner, 100)
 		}
-		_, err := b.jobs.Fair().RollUp(t.Context(), time.Minute, 0.5, 100)
+		_, err := b.jobs.RollUp(t.Context(), time.Minute, 0.5, 100)
 		require.NoError(t, err)
 		running := map[string]int{}
 		for range 60 { // no time passes
@@ -152,10 +152,10 @@ func TestRollUp(t *testing.T) {
 		}
 		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o"})
 		charge := func(n int64) {
-			b.transact(t, func(tx kv.Transaction) error { b.jobs.Fair().Charge(tx, "o", n); return nil })
+			b.transact(t, func(tx kv.Transaction) error { b.jobs.Charge(tx, "o", n); return nil })
 		}
 		rollUp := func(b *bundle) bool {
-			rolled, err := b.jobs.Fair().RollUp(t.Context(), time.Minute, 0.5, 0)
+			rolled, err := b.jobs.RollUp(t.Context(), time.Minute, 0.5, 0)
 			require.NoError(t, err)
 			return rolled
 		}
@@ -174,9 +174,9 @@ func TestRollUp(t *testing.T) {
 			assert.True(t, rollUp(b))
 		}
 		assert.InDelta(t, 75, usage(), 0)
-		_, err := b.jobs.Fair().RollUp(t.Context(), time.Minute, 1.5, 0)
+		_, err := b.jobs.RollUp(t.Context(), time.Minute, 1.5, 0)
 		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
-		_, err = b.jobs.Fair().RollUp(t.Context(), time.Minute, math.NaN(), 0)
+		_, err = b.jobs.RollUp(t.Context(), time.Minute, math.NaN(), 0)
 		require.ErrorIs(t, err, fdbjobs.ErrInvalid)
 	})
 }
@@ -197,7 +197,7 @@ func TestRollUpWithDifferentClocks(t *testing.T) {
 					for range n * int(time.Minute/interval) {
 						for _, b := range nodes {
 							after(interval / time.Duration(len(nodes)))
-							did, err := b.jobs.Fair().RollUp(t.Context(), interval, 0.5, 0)
+							did, err := b.jobs.RollUp(t.Context(), interval, 0.5, 0)
 							require.NoError(t, err)
 							if did {
 								rolled++
@@ -228,7 +228,7 @@ func TestBehindManyEmptyOwners(t *testing.T) {
 			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint("owner ", i)})
 		}
 		b.add(t, fdbjobs.Spec{ID: "last", Owner: "z"})
-		b.transact(t, func(tx kv.Transaction) error { b.jobs.Fair().Charge(tx, "z", 1000); return nil })
+		b.transact(t, func(tx kv.Transaction) error { b.jobs.Charge(tx, "z", 1000); return nil })
 		b.weigh(t, "z", 1) // folds the charge
 		for taken := 0; taken < owners; {
 			held := b.acceptBy(t, fdbjobs.AcceptOptions{Count: min(64, owners-taken)})
@@ -248,9 +248,9 @@ func TestRollUpOfUnknownResult(t *testing.T) {
 		b := newBundle(t, enginetest.UnknownOnce(db))
 		b.add(t, fdbjobs.Spec{ID: "j", Owner: "o", Token: "t"})
 		plain := newBundle(t, db)
-		plain.transact(t, func(tx kv.Transaction) error { plain.jobs.Fair().Charge(tx, "o", 1000); return nil })
+		plain.transact(t, func(tx kv.Transaction) error { plain.jobs.Charge(tx, "o", 1000); return nil })
 		for i := range 3 {
-			rolled, err := b.jobs.Fair().RollUp(t.Context(), time.Minute, 0.5, 0)
+			rolled, err := b.jobs.RollUp(t.Context(), time.Minute, 0.5, 0)
 			require.NoError(t, err)
 			assert.True(t, rolled)
 			assert.InDelta(t, 1000*math.Pow(0.5, float64(i)), b.owners(t)["o"].Usage, 0)
@@ -263,7 +263,7 @@ func TestWeights(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		for _, weight := range []float64{-1, math.NaN(), math.Inf(1)} {
-			err := db.Transact(t.Context(), func(tx kv.Transaction) error { return b.jobs.Fair().SetWeight(tx, "o", weight) })
+			err := db.Transact(t.Context(), func(tx kv.Transaction) error { return b.jobs.SetWeight(tx, "o", weight) })
 			require.ErrorIs(t, err, fdbjobs.ErrInvalid)
 			require.ErrorContains(t, err, "weight")
 		}
@@ -271,8 +271,8 @@ func TestWeights(t *testing.T) {
 		b.weigh(t, "heavy", 10)
 		b.add(t, fdbjobs.Spec{ID: "1", Owner: "heavy"}, fdbjobs.Spec{ID: "2", Owner: "light"})
 		b.transact(t, func(tx kv.Transaction) error {
-			b.jobs.Fair().Charge(tx, "heavy", 50)
-			b.jobs.Fair().Charge(tx, "light", 10)
+			b.jobs.Charge(tx, "heavy", 50)
+			b.jobs.Charge(tx, "light", 10)
 			return nil
 		})
 		assert.InDelta(t, 10, b.owners(t)["heavy"].Weight, 0)
@@ -288,7 +288,7 @@ func TestWeights(t *testing.T) {
 		assert.Equal(t, []string{"light", "heavy"}, line())
 		b.weigh(t, "light", fdbjobs.DefaultWeight)
 		weights, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) (map[string]float64, error) {
-			return b.jobs.Fair().Weights(tx)
+			return b.jobs.Weights(tx)
 		})
 		require.NoError(t, err)
 		assert.Equal(t, map[string]float64{"heavy": 2}, weights, "the default is not stored")
@@ -316,7 +316,7 @@ func TestPausedOwners(t *testing.T) {
 			assert.Empty(t, b.acceptBy(t, opts), "%+v", opts)
 		}
 		require.NoError(t, run.Resubmit(t.Context(), time.Now(), nil, func(tx kv.Transaction) error {
-			b.jobs.Fair().Charge(tx, "old", 1000)
+			b.jobs.Charge(tx, "old", 1000)
 			return nil
 		}))
 		assert.Empty(t, b.take(t, 10))
@@ -383,7 +383,7 @@ func TestOwnersLeave(t *testing.T) {
 			for _, h := range held {
 				h.Expires = time.Now().Add(time.Minute)
 				require.NoError(t, h.Finish(t.Context(), nil, func(tx kv.Transaction) error {
-					b.jobs.Fair().Charge(tx, h.Job().Owner, 5)
+					b.jobs.Charge(tx, h.Job().Owner, 5)
 					return nil
 				}))
 			}
@@ -568,7 +568,7 @@ func TestJobWithAnotherOwnerIsTakenOnce(t *testing.T) {
 			return ids
 		}
 		require.Equal(t, []string{"a1"}, accept(1))
-		b.transact(t, func(tx kv.Transaction) error { b.jobs.Fair().Charge(tx, "a", 100); return nil })
+		b.transact(t, func(tx kv.Transaction) error { b.jobs.Charge(tx, "a", 100); return nil })
 		after(2 * time.Second)
 		require.Equal(t, []string{"b1"}, accept(1)) // the owners after b come next
 		require.True(t, b.remove(t, "moved"))

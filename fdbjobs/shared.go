@@ -319,7 +319,7 @@ func (w *write) run(s *sharing, reading kv.Future[*row]) error {
 	case old.status != Running:
 		w.halted = !w.attempted
 		return nil
-	case old.generation != h.job.Generation:
+	case old.generation != h.job.generation:
 		// Added again: the next run gets the new args.
 		return s.batch.put(h.job.ID, old, h.queue.requeued(old, s.order))
 	}

@@ -28,17 +28,17 @@ type Owner struct {
 
 // Owners lists the owners with pending or running jobs by name: at most limit owners, from the first name that is
 // greater than after. It may include owners that have just lost their last job.
-func (f *Fair) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, error) {
+func (q *Queue) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, error) {
 	if limit <= 0 {
 		return nil, nil
 	}
-	names, err := f.owners(tx, after, limit)
+	names, err := q.share.owners(tx, after, limit)
 	if err != nil {
 		return nil, err
 	}
-	reading, pending := f.readUsages(tx, tx, f.readRollup(tx), names...), make([]kv.RangeResult, len(names))
+	reading, pending := q.share.readUsages(tx, tx, q.share.readRollup(tx), names...), make([]kv.RangeResult, len(names))
 	for i, name := range names {
-		pending[i] = tx.GetRange(rows.Range(f.counts.Sub(string(Pending), name)), kv.RangeOptions{})
+		pending[i] = tx.GetRange(rows.Range(q.keys.counts.Sub(string(Pending), name)), kv.RangeOptions{})
 	}
 	usages, err := reading.Await()
 	if err != nil {
@@ -51,7 +51,7 @@ func (f *Fair) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, 
 			if err != nil {
 				return nil, err
 			}
-			c, err := f.parseCounter(pair)
+			c, err := q.keys.parseCounter(pair)
 			if err != nil {
 				return nil, err
 			}
@@ -65,7 +65,7 @@ func (f *Fair) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner, 
 }
 
 // owners returns the names of at most limit owners with an account, from the first name that is greater than after.
-func (f *Fair) owners(tx kv.ReadTransaction, after string, limit int) ([]string, error) {
+func (f *fairShare) owners(tx kv.ReadTransaction, after string, limit int) ([]string, error) {
 	r := rows.Range(f.accounts)
 	if after != "" {
 		r.Begin = kv.KeyAfter(f.accounts.Pack(after))
@@ -80,31 +80,31 @@ func (f *Fair) owners(tx kv.ReadTransaction, after string, limit int) ([]string,
 // SetWeight sets an owner's weight. It is kept when the owner has no jobs. DefaultWeight removes the stored weight. An
 // owner with the weight 0 is paused: its jobs are not taken until it has another weight. It then begins as an owner
 // without jobs does. The errors are ErrInvalid and ErrTooLarge.
-func (f *Fair) SetWeight(tx kv.Transaction, owner string, weight float64) error {
+func (q *Queue) SetWeight(tx kv.Transaction, owner string, weight float64) error {
 	switch {
 	case len(owner) > MaxNameSize:
 		return fmt.Errorf("%w: the owner: %d bytes, at most %d", ErrTooLarge, len(owner), MaxNameSize)
 	case !(weight >= 0) || math.IsInf(weight, 1):
 		return fmt.Errorf("%w: the weight of the owner %q is %v, not 0 or a positive number", ErrInvalid, owner, weight)
 	}
-	before, err := f.readWeight(tx, owner).Await()
+	before, err := q.share.readWeight(tx, owner).Await()
 	if err != nil {
 		return err
 	}
 	if weight == DefaultWeight {
-		tx.Clear(f.weights.Pack(owner))
+		tx.Clear(q.keys.weights.Pack(owner))
 	} else {
-		tx.Set(f.weights.Pack(owner), tuple.Tuple{weight}.Pack())
+		tx.Set(q.keys.weights.Pack(owner), tuple.Tuple{weight}.Pack())
 	}
 	if before > 0 || weight == 0 {
-		return f.updateRanks(tx, []string{owner})
+		return q.share.updateRanks(tx, []string{owner})
 	}
-	tx.Add(f.watchReady, 1)
-	return f.resume(tx, owner)
+	tx.Add(q.keys.watchReady, 1)
+	return q.share.resume(tx, owner)
 }
 
 // resume gives a rank to an owner that was paused, if it has jobs.
-func (f *Fair) resume(tx kv.Transaction, owner string) error {
+func (f *fairShare) resume(tx kv.Transaction, owner string) error {
 	waits, err := tx.Get(f.waiting.Pack(owner)).Await()
 	if err != nil {
 		return err
@@ -116,10 +116,10 @@ func (f *Fair) resume(tx kv.Transaction, owner string) error {
 }
 
 // Weights returns the weights of some owners, or, if there are none, all weights that are not [DefaultWeight].
-func (f *Fair) Weights(tx kv.ReadTransaction, owners ...string) (map[string]float64, error) {
+func (q *Queue) Weights(tx kv.ReadTransaction, owners ...string) (map[string]float64, error) {
 	weights, reads := map[string]float64{}, make([]kv.Future[float64], len(owners))
 	for i, owner := range owners {
-		reads[i] = f.readWeight(tx, owner)
+		reads[i] = q.share.readWeight(tx, owner)
 	}
 	read, err := kv.All(reads)
 	if err != nil {
@@ -131,11 +131,11 @@ func (f *Fair) Weights(tx kv.ReadTransaction, owners ...string) (map[string]floa
 	if len(owners) > 0 {
 		return weights, nil
 	}
-	for pair, err := range tx.GetRange(rows.Range(f.weights), kv.RangeOptions{}).All() {
+	for pair, err := range tx.GetRange(rows.Range(q.keys.weights), kv.RangeOptions{}).All() {
 		if err != nil {
 			return nil, err
 		}
-		owner, err := rows.LastString(f.weights, pair.Key)
+		owner, err := rows.LastString(q.keys.weights, pair.Key)
 		if err != nil {
 			return nil, err
 		}
@@ -149,15 +149,15 @@ func (f *Fair) Weights(tx kv.ReadTransaction, owners ...string) (map[string]floa
 // Charge adds to an owner's usage, in a unit that is the same for all owners. It belongs in a transaction that updates
 // or ends a job of the owner (also of [Held.Update]), because only an owner with jobs has a usage. Charges conflict
 // with nothing. A repeated transaction may charge twice.
-func (f *Fair) Charge(tx kv.Transaction, owner string, amount int64) {
-	tx.Add(f.charges.Pack(owner), amount)
+func (q *Queue) Charge(tx kv.Transaction, owner string, amount int64) {
+	tx.Add(q.keys.charges.Pack(owner), amount)
 }
 
 // Yield returns the ids of up to n jobs that go first when a process is to hold fewer. Each is a job of the owner with the
 // highest usage per weight after the previous ones have gone. The jobs of one owner go in the given order.
-func (f *Fair) Yield(tx kv.ReadTransaction, jobs []*Held, n int) ([]string, error) {
+func (q *Queue) Yield(tx kv.ReadTransaction, jobs []*Held, n int) ([]string, error) {
 	owners := ownersOf(jobs)
-	jobCost, err := f.readUsage(tx, f.readRollup(tx), owners, true)
+	jobCost, err := q.share.readUsage(tx, q.share.readRollup(tx), owners, true)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ type rollup struct {
 }
 
 // readRollup starts reading the last roll-up. It is the zero value if there was none.
-func (f *Fair) readRollup(tx kv.ReadTransaction) kv.Future[rollup] {
+func (f *fairShare) readRollup(tx kv.ReadTransaction) kv.Future[rollup] {
 	return kv.Map(tx.Get(f.rollup), ifAny(rollup{}, parseRollup))
 }
 
@@ -217,39 +217,39 @@ func (s *latestRollup) made(generation int64, at time.Time) {
 //
 // From then on each running job of an owner counts running in addition to the charges. It counts at once, so that an owner
 // with little usage does not get all free slots. A good value is what a job is charged in the time in which usage decays.
-func (f *Fair) RollUp(ctx context.Context, interval time.Duration, coeff float64, running int64) (bool, error) {
+func (q *Queue) RollUp(ctx context.Context, interval time.Duration, coeff float64, running int64) (bool, error) {
 	if !(coeff >= 0 && coeff <= 1) {
 		return false, fmt.Errorf("%w: the coefficient %v is not from 0 to 1", ErrInvalid, coeff)
 	}
 	if running < 0 {
 		return false, fmt.Errorf("%w: a running job counts %d, which is negative", ErrInvalid, running)
 	}
-	began, at := time.Now(), f.queue.layer.now().Unix()
+	began, at := time.Now(), q.layer.now().Unix()
 	var mine int64 // the generation that an earlier run of the function wrote
-	due, err := kv.TransactValue(ctx, f.queue.layer.db, func(tx kv.Transaction) (bool, error) {
-		r, err := f.readRollup(tx).Await()
+	due, err := kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) (bool, error) {
+		r, err := q.share.readRollup(tx).Await()
 		if err != nil {
 			return false, err
 		}
 		if mine != 0 && r.generation == mine && r.at == at {
 			return true, nil
 		}
-		if !f.seen.due(r.generation, began, interval) {
+		if !q.share.seen.due(r.generation, began, interval) {
 			return false, nil
 		}
 		mine = r.generation + 1
-		tx.Set(f.rollup, tuple.Tuple{mine, at, coeff, running}.Pack())
+		tx.Set(q.keys.rollup, tuple.Tuple{mine, at, coeff, running}.Pack())
 		return true, nil
 	})
 	if err != nil || !due {
 		return false, err
 	}
-	f.seen.made(mine, began)
-	return true, f.updateAllRanks(ctx)
+	q.share.seen.made(mine, began)
+	return true, q.share.updateAllRanks(ctx)
 }
 
 // updateAllRanks updates the ranks of all owners with an account, in batches of one transaction each.
-func (f *Fair) updateAllRanks(ctx context.Context) error {
+func (f *fairShare) updateAllRanks(ctx context.Context) error {
 	after := ""
 	for {
 		last, err := kv.TransactValue(ctx, f.queue.layer.db, func(tx kv.Transaction) (string, error) {

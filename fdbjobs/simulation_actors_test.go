@@ -302,13 +302,13 @@ func (s *simulation) governor(p *simProcess, queue *fdbjobs.Queue) {
 				s.counts["paused"]++
 			}
 			s.must(p.db.Transact(ctx, func(tx kv.Transaction) error {
-				if err := queue.Fair().SetWeight(tx, owner, weight); err != nil {
+				if err := queue.SetWeight(tx, owner, weight); err != nil {
 					return err
 				}
 				return queue.SetTimeout(tx, timeout)
 			}), "set the timeout")
 			s.counts["timeouts set"]++
-			_, err := queue.Fair().RollUp(ctx, 10*time.Second, 0.5, int64(10*s.intN(3)))
+			_, err := queue.RollUp(ctx, 10*time.Second, 0.5, int64(10*s.intN(3)))
 			s.must(err, "roll up")
 		})
 	})
@@ -319,10 +319,10 @@ func (s *simulation) resumer(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "resumer", func(ctx context.Context) {
 		for {
 			s.must(p.db.Transact(ctx, func(tx kv.Transaction) error {
-				weights, err := queue.Fair().Weights(tx)
+				weights, err := queue.Weights(tx)
 				for _, owner := range slices.Sorted(maps.Keys(weights)) {
 					if err == nil && weights[owner] == 0 {
-						err = queue.Fair().SetWeight(tx, owner, 2)
+						err = queue.SetWeight(tx, owner, 2)
 					}
 				}
 				return err

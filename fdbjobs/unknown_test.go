@@ -52,7 +52,7 @@ func TestCommitUnknown(t *testing.T) {
 		// Added again: the generation grows once.
 		h := b.accept(t)
 		b.add(t, fdbjobs.Spec{ID: h.Job().ID, Token: "again"})
-		assert.Equal(t, h.Job().Generation+1, b.get(t, h.Job().ID).Generation)
+		assert.Equal(t, h.Job().Generation()+1, b.get(t, h.Job().ID).Generation())
 		require.ErrorIs(t, h.Finish(t.Context(), nil, also), fdbjobs.ErrHalt)
 		assert.EqualValues(t, 2, b.also(t))
 		state(4, 0, 1)

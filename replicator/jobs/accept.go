@@ -77,10 +77,10 @@ func yielding(runs []*Run) []*fdbjobs.Held {
 }
 
 // Yield returns the ids of up to n of this node's runs to stop first when fewer may run, see
-// fdbjobs.Fair.Yield.
+// fdbjobs.Queue.Yield.
 func (s *Runs) Yield(ctx context.Context, runs []*Run, n int) ([]string, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]string, error) {
-		return s.jobs.Fair().Yield(tx.Snapshot(), yielding(runs), n)
+		return s.jobs.Yield(tx.Snapshot(), yielding(runs), n)
 	})
 }
 

@@ -57,7 +57,7 @@ func (s *Requests) AcknowledgeProblem(ctx context.Context, p *Problem, ack repli
 	for _, key := range p.keys {
 		r := fdbjobs.EntryRange{Prefix: key, Limit: acknowledgedAtOnce}
 		for more := true; more; {
-			var found []fdbjobs.EntryRow
+			var found []fdbjobs.Entry
 			whole, err := s.part(ctx, &r.Limit, func(tx kv.Transaction) (err error) {
 				found, err = s.acknowledgeSome(tx, p, r, ack, done)
 				return err
@@ -80,7 +80,7 @@ func (s *Requests) AcknowledgeProblem(ctx context.Context, p *Problem, ack repli
 // acknowledgeSome acknowledges the jobs of some entries of a problem. It returns the entries, also those of jobs of paused databases.
 func (s *Requests) acknowledgeSome(
 	tx kv.Transaction, p *Problem, r fdbjobs.EntryRange, ack replicator.Acknowledgement, done map[string]bool,
-) ([]fdbjobs.EntryRow, error) {
+) ([]fdbjobs.Entry, error) {
 	q, err := s.readQuiet(tx.Snapshot())
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func (s *Shares) entitle(ctx context.Context, interval time.Duration) error {
 func (s *Shares) owners(ctx context.Context) (all []fdbjobs.Owner, err error) {
 	for after := ""; ; after = all[len(all)-1].Name {
 		some, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]fdbjobs.Owner, error) {
-			return s.jobs.Fair().Owners(tx.Snapshot(), after, ownersAtOnce)
+			return s.jobs.Owners(tx.Snapshot(), after, ownersAtOnce)
 		})
 		if err != nil {
 			return nil, err
@@ -201,7 +201,7 @@ func (s *Shares) weights(ctx context.Context) (weights map[string]float64, pause
 	all := s.space.Sub("paused")
 	err = s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
 		read := tx.Snapshot().GetRange(rows.Range(all), kv.RangeOptions{})
-		if weights, err = s.jobs.Fair().Weights(tx.Snapshot()); err != nil {
+		if weights, err = s.jobs.Weights(tx.Snapshot()); err != nil {
 			return err
 		}
 		pauses = map[string]pause{}

@@ -343,7 +343,7 @@ func (s *Lists) ListMirrors(ctx context.Context, limit int) (found []*Job, err e
 }
 
 // pageOfMirrors reads mirrors of the index of mirrors, and returns the entries that it has read.
-func (s *Lists) pageOfMirrors(ctx context.Context, r fdbjobs.EntryRange) (found []*Job, entries []fdbjobs.EntryRow, err error) {
+func (s *Lists) pageOfMirrors(ctx context.Context, r fdbjobs.EntryRange) (found []*Job, entries []fdbjobs.Entry, err error) {
 	err = s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
 		now := tx.Snapshot()
 		found = nil

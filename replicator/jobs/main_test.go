@@ -325,9 +325,9 @@ func (b *bundle) each(name string, visit func(key tuple.Tuple, value []byte)) in
 }
 
 // entries returns the entries of an index.
-func (b *bundle) entries(index string) []fdbjobs.EntryRow {
+func (b *bundle) entries(index string) []fdbjobs.Entry {
 	b.Helper()
-	found, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) ([]fdbjobs.EntryRow, error) {
+	found, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) ([]fdbjobs.Entry, error) {
 		return b.layer.Queue(jobs.QueueName).Entries(tx.Snapshot(), index, fdbjobs.EntryRange{}).Await()
 	})
 	require.NoError(b, err)

@@ -207,7 +207,7 @@ func (s *mirrorRows) readEntries(
 	tx kv.ReadTransaction, index, mirror string, r fdbjobs.EntryRange, key func(*mirroredEntry) []any,
 ) kv.Future[[]mirroredEntry] {
 	r.Prefix = append(tuple.Tuple{mirror}, r.Prefix...)
-	return kv.Map(s.jobs.Entries(tx, index, r), func(found []fdbjobs.EntryRow) ([]mirroredEntry, error) {
+	return kv.Map(s.jobs.Entries(tx, index, r), func(found []fdbjobs.Entry) ([]mirroredEntry, error) {
 		out := make([]mirroredEntry, len(found))
 		for i, row := range found {
 			e, state := mirroredEntry{id: row.ID}, ""

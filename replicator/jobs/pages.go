@@ -64,7 +64,7 @@ func (s *pages) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n
 			return page{}, docstore.ErrDatabaseNotFound
 		}
 		if !of.exists {
-			out.after, out.more = fdbjobs.AfterOwner(raw.Owner), true
+			out.after, out.more = fdbjobs.Position{Owner: raw.Owner + "\x00"}, true
 			return out, nil
 		}
 		job, err := s.summed(tx)(s.parseListed(raw, of))
@@ -143,7 +143,9 @@ func (s *pages) chosen(tx kv.ReadTransaction, l listing, deleted []deletedDataba
 	for _, d := range deleted {
 		instead[d.owner] = nil
 	}
-	return s.jobs.Index().Instead(instead), partsOf(l.states, false, l.labels), err
+	index := s.jobs.Index()
+	index.Instead = instead
+	return index, partsOf(l.states, false, l.labels), err
 }
 
 // countIn returns the number of jobs in some parts of an index.

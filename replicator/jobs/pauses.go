@@ -37,7 +37,7 @@ func (s *usageRows) pauseKey(owner string) []byte { return s.space.Pack("paused"
 
 // setWeight sets the weight of an owner.
 func (s *usageRows) setWeight(tx kv.Transaction, owner string, weight float64) error {
-	weights, err := s.jobs.Fair().Weights(tx, owner)
+	weights, err := s.jobs.Weights(tx, owner)
 	before := weights[owner]
 	if err != nil || before == weight {
 		return err
@@ -48,7 +48,7 @@ func (s *usageRows) setWeight(tx kv.Transaction, owner string, weight float64) e
 	case before == 0:
 		tx.Clear(s.pauseKey(owner))
 	}
-	return s.jobs.Fair().SetWeight(tx, owner, weight)
+	return s.jobs.SetWeight(tx, owner, weight)
 }
 
 // readPause returns whether an owner is paused.
@@ -57,7 +57,7 @@ func (s *usageRows) readPause(tx kv.ReadTransaction, owner string) (pause, error
 		return pause{}, nil
 	}
 	row := tx.Get(s.pauseKey(owner))
-	weights, err := s.jobs.Fair().Weights(tx, owner)
+	weights, err := s.jobs.Weights(tx, owner)
 	if err != nil || weights[owner] > 0 {
 		return pause{}, err
 	}
@@ -70,7 +70,7 @@ func (s *usageRows) readPause(tx kv.ReadTransaction, owner string) (pause, error
 
 // pausedOwners returns the owners that are paused. It reads one row for each owner whose weight is not the default one.
 func (s *usageRows) pausedOwners(tx kv.ReadTransaction) (paused []string, err error) {
-	weights, err := s.jobs.Fair().Weights(tx)
+	weights, err := s.jobs.Weights(tx)
 	for owner, weight := range weights {
 		if _, _, ok := ownerDatabase(owner); ok && weight == 0 {
 			paused = append(paused, owner)

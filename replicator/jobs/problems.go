@@ -199,7 +199,7 @@ func (s *Lists) idsOf(tx kv.ReadTransaction, p *Problem, limit int) (ids []strin
 }
 
 // sinceOf returns since when the job of an entry needs a person.
-func sinceOf(e fdbjobs.EntryRow) (time.Time, error) {
+func sinceOf(e fdbjobs.Entry) (time.Time, error) {
 	var at int64
 	if len(e.Key) != problemSize+1 || !rows.As(e.Key[problemSize], &at) {
 		return time.Time{}, fmt.Errorf("reading the jobs that need attention: %w", tuple.ErrMalformed)

@@ -28,7 +28,7 @@ func (q quiet) has(jobID string) bool {
 }
 
 func (s *core) readQuiet(tx kv.ReadTransaction) (quiet, error) {
-	weights, err := s.jobs.Fair().Weights(tx)
+	weights, err := s.jobs.Weights(tx)
 	if err != nil {
 		return nil, err
 	}

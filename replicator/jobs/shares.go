@@ -77,7 +77,7 @@ func (d Decay) running() time.Duration {
 // RollUp decays usage if no node has done so for an interval. Then it also sets the weights of databases, by name.
 // Databases that weights does not have get fdbjobs.DefaultWeight. Each node calls RollUp each interval.
 func (s *Shares) RollUp(ctx context.Context, decay Decay, weights map[string]float64) error {
-	due, err := s.jobs.Fair().RollUp(ctx, decay.Interval, decay.Coeff, decay.running().Milliseconds())
+	due, err := s.jobs.RollUp(ctx, decay.Interval, decay.Coeff, decay.running().Milliseconds())
 	if err != nil || !due {
 		return err
 	}
@@ -91,7 +91,7 @@ func (s *Shares) RollUp(ctx context.Context, decay Decay, weights map[string]flo
 // database with the weight 0 is paused. Its cost grows with the number of weights, not of owners.
 func (s *Shares) SetWeights(ctx context.Context, weights map[string]float64) error {
 	unset, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (map[string]float64, error) {
-		return s.jobs.Fair().Weights(tx.Snapshot())
+		return s.jobs.Weights(tx.Snapshot())
 	})
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ type charge struct {
 // charge adds a charge in the transaction that writes the state. It conflicts with nothing.
 func (s *usageRows) charge(tx kv.Transaction, c charge) {
 	if c.ran > 0 {
-		s.jobs.Fair().Charge(tx, c.owner, c.ran.Milliseconds())
+		s.jobs.Charge(tx, c.owner, c.ran.Milliseconds())
 		s.addTime(tx, timesRan, c.at, c.owner, c.ran)
 	}
 }

@@ -81,7 +81,7 @@ func TestUnequalShares(t *testing.T) {
 		require.NoError(t, db.Delete(context.Background()))
 		w.pass(time.Minute)
 		weights, err := kv.TransactValue(context.Background(), w.db, func(tx kv.Transaction) (map[string]float64, error) {
-			return w.jobs.Jobs().Fair().Weights(tx)
+			return w.jobs.Jobs().Weights(tx)
 		})
 		require.NoError(t, err)
 		assert.Len(t, weights, 1)
