@@ -71,13 +71,14 @@ var checks = map[int64]struct {
 }{
 	tagData: {1, (*checker).data}, tagState: {1, (*checker).state}, tagArgs: {2, (*checker).args},
 	tagDelayed: {2, (*checker).place}, tagReady: {3, (*checker).place}, tagExpiry: {2, (*checker).place},
-	tagActive: {-1, (*checker).place}, tagListed: {1, (*checker).listed},
+	tagActive: {1, (*checker).place}, tagListed: {1, (*checker).listed},
 	tagOwned: {5, (*checker).owned}, tagCounts: {4, (*checker).counts},
 	tagEntries: {-1, (*checker).entry}, tagTallies: {-1, (*checker).tally},
 	tagWaiting: {1, (*checker).waiting}, tagOwners: {1, (*checker).account}, tagRanks: {3, (*checker).rank},
 	tagCharges: {1, (*checker).charges},
 	tagWeights: {1, value("an owner's weight", parseWeight)}, tagRollup: {0, value("the last roll-up", parseRollup)},
 	tagClaimers: {1, value("when a process last took jobs", parseHeartbeat)},
+	tagMonitor:  {0, value("which monitor looks", parseLease)},
 	tagTimeout:  {0, value("the queue's timeout", parseTimeout)}, tagWatchReady: {0, (*checker).watched},
 }
 
@@ -166,7 +167,7 @@ func (r *row) sound() bool {
 	case Pending:
 		sound = r.resubmit == nil && r.again == "" && r.expires == nil
 	case Running:
-		sound = r.sequence != nil && r.lock != "" && r.expires == nil
+		sound = r.sequence == nil && r.lock != "" && r.expires == nil
 	case Finished:
 		sound = r.sequence == nil && r.resubmit == nil && r.again == ""
 	}
@@ -284,19 +285,21 @@ func (c *checker) args(k keyed) (func() error, error) {
 // place checks a row by which a job is found. Its key ends with the job's id.
 func (c *checker) place(k keyed) (func() error, error) {
 	var id string
-	if len(k.key) == 0 || !rows.As(k.key[len(k.key)-1], &id) {
+	if !rows.As(k.key[len(k.key)-1], &id) {
 		return nil, k.unknown()
 	}
 	return k.belongs(id, func(r *row) bool {
 		if !bytes.Equal(k.queue.derive(id, r).key(), k.Key) {
 			return false
 		}
-		_, bad := parseTimeout(k.Value)
+		_, _, bad := parseActive(k.Value)
 		switch {
 		case r.waits() && r.owner != string(k.Value):
 			k.Wrong(k.Key, []byte(r.owner), "a delayed job with another owner than its own")
 		case r.status == Running && bad != nil:
-			k.Wrong(k.Key, packTimeout(DefaultTimeout), "the timeout of a running job: the value is not one that settee writes")
+			r.timeout = DefaultTimeout
+			k.Fault(k.Key, func() error { k.queue.derive(id, r).set(k); return nil },
+				"when the hold of a running job was renewed: the value is not one that settee writes")
 		}
 		return true
 	}, func() { k.Stray(k.Key, "a row by which the job %q is found, and the job is not there", id) }), nil

@@ -52,7 +52,7 @@ func TestCheckNamesFaults(t *testing.T) {
 		"a job that is not delayed": {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[3]) }, "missing in the index by which it is found", derived},
 		"a job that is not active":  {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[12]) }, "missing in the index by which it is found", derived},
 		"a job that never expires":  {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[14]) }, "missing in the index by which it is found", derived},
-		"a timeout of nothing":      {func(tx kv.Transaction, found map[int64][]byte) { tx.Set(found[12], nil) }, "the timeout of a running job", derived},
+		"a timeout of nothing":      {func(tx kv.Transaction, found map[int64][]byte) { tx.Set(found[12], nil) }, "when the hold of a running job was renewed", derived},
 		"a delayed job of another":  {func(tx kv.Transaction, found map[int64][]byte) { tx.Set(found[3], []byte("p")) }, "another owner than its own", derived},
 		"a dangling ready row":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(4, "o", stamp, "none"), nil) }, "the job is not there", derived},
 		"a dangling expiry":         {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(14, 1, "ready"), nil) }, "the job is not there", derived},

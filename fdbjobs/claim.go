@@ -243,7 +243,7 @@ func (v *view) startJob(p pick) error {
 	if v.jobs[string(p.key)] != nil {
 		return nil
 	}
-	_, id, err := stampAndID(v.queue.keys.ready, p.key)
+	id, err := v.queue.keys.readyID(p.key)
 	if err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func (v *view) take(picks []pick) error {
 		}
 		j := v.jobs[string(p.key)]
 		next := *j.row
-		next.status, next.tag, next.lock, next.sequence, next.timeout = Running, "", v.locks[i], stamp(uint16(i)), v.timeout
+		next.status, next.tag, next.lock, next.sequence, next.timeout = Running, "", v.locks[i], nil, v.timeout
 		if err := batch.put(j.read.id, j.row, &next); err != nil {
 			return err
 		}

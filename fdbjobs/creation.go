@@ -299,11 +299,18 @@ func packTimeout(timeout time.Duration) []byte { return tuple.Tuple{timeout.Seco
 
 func parseTimeout(value []byte) (time.Duration, error) {
 	var seconds float64
-	err := rows.Scan("a timeout", value, &seconds)
-	if err == nil && !(seconds > 0) {
-		err = fmt.Errorf("reading a timeout: %w: %v", tuple.ErrMalformed, seconds)
+	if err := rows.Scan("a timeout", value, &seconds); err != nil {
+		return 0, err
 	}
-	return time.Duration(math.Round(seconds * float64(time.Second))), err
+	return timeoutOf(seconds)
+}
+
+// timeoutOf returns a stored timeout.
+func timeoutOf(seconds float64) (time.Duration, error) {
+	if !(seconds > 0) {
+		return 0, fmt.Errorf("reading a timeout: %w: %v", tuple.ErrMalformed, seconds)
+	}
+	return time.Duration(math.Round(seconds * float64(time.Second))), nil
 }
 
 // Remove removes a job, and reports whether it existed. If it runs, its processor gets ErrHalt at its next update.

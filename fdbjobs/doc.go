@@ -128,8 +128,8 @@
 //	(args,    queue, id, n)             -> chunk n of the args, as a Sealer seals them if there is one
 //	(delayed, queue, scheduled, id)     -> owner    pending, not yet due; seconds since the epoch
 //	(ready,   queue, owner, stamp, id)  -> ""       pending and due, by when it became so
-//	(active,  queue, stripe, stamp, id) -> seconds  running, by the last renewal of the hold; the timeout
-//	                                                that protects it. A hash of the id has 16 stripes
+//	(active,  queue, id)                -> (stamp, seconds)  running; the last renewal of the hold, and the
+//	                                                timeout that protects it
 //	(expiry,  queue, expires, id)       -> ""       finished, and to go by itself
 //	(owned,   queue, owner, part, id)   -> ""       all jobs, by owner and part: status, label and tag
 //	(listed,  queue, id)                -> JSON     what lists show of a job besides its state
@@ -140,6 +140,7 @@
 //	                                                prefix, which has length elements
 //	(claimers, queue, claimer)          -> time     when a process last took jobs
 //	(timeout, queue)                    -> seconds
+//	(monitor, queue)                    -> (id, number)  the monitor that looks, and its latest look
 //	(watch_ready, queue)                -> counter  changed when a job becomes ready, or is delayed until before
 //	                                                all others
 //
@@ -150,12 +151,12 @@
 //	(sequence, status, lock, generation, owner, scheduled, resubmit, again, token, expires, chunks, label, tag,
 //	 listed, pending, running, finished, version, facts of listed, facts of the state, amounts)
 //
-// where sequence is the stamp of the job's row in ready or active, or null without such a row, chunks is the number of
+// where sequence is the stamp of the job's row in ready, or null without such a row, chunks is the number of
 // chunks of the args, again is the tag with which a running job that was added waits for resubmit, listed says whether the job has a key in listed, and the next three count how often the job has
 // entered each status. The last four are for [Derivation], and are not there if nothing follows from the job. The state has a key of its own because it alone may take the 100,000 bytes that a value may have.
 //
 // A call that waits for a job watches its row ([Queue.Wait], [Queue.Follow], [Held.AfterLost]). The row changes
-// with the job's status and its generation, and when its holder renews its hold: at most every sixth of the timeout.
+// with the job's status and its generation, and with what follows from its state. A renewal of its hold does not change it.
 //
 // Invariants, kept by put (rows.go), the only function that writes rows and what follows from them:
 //
@@ -202,13 +203,14 @@
 // with one watch and until the first delayed job is due (delayed.go). Claimers that take no jobs look rarely (idle.go).
 //
 // Rows are removed at the head, and for a while a store passes over removed rows as slowly as over others. Readers of
-// ready and active therefore begin where their last read began: stamps only grow, so nothing can have appeared before
+// ready therefore begin where their last read began: stamps only grow, so nothing can have appeared before
 // it. Times in delayed come from clocks that may differ, so its readers go back by a minute, and sometimes to the
 // start.
 //
 // # Costs
 //
 // Nothing here reads all jobs. Lists read pages of owners' indexes, and know from the counters which owners to visit.
-// Counts of all owners read the counters of the owners that have jobs with a status. Expired, overdue and due jobs are
-// each read from the head of their own range. [Queue.RollUp] and the monitors visit owners that have jobs.
+// Counts of all owners read the counters of the owners that have jobs with a status. Expired and due jobs are
+// each read from the head of their own range. One monitor of all reads the keys of all running jobs in each of its looks, about
+// 100 bytes of each, so that a renewal of a hold writes one key. [Queue.RollUp] and that monitor visit owners that have jobs.
 package fdbjobs

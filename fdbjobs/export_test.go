@@ -128,6 +128,15 @@ func (q *Queue) Delay(tx kv.Transaction, id string, scheduled time.Time) error {
 	return q.batch(tx).put(id, old, queued(row{}, scheduled.Unix(), scheduled.Unix()-1, 0))
 }
 
+// Looker returns a look of a new monitor.
+func (q *Queue) Looker() func(context.Context) error {
+	m := newMonitor(q)
+	return func(ctx context.Context) error {
+		_, _, err := m.runOnce(ctx)
+		return err
+	}
+}
+
 // Promote moves some due jobs to ready.
 func (q *Queue) Promote(ctx context.Context) error {
 	return q.promote(ctx, 0, q.claimer.partition)

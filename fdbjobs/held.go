@@ -172,7 +172,7 @@ func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.T
 			return nil, err
 		}
 		next := *old
-		next.sequence, next.timeout = stamp(s.order), h.protect(timeout)
+		next.timeout = h.protect(timeout)
 		return &next, nil
 	}}, state)
 	if err == nil {

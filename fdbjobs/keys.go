@@ -3,7 +3,6 @@ package fdbjobs
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"reflect"
 	"time"
 
@@ -34,6 +33,7 @@ const (
 	tagCounts
 	tagEntries
 	tagTallies
+	tagMonitor
 )
 
 // keyspace packs the keys of one queue. The comments of the package and of fairShare list them.
@@ -45,6 +45,7 @@ type keyspace struct {
 	waiting, accounts, ranks       tuple.Subspace
 	charges, weights               tuple.Subspace
 	rollup, timeout, watchReady    []byte
+	monitor                        []byte
 }
 
 func newKeyspace(root tuple.Subspace, queue string) *keyspace {
@@ -57,12 +58,13 @@ func newKeyspace(root tuple.Subspace, queue string) *keyspace {
 		waiting: of(tagWaiting), accounts: of(tagOwners), ranks: of(tagRanks),
 		charges: of(tagCharges), weights: of(tagWeights),
 		rollup: root.Pack(tagRollup, queue), timeout: root.Pack(tagTimeout, queue), watchReady: root.Pack(tagWatchReady, queue),
+		monitor: root.Pack(tagMonitor, queue),
 	}
 }
 
 // row is the value of a job's key in data.
 type row struct {
-	sequence   *tuple.Versionstamp // of its row in ready or active; nil without one
+	sequence   *tuple.Versionstamp // of its row in ready; nil without one
 	status     Status
 	lock       string // of the latest holder, kept after the job ends
 	generation int64
@@ -83,8 +85,8 @@ type row struct {
 	// checked says that the call that writes the row can return an error, if what follows from it is over a limit. It is not
 	// stored.
 	checked bool
-	// timeout is the time without an update after which the job is queued again: see [Held.protect]. It is stored in
-	// active, not in the row.
+	// timeout says that the write renews the hold, and is the time without a renewal after which the job is queued again: see
+	// [Held.protect]. It is stored in active, not in the row.
 	timeout time.Duration
 }
 
@@ -186,16 +188,6 @@ func ifAny[T any](none T, parse func([]byte) (T, error)) func([]byte) (T, error)
 	}
 }
 
-// stripes is the number of parts of active. All inserts into a part go to its end, which one server of a cluster has.
-const stripes = 16
-
-// activeOf returns the part of active that a job's row is in.
-func (k *keyspace) activeOf(id string) tuple.Subspace {
-	hash := fnv.New32a()
-	hash.Write([]byte(id))
-	return k.active.Sub(int(hash.Sum32() % stripes))
-}
-
 // stampAfter returns the first versionstamp of the commits after version.
 func stampAfter(version int64) tuple.Versionstamp {
 	var s tuple.Versionstamp
@@ -208,10 +200,10 @@ func stampVersion(s tuple.Versionstamp) int64 {
 	return int64(binary.BigEndian.Uint64(s.TransactionVersion[:8]))
 }
 
-// stampAndID returns the last two elements of a key of s, which is ready or active.
-func stampAndID(s tuple.Subspace, key []byte) (stamp tuple.Versionstamp, id string, err error) {
-	err = rows.ScanKey("a job's key", s, key, nil, &stamp, &id)
-	return stamp, id, err
+// readyID returns the id of the job that a key of ready belongs to.
+func (k *keyspace) readyID(key []byte) (id string, err error) {
+	err = rows.ScanKey("a job's key", k.ready, key, nil, nil, &id)
+	return id, err
 }
 
 func unixTime(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }

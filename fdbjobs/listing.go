@@ -207,7 +207,7 @@ func (q *Queue) firstReady(tx kv.ReadTransaction) ([]*row, error) {
 	var ids []string
 	for _, pairs := range firsts {
 		for _, pair := range pairs {
-			_, id, err := stampAndID(q.keys.ready, pair.Key)
+			id, err := q.keys.readyID(pair.Key)
 			if err != nil {
 				return nil, err
 			}

@@ -15,15 +15,18 @@ import (
 const (
 	// monitorParts is the number of a monitor's looks per timeout.
 	monitorParts = 6
-	// requeueBatch is the number of jobs that one transaction takes from their holders. It is more than the number of stripes.
+	// activeAtOnce is the number of running jobs that one transaction of a look reads.
+	activeAtOnce = 5_000
+	// requeueBatch is the number of jobs that one transaction takes from their holders.
 	requeueBatch = 50
 	// sweepBatch is the number of owners that a monitor checks for jobs in one look.
 	sweepBatch = 300
 )
 
 // RunMonitor is the activity monitor. Until ctx ends it queues jobs again that were not updated for the queue's timeout,
-// at most a sixth of the timeout late. Any number of monitors may run, in any processes, and
-// at least one should. It returns ctx's error.
+// at most a sixth of the timeout late. Any number of monitors may run, in any processes, and at least one should. One of
+// them looks for all. If that one ends, another one looks after a third of the timeout, so a job may be queued half of the
+// timeout late. It returns ctx's error.
 //
 // After each look it calls looked, if that is not nil, with the ids of the jobs that it has taken from their holders, the
 // time until the next look, and an error of the store, after which it continues. The ids may lack jobs of a commit whose
@@ -58,51 +61,86 @@ type sample struct {
 	at      time.Time
 }
 
-// activePart is what a monitor knows of a part of active.
-type activePart struct {
-	rows    tuple.Subspace
-	head    []byte        // lower bound of the rows that may be overdue
-	longest time.Duration // timeout of the rows that were not yet overdue
-}
-
 type monitor struct {
 	queue   *Queue
-	samples []sample // the oldest first
-	parts   []*activePart
+	id      string
+	samples []sample      // the oldest first
 	timeout time.Duration // the queue's, at the last read
+	longest time.Duration // timeout that it has read, of the queue or of a running job
 	swept   string        // the last owner of the latest sweep, unless that was the last of all
+
+	looks int64  // number of its looks
+	lease []byte // of another monitor, at the latest look
+	stale int    // number of looks since then that have found the same lease
 }
 
-func newMonitor(q *Queue) *monitor {
-	m := &monitor{queue: q}
-	for i := range stripes {
-		part := q.keys.active.Sub(i)
-		m.parts = append(m.parts, &activePart{rows: part, head: part.Pack(tuple.Versionstamp{})})
+func newMonitor(q *Queue) *monitor { return &monitor{queue: q, id: newID(q.layer.draw())} }
+
+// staleLooks is the number of looks in which a monitor finds the same lease before it looks itself. The monitor that looks
+// writes the lease in each of its looks, which may take a little longer than another one's.
+const staleLooks = 2
+
+// leads decides in a transaction whether this monitor looks for all, and writes its lease then. It looks if no other one does.
+// That saves reads, and is no lock: two may look at the same time.
+func (m *monitor) leads(tx kv.Transaction, lease []byte) bool {
+	of, err := parseLease(lease)
+	if lease != nil && (err != nil || of != m.id) && !(bytes.Equal(lease, m.lease) && m.stale+1 >= staleLooks) {
+		return false
 	}
-	return m
+	tx.Set(m.queue.keys.monitor, tuple.Tuple{m.id, m.looks}.Pack())
+	return true
 }
 
-// runOnce looks once. It returns the queue's timeout, even with an error.
+// saw notes the lease that a look has found.
+func (m *monitor) saw(lease []byte) {
+	if m.looks++; bytes.Equal(lease, m.lease) {
+		m.stale++
+	} else {
+		m.lease, m.stale = lease, 0
+	}
+}
+
+// parseLease returns the id of the monitor that has a lease.
+func parseLease(value []byte) (id string, err error) {
+	var look int64
+	err = rows.Scan("which monitor looks", value, &id, &look)
+	return id, err
+}
+
+// runOnce looks once, if no other monitor does. It returns the queue's timeout, even with an error.
 func (m *monitor) runOnce(ctx context.Context) (timeout time.Duration, requeued []string, err error) {
+	var lease []byte
+	leads := false
 	current, err := kv.TransactValue(ctx, m.queue.layer.db, func(tx kv.Transaction) (sample, error) {
-		version := tx.ReadVersion()
+		version, reading := tx.ReadVersion(), tx.Get(m.queue.keys.monitor)
 		var err error
 		if timeout, err = m.queue.Timeout(tx.Snapshot()); err != nil {
 			return sample{}, err
 		}
+		if lease, err = reading.Await(); err != nil {
+			return sample{}, err
+		}
+		leads = m.leads(tx, lease)
 		v, err := version.Await()
 		return sample{v, time.Now()}, err
 	})
 	if err != nil {
 		return cmp.Or(m.timeout, DefaultTimeout), nil, err
 	}
-	m.timeout = timeout
+	m.saw(lease)
+	m.timeout, m.longest = timeout, max(m.longest, timeout)
 	m.samples = append(m.samples, current)
-	if requeued, err = m.requeueOverdue(ctx, current.at); err != nil {
-		return m.timeout, requeued, err
+	if leads {
+		requeued, err = m.queue.requeueAll(ctx, func(renewed int64, timeout time.Duration) bool {
+			m.longest = max(m.longest, timeout)
+			return m.overdue(current.at, renewed, timeout)
+		})
 	}
-	m.forget(current.at)
-	return m.timeout, requeued, m.sweep(ctx)
+	m.forget(current.at.Add(-m.longest))
+	if leads && err == nil {
+		err = m.sweep(ctx)
+	}
+	return m.timeout, requeued, err
 }
 
 // sweep forgets owners without jobs among the next ones, and old heartbeats.
@@ -137,130 +175,72 @@ func (m *monitor) versionAt(at time.Time) (int64, bool) {
 	return 0, false
 }
 
-// forget drops samples that are no longer needed.
-func (m *monitor) forget(now time.Time) {
-	longest := m.timeout
-	for _, part := range m.parts {
-		longest = max(longest, part.longest)
-	}
-	needed := now.Add(-longest)
+// forget drops samples that are no longer needed: those before the one that was current at a time.
+func (m *monitor) forget(needed time.Time) {
 	for len(m.samples) > 1 && !m.samples[1].at.After(needed) {
 		m.samples = m.samples[1:]
 	}
 }
 
-// requeueOverdue queues jobs again that were last updated a timeout ago. The timeout is the queue's or the one that the
-// holder uses and has written with its update, if that is longer. So a timeout can be shortened at any time, and a
-// monitor need not know the previous one.
-func (m *monitor) requeueOverdue(ctx context.Context, now time.Time) (requeued []string, err error) {
-	version, ok := m.versionAt(now.Add(-m.timeout))
-	if !ok {
-		return nil, nil
-	}
-	ranges := make([]*overdue, len(m.parts))
-	for i, part := range m.parts {
-		// If the timeout has grown, it ends before it begins: what is overdue lies further back.
-		ranges[i] = &overdue{rest: kv.KeyRange{Begin: part.head, End: part.rows.Pack(stampAfter(version))}}
-	}
-	requeued, err = m.queue.requeueAll(ctx, ranges, func(stamp tuple.Versionstamp, value []byte) (time.Duration, error) {
-		timeout, err := parseTimeout(value)
-		if err != nil || timeout <= m.timeout {
-			return 0, err
-		}
-		if version, ok := m.versionAt(now.Add(-timeout)); ok && stampVersion(stamp) <= version {
-			return 0, nil
-		}
-		return timeout, nil
-	})
-	if err != nil {
-		return requeued, err
-	}
-	for i, part := range m.parts {
-		switch r := ranges[i]; {
-		case r.left != nil:
-			part.head, part.longest = r.left, r.longest
-		case bytes.Compare(part.head, r.rest.End) < 0:
-			part.head, part.longest = r.rest.End, 0
-		}
-	}
-	return requeued, nil
+// overdue reports whether a hold was renewed for the last time a timeout ago. The timeout is the queue's or the one that the
+// holder uses and has written with its renewal, if that is longer. So a timeout can be shortened at any time, and a monitor
+// need not know the previous one.
+func (m *monitor) overdue(now time.Time, renewed int64, timeout time.Duration) bool {
+	version, known := m.versionAt(now.Add(-max(timeout, m.timeout)))
+	return known && renewed <= version
 }
 
-// overdue is a range of active whose jobs are queued.
-type overdue struct {
-	rest    kv.KeyRange   // that was not yet read
-	left    []byte        // the first row that stays
-	longest time.Duration // timeout of the rows that stay
-}
-
-// requeueAll queues the jobs of some ranges of active, at most requeueBatch of them in each transaction. A job stays whose
-// timeout stays returns for its row. It returns 0 for the others.
-func (q *Queue) requeueAll(
-	ctx context.Context, ranges []*overdue, stays func(stamp tuple.Versionstamp, value []byte) (time.Duration, error),
-) (moved []string, err error) {
-	read := func(o *overdue) bool { return bytes.Compare(o.rest.Begin, o.rest.End) >= 0 }
-	for {
-		ranges = slices.DeleteFunc(slices.Clone(ranges), read)
-		if len(ranges) == 0 {
-			return moved, nil
-		}
-		var after []overdue
+// requeueAll queues the running jobs again that are overdue, by the version of the last renewal of their hold and the timeout
+// that protects it. It reads all of active, a page in each transaction.
+func (q *Queue) requeueAll(ctx context.Context, overdue func(renewed int64, timeout time.Duration) bool) (moved []string, err error) {
+	for rest := rows.Range(q.keys.active); rest.Begin != nil; {
+		var after []byte
 		some, err := kv.TransactValue(ctx, q.layer.db, func(tx kv.Transaction) (ids []string, err error) {
-			after, ids, err = q.requeueSome(tx, ranges, stays)
+			after, ids, err = q.requeueSome(tx, rest, overdue)
 			return ids, err
 		})
 		if err != nil {
 			return moved, err
 		}
-		moved = append(moved, some...)
-		for i, o := range ranges {
-			*o = after[i]
-		}
+		moved, rest.Begin = append(moved, some...), after
 	}
+	return moved, nil
 }
 
-// requeueSome is requeueAll for one transaction. It returns the ranges as they are after it. A job whose row has moved
-// meanwhile stays.
+// requeueSome is requeueAll for one transaction. It returns where the next one begins, nil after the last. A renewal
+// conflicts with it, but only of a job that is overdue.
 func (q *Queue) requeueSome(
-	tx kv.Transaction, ranges []*overdue, stays func(stamp tuple.Versionstamp, value []byte) (time.Duration, error),
-) (after []overdue, moved []string, err error) {
-	limit := requeueBatch / len(ranges)
-	reads := make([]kv.RangeResult, len(ranges))
-	for i, o := range ranges {
-		reads[i] = tx.Snapshot().GetRange(o.rest, kv.RangeOptions{Limit: limit})
+	tx kv.Transaction, rest kv.KeyRange, overdue func(renewed int64, timeout time.Duration) bool,
+) (after []byte, moved []string, err error) {
+	pairs, err := tx.Snapshot().GetRange(rest, kv.RangeOptions{Limit: activeAtOnce}).Slice()
+	if err != nil {
+		return nil, nil, err
 	}
-	var stamps []tuple.Versionstamp
+	if len(pairs) == activeAtOnce {
+		after = kv.KeyAfter(pairs[len(pairs)-1].Key)
+	}
 	var ids []string
-	for i, o := range ranges {
-		pairs, err := reads[i].Slice()
+	for _, pair := range pairs {
+		renewed, timeout, err := parseActive(pair.Value)
 		if err != nil {
 			return nil, nil, err
 		}
-		next := *o
-		if next.rest.Begin = next.rest.End; len(pairs) == limit {
-			next.rest.Begin = kv.KeyAfter(pairs[limit-1].Key)
+		if !overdue(stampVersion(renewed), timeout) {
+			continue
 		}
-		for _, pair := range pairs {
-			stamp, id, err := stampAndID(q.keys.active, pair.Key)
-			if err != nil {
-				return nil, nil, err
-			}
-			timeout, err := stays(stamp, pair.Value)
-			switch {
-			case err != nil:
-				return nil, nil, err
-			case timeout == 0:
-				stamps, ids = append(stamps, stamp), append(ids, id)
-			case next.left == nil:
-				next.left = pair.Key
-			}
-			next.longest = max(next.longest, timeout)
+		id, err := rows.LastString(q.keys.active, pair.Key)
+		if err != nil {
+			return nil, nil, err
 		}
-		after = append(after, next)
+		tx.AddReadConflictKey(pair.Key)
+		if ids = append(ids, id); len(ids) == requeueBatch {
+			after = kv.KeyAfter(pair.Key)
+			break
+		}
 	}
 	batch := q.batch(tx)
 	put, err := batch.putAll(ids, func(i int, old *row) *row {
-		if old.status != Running || *old.sequence != stamps[i] {
+		if old.status != Running {
 			return nil
 		}
 		return q.requeued(old, uint16(i))
@@ -270,10 +250,8 @@ func (q *Queue) requeueSome(
 			moved = append(moved, ids[i])
 		}
 	}
-	if batch.full() { // the same ranges have the rest
-		for i, o := range ranges {
-			after[i] = *o
-		}
+	if batch.full() { // the same rows have the rest
+		after = rest.Begin
 	}
 	return after, moved, err
 }

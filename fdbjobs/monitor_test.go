@@ -56,6 +56,44 @@ func TestMonitor(t *testing.T) {
 	})
 }
 
+// TestOneMonitorLooks: of several monitors one reads the running jobs. When it ends, another one takes over.
+func TestOneMonitorLooks(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		const timeout, running = time.Minute, 20
+		store := enginetest.Control(db)
+		b := newBundle(t, store)
+		b.setTimeout(t, timeout)
+		_, stop := b.monitor(t)
+		after(time.Second)
+		for range 4 {
+			newBundle(t, store).monitor(t)
+			after(time.Second)
+		}
+		for i := range running {
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i)})
+		}
+		held := b.take(t, running)
+		looks := func(span time.Duration) int {
+			before := store.Rows.Load()
+			after(span)
+			return int(store.Rows.Load()-before) / running
+		}
+		assert.Equal(t, 3, looks(timeout/2))
+		stop()
+		assert.LessOrEqual(t, looks(timeout/3), 1)
+		began := time.Now()
+		for _, h := range held {
+			require.NoError(t, h.Update(t.Context(), nil, nil))
+		}
+		assert.Equal(t, 3, looks(timeout/2))
+		requeued := b.acceptBy(t, fdbjobs.AcceptOptions{})
+		assert.LessOrEqual(t, time.Since(began), timeout+timeout/6)
+		for _, h := range requeued {
+			h.StopTimer()
+		}
+	})
+}
+
 // TestRequeueAll: a process that has a store of its own queues at once what an earlier process held.
 func TestRequeueAll(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {

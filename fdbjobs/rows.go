@@ -2,8 +2,10 @@ package fdbjobs
 
 import (
 	"bytes"
+	"time"
 
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
@@ -13,7 +15,8 @@ import (
 // versionstamp whose order is unique within the transaction.
 //
 // What stays the same is not written. If the whole row does, only its key conflicts with other transactions, because the
-// caller writes the state or the args: who reads one of them with the row relies on that.
+// caller writes the state or the args: who reads one of them with the row relies on that. A renewal of the hold then writes
+// the job's key in active alone, so nobody who watches the row wakes.
 //
 // Counts change only with a status that this transaction read, so a repeated transaction does not count its own work
 // twice. A count does not become 0 by an addition, so only a subtraction looks for that. The same is true of tallies.
@@ -24,6 +27,9 @@ func (b *batch) put(id string, old, next *row) error {
 	q, tx := b.queue, b.tx
 	if next.equals(old) {
 		tx.AddWriteConflictKey(q.keys.data.Pack(id))
+		if next != nil && next.timeout > 0 {
+			q.derive(id, next).set(tx)
+		}
 		return nil
 	}
 	if next != nil && old != nil {
@@ -41,7 +47,7 @@ func (b *batch) put(id string, old, next *row) error {
 		if err := b.queues(next); err != nil {
 			return err
 		}
-		before.clear(tx)
+		before.clear(tx, after)
 		after.set(tx)
 		if after.ready {
 			tx.Add(q.keys.watchReady, 1)
@@ -70,7 +76,7 @@ func (r *row) equals(old *row) bool {
 		return r == old
 	}
 	stored := *r
-	stored.checked = old.checked
+	stored.checked, stored.timeout = old.checked, old.timeout
 	return stored == *old
 }
 
@@ -81,9 +87,10 @@ type derived struct {
 	place   tuple.Subspace
 	rest    tuple.Tuple // the elements of the key behind place; nil without a place
 	value   []byte
-	index   []byte // in owned
-	counter []byte // that counts the job
-	ready   bool   // claimers wait for it
+	timeout time.Duration // of a hold that begins or is renewed: the value has the stamp of the transaction, and the timeout
+	index   []byte        // in owned
+	counter []byte        // that counts the job
+	ready   bool          // claimers wait for it
 }
 
 // derive returns the keys of a job, none of nil.
@@ -101,7 +108,7 @@ func (q *Queue) derive(id string, r *row) derived {
 	case r.status == Pending:
 		d.place, d.rest, d.ready = q.keys.ready.Sub(r.owner), tuple.Tuple{*r.sequence, id}, true
 	case r.status == Running:
-		d.place, d.rest, d.value = q.keys.activeOf(id), tuple.Tuple{*r.sequence, id}, packTimeout(r.timeout)
+		d.place, d.rest, d.timeout = q.keys.active, tuple.Tuple{id}, r.timeout
 	case r.expires != nil:
 		d.place, d.rest = q.keys.expiry, tuple.Tuple{*r.expires, id}
 	}
@@ -116,7 +123,7 @@ func (d derived) key() []byte {
 	return d.place.Pack(d.rest...)
 }
 
-// stamped reports whether the place gets the stamp of the transaction that writes it.
+// stamped reports whether the key of the place gets the stamp of the transaction that writes it.
 func (d derived) stamped() bool {
 	if d.rest == nil {
 		return false
@@ -130,30 +137,27 @@ func (d derived) samePlace(next derived) bool {
 	if d.rest == nil || next.rest == nil {
 		return d.rest == nil && next.rest == nil
 	}
-	return !next.stamped() && bytes.Equal(d.key(), next.key()) && bytes.Equal(d.value, next.value)
+	return !next.stamped() && next.timeout == 0 && bytes.Equal(d.key(), next.key()) && bytes.Equal(d.value, next.value)
 }
 
-// clear removes the place.
-func (d derived) clear(tx kv.Transaction) {
-	if d.rest != nil {
+// clear removes the place, unless the next one has its key.
+func (d derived) clear(tx kv.Transaction, next derived) {
+	if d.rest != nil && (next.stamped() || !bytes.Equal(d.key(), next.key())) {
 		tx.Clear(d.key())
 	}
 }
 
 // set writes the place. A sequence that is not complete becomes the stamp of the transaction.
 func (d derived) set(tx kv.Transaction) {
-	if d.rest == nil {
-		return
-	}
-	if !d.stamped() {
+	switch {
+	case d.rest == nil:
+	case d.timeout > 0:
+		tx.SetVersionstampedValue(d.key(), must(tuple.Tuple{*stamp(0), d.timeout.Seconds()}.PackWithVersionstamp(nil)))
+	case d.stamped():
+		tx.SetVersionstampedKey(must(d.place.PackWithVersionstamp(d.rest...)), d.value)
+	default:
 		tx.Set(d.key(), d.value)
-		return
 	}
-	key, err := d.place.PackWithVersionstamp(d.rest...)
-	if err != nil {
-		panic(err) // as in setRow
-	}
-	tx.SetVersionstampedKey(key, d.value)
 }
 
 // replaceIndex replaces the key in owned, and counts the job, unless the key stays. Either may be that of no job.
@@ -181,12 +185,24 @@ func (q *Queue) setRow(tx kv.Transaction, id string, r *row) {
 		tx.Set(q.keys.data.Pack(id), r.tuple().Pack())
 		return
 	}
-	// PackWithVersionstamp fails only without exactly one incomplete stamp, and sequence is one.
-	value, err := r.tuple().PackWithVersionstamp(nil)
+	tx.SetVersionstampedValue(q.keys.data.Pack(id), must(r.tuple().PackWithVersionstamp(nil)))
+}
+
+// must returns what PackWithVersionstamp has packed. That fails only without exactly one incomplete stamp.
+func must(packed []byte, err error) []byte {
 	if err != nil {
 		panic(err)
 	}
-	tx.SetVersionstampedValue(q.keys.data.Pack(id), value)
+	return packed
+}
+
+// parseActive reads the value of a key in active: the commit that renewed the hold last, and the timeout that protects it.
+func parseActive(value []byte) (renewed tuple.Versionstamp, timeout time.Duration, err error) {
+	var seconds float64
+	if err = rows.Scan("a running job", value, &renewed, &seconds); err == nil {
+		timeout, err = timeoutOf(seconds)
+	}
+	return renewed, timeout, err
 }
 
 // queued returns the row of a job that waits until scheduled, or is ready if that time has passed.

@@ -3,7 +3,6 @@ package fdbjobs_test
 import (
 	"flag"
 	"fmt"
-	"hash/fnv"
 	"math"
 	"os"
 	"strconv"
@@ -79,12 +78,13 @@ type steps struct {
 	accept, first, later, none step
 	// heartbeat is what claims also write.
 	heartbeat step
-	// look is a monitor's that finds nothing. requeue is what it also does for a job that is overdue.
-	look, requeue step
+	// look is a monitor's that finds nothing, without the running jobs that it reads. requeue is what it also does for a job
+	// that is overdue. standby is a look of the other monitors.
+	look, requeue, standby step
 }
 
-// modelSteps computes the steps of a job in a stripe of active, from the keys in the package's doc comment.
-func modelSteps(stripe int) (s steps) {
+// modelSteps computes the steps of a job, from the keys in the package's doc comment.
+func modelSteps() (s steps) {
 	const (
 		data, other = int64(0), int64(1) // the first element of a key has one byte for data, and two for all others
 		seconds     = int64(1 << 30)     // the time: it has that size from 1970 to 2106
@@ -103,8 +103,8 @@ func modelSteps(stripe int) (s steps) {
 		}.Pack())
 	}
 	state, args := key(other, id)+modelState, key(other, id, 0)+modelArgs
-	ready, active := key(other, owner, stamp, id), key(other, stripe, stamp, id)
-	held := active + len(tuple.Tuple{60.0}.Pack())
+	ready, active := key(other, owner, stamp, id), key(other, id)
+	held := active + len(tuple.Tuple{stamp, 60.0}.Pack())
 	queued := ready + key(other) + counter                // a row in ready, and watch_ready
 	indexed := func(statuses ...fdbjobs.Status) (n int) { // for each a key in owned, and a counter
 		for _, status := range statuses {
@@ -115,31 +115,25 @@ func modelSteps(stripe int) (s steps) {
 	const pending, running, finished = fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished
 
 	s.add = step{keys: 7, gets: 2, bytes: args + state + queued + row(stamp, pending, "", 1, 0, 0) + indexed(pending)}
-	s.accept = step{keys: 7, bytes: ready + held + row(stamp, running, lock, 1, 1, 0) + indexed(pending, running)}
+	s.accept = step{keys: 7, bytes: ready + held + row(nil, running, lock, 1, 1, 0) + indexed(pending, running)}
 	s.update = step{keys: 1, gets: 1, bytes: state}
-	s.renew = step{keys: 4, gets: 2, bytes: state + active + held + row(stamp, running, lock, 1, 1, 0)}
+	s.renew = step{keys: 2, gets: 2, bytes: state + held}
 	ended := active + row(nil, finished, lock, 1, 1, 1) + indexed(running, finished)
 	s.finish = step{keys: 7, gets: 1, bytes: state + ended}
 	moved := active + queued + indexed(running, pending)
 	s.resubmit = step{keys: 9, gets: 2, bytes: state + moved + row(stamp, pending, lock, 2, 1, 0)}
-	s.requeue = step{keys: 8, gets: 2, rows: 1, bytes: moved + row(stamp, pending, "", 2, 1, 0)}
+	s.requeue = step{keys: 8, gets: 2, bytes: moved + row(stamp, pending, "", 2, 1, 0)}
 	s.heartbeat = step{keys: 1, bytes: key(other, lock) + len(tuple.Tuple{seconds}.Pack())}
 
 	// timeout, rollup; the job's row, state, args; charges and weight of the owner, the latter also with a conflict
-	s.later = step{gets: 8, ranges: 5, rows: 2}          // delayed, the line, ready
-	s.first = s.later.minus(step{ranges: 1})             // the heartbeats, and less of the line
-	s.none = step{gets: 4, ranges: 5, rows: 1}           // no job; ready
-	s.look = step{gets: 1, ranges: stripes + 4, rows: 4} // timeout; active, heartbeats, owners, and two counters of one
+	s.later = step{gets: 8, ranges: 5, rows: 2} // delayed, the line, ready
+	s.first = s.later.minus(step{ranges: 1})    // the heartbeats, and less of the line
+	s.none = step{gets: 4, ranges: 5, rows: 1}  // no job; ready
+	s.standby = step{gets: 2}                   // timeout, the lease
+	s.look = s.standby.plus(step{               // active, heartbeats, owners, and two counters of one
+		keys: 1, bytes: key(other) + len(tuple.Tuple{lock, int64(1)}.Pack()), ranges: 5, rows: 4,
+	})
 	return s
-}
-
-// stripes is the number of stripes of active.
-const stripes = 16
-
-func stripeOf(id string) int {
-	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(id)) // never fails
-	return int(hash.Sum32() % stripes)
 }
 
 // TestModelSteps compares the model with each step of a job alone.
@@ -157,25 +151,25 @@ func TestModelSteps(t *testing.T) {
 			synctest.Wait()
 			assert.Equal(t, want, costs(store).minus(before), what)
 		}
-		model := func(n int) steps { return modelSteps(stripeOf(modelJob(n).ID)) }
+		model := modelSteps()
 		accept := func() { h = b.accept(t) }
 		state := object(modelState)
 
 		b.add(t, modelJob(0))
-		is("first", model(0).accept.plus(model(0).first).plus(model(0).heartbeat), accept)
-		is("add", model(1).add, func() { b.add(t, modelJob(1)) })
+		is("first", model.accept.plus(model.first).plus(model.heartbeat), accept)
+		is("add", model.add, func() { b.add(t, modelJob(1)) })
 		b.add(t, modelJob(2), modelJob(3))
 		after(400 * time.Millisecond)
-		is("window", model(1).accept.plus(model(1).later).plus(step{rows: 2}), accept)
-		is("again", model(2).accept.plus(model(2).later).plus(step{rows: 1}), accept)
-		is("later", model(3).accept.plus(model(3).later), accept)
-		is("none", model(3).none, func() { assert.Empty(t, b.take(t, 1)) })
-		is("update", model(3).update, func() { require.NoError(t, h.Update(t.Context(), state, nil)) })
+		is("window", model.accept.plus(model.later).plus(step{rows: 2}), accept)
+		is("again", model.accept.plus(model.later).plus(step{rows: 1}), accept)
+		is("later", model.accept.plus(model.later), accept)
+		is("none", model.none, func() { assert.Empty(t, b.take(t, 1)) })
+		is("update", model.update, func() { require.NoError(t, h.Update(t.Context(), state, nil)) })
 		after(5 * time.Second)
-		is("renew", model(3).renew, func() { require.NoError(t, h.Update(t.Context(), state, nil)) })
-		is("resubmit", model(3).resubmit, func() { require.NoError(t, h.Resubmit(t.Context(), time.Now(), state, nil)) })
+		is("renew", model.renew, func() { require.NoError(t, h.Update(t.Context(), state, nil)) })
+		is("resubmit", model.resubmit, func() { require.NoError(t, h.Resubmit(t.Context(), time.Now(), state, nil)) })
 		accept()
-		is("finish", model(3).finish, func() { require.NoError(t, h.Finish(t.Context(), state, nil)) })
+		is("finish", model.finish, func() { require.NoError(t, h.Finish(t.Context(), state, nil)) })
 	})
 }
 
@@ -191,11 +185,11 @@ func TestModelLook(t *testing.T) {
 			_, stop := b.monitor(t)
 			defer stop()
 			renew := func(h *fdbjobs.Held) { require.NoError(t, h.Update(t.Context(), nil, nil)) }
-			want := modelSteps(0).look
+			want := modelSteps().look.plus(step{rows: 2}) // of active
 			after(18 * time.Second)
 			renew(held[0])
 			if overdue {
-				want = want.plus(modelSteps(stripeOf(held[1].Job().ID)).requeue)
+				want = want.plus(modelSteps().requeue)
 			} else {
 				renew(held[1])
 			}
@@ -250,7 +244,7 @@ func (l load) updates() float64 { return float64(l.jobs) / l.update.Seconds() }
 
 // rates returns what a load costs. Jobs wait, so that each process takes one as soon as one of its own has ended.
 func (l load) rates() map[kind]perSecond {
-	s, starts, updates, claimers := modelSteps(1), l.starts(), l.updates(), float64(l.claimers)
+	s, starts, updates, claimers := modelSteps(), l.starts(), l.updates(), float64(l.claimers)
 	renewals := float64(l.jobs)/l.renewal().Seconds() - starts // a job does not renew when it ends
 	shared := modelAtOnce / (modelRead + modelCommit).Seconds()
 	writes := perSecond{transactions: min(updates, claimers*shared)}
@@ -263,9 +257,11 @@ func (l load) rates() map[kind]perSecond {
 	claims = claims.and(heartbeats, s.heartbeat).and(heartbeats, step{ranges: 1})
 	claims.rows += heartbeats*claimers + starts*(window-1)
 
-	looks := claimers * 6 / l.timeout.Seconds()
-	monitors := perSecond{transactions: 3 * looks}.and(looks, s.look)
-	monitors.rows += looks * (claimers - 1)
+	looks := 6 / l.timeout.Seconds() // of one monitor
+	pages := float64(l.jobs/5_000 + 1)
+	monitors := perSecond{transactions: (claimers + 1 + pages) * looks}.and((claimers-1)*looks, s.standby).and(looks, s.look)
+	monitors.ranges += (pages - 1) * looks
+	monitors.rows += looks * (claimers - 1 + float64(l.jobs))
 	adds := perSecond{transactions: starts}.and(starts, s.add)
 	return map[kind]perSecond{kindAdds: adds, kindWrites: writes, kindClaims: claims, kindMonitors: monitors}
 }
@@ -292,7 +288,7 @@ func TestModelDocument(t *testing.T) {
 }
 
 func stepsTable() string {
-	s := modelSteps(1)
+	s := modelSteps()
 	var b strings.Builder
 	writeHeader(&b, "step", "keys written", "bytes written", "keys read", "ranges read", "rows of ranges")
 	for _, row := range []struct {
@@ -308,7 +304,8 @@ func stepsTable() string {
 		{"update that renews the hold", s.renew},
 		{"finish", s.finish},
 		{"resubmit", s.resubmit},
-		{"look of a monitor", s.look},
+		{"look of a monitor that stands by", s.standby},
+		{"look of the one that looks for all", s.look},
 		{"and requeue a job", s.requeue},
 	} {
 		fmt.Fprintf(&b, "| %s | %d | %s | %d | %d | %d |\n",

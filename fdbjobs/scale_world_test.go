@@ -294,7 +294,7 @@ func (p *proc) replace(slot *atomic.Pointer[fdbjobs.Held]) {
 
 // compare compares a period with the model. Some jobs were replaced before it, after the first period began.
 func (w *world) compare(measured map[kind]counted, span time.Duration, replaced int) {
-	t, s, rates, seconds := w.t, modelSteps(1), w.rates(), span.Seconds()
+	t, s, rates, seconds := w.t, modelSteps(), w.rates(), span.Seconds()
 	updates, ends := int(w.updated.Load()), int(w.ended.Load())-replaced
 	near := func(want float64, got, tolerance int, what string) {
 		t.Helper()
@@ -341,8 +341,8 @@ func (w *world) compare(measured map[kind]counted, span time.Duration, replaced 
 	near(model.transactions, got.transactions, 3*w.claimers, "looks")
 	near(model.gets, got.gets, s.look.gets*w.claimers, "keys read by looks")
 	near(model.ranges, got.ranges, s.look.ranges*w.claimers, "ranges read by looks")
-	within(0, got.rows, (got.transactions+w.claimers)*(s.look.rows+w.claimers-1), "rows read by looks")
-	assert.Zero(t, got.keys, "keys of looks")
+	within(0, got.rows, (got.transactions+w.claimers)*(s.look.rows+w.claimers-1+w.jobs), "rows read by looks")
+	assert.LessOrEqual(t, got.keys, got.transactions, "keys of looks: one looks for all")
 }
 
 // report returns a table of what was measured and, behind it, what the model says.
@@ -396,7 +396,7 @@ func TestScaleShared(t *testing.T) {
 			}
 			p.flying.Wait()
 			got := w.store.counts()[kindWrites]
-			assert.Equal(t, jobs*modelSteps(0).update.keys, got.keys)
+			assert.Equal(t, jobs*modelSteps().update.keys, got.keys)
 			assert.LessOrEqual(t, got.transactions, how.most)
 			t.Logf("%d transactions for %d updates", got.transactions, jobs)
 		})

@@ -50,6 +50,17 @@ func (q *Queue) ReadRow(tx kv.ReadTransaction, id string) (JobRow, error) {
 	if r.sequence != nil {
 		out.Sequence = fmt.Sprint(*r.sequence)
 	}
+	if r.status == Running {
+		value, err := tx.Get(d.key()).Await()
+		if err != nil {
+			return out, err
+		}
+		renewed, _, err := parseActive(value)
+		if err != nil {
+			return out, err
+		}
+		out.Sequence = fmt.Sprint(renewed)
+	}
 	if place := d.key(); place != nil {
 		out.keys = append(out.keys, place)
 	}

@@ -435,8 +435,7 @@ type monitoring struct {
 	began   time.Time
 }
 
-// requeueWithin is how much later than a timeout and a monitor's period an abandoned job may be queued: the store may
-// be slow.
+// requeueWithin is how much later than two timeouts an abandoned job may be queued: the store may be slow.
 const requeueWithin = 4 * time.Second
 
 // handWithin is the longest time from a claim's commit until the job is passed to an acceptor or resubmitted.
@@ -482,7 +481,7 @@ func (l *ledger) lookForLateRun(b *book, e *entry, watched time.Time) {
 		since = watched
 	}
 	timeout := slices.Max(l.s.plan.timeouts)
-	if late := time.Since(since) - timeout - timeout/6; late > requeueWithin {
+	if late := time.Since(since) - 2*timeout; late > requeueWithin { // monitors may die one after the other
 		l.s.fail("%s %q has not been queued again %v after its timeout", b.queue.Name(), e.id, late)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"settee/pkg/kv"
 )
 
-// A call that waits for a job watches its row, which changes with the job's status and generation. It also changes when
-// the holder renews its hold: the call reads the row again then, and nothing else. A row counts how often its job has
-// entered each status, so a waiter learns of a status that has passed before it could read it.
+// A call that waits for a job watches its row, which changes with the job's status and generation, and with what follows
+// from its state, but not with the renewals of its hold. A row counts how often its job has entered each status, so a
+// waiter learns of a status that has passed before it could read it.
 
 // Wait waits until a job has ended, and returns it. A job that has ended before is returned at once. A job that has ended
 // since is returned even if it was added again before it is read, unless it was removed in between: its Status is the

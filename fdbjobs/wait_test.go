@@ -75,7 +75,7 @@ func TestWaiters(t *testing.T) {
 		}
 		assert.Zero(t, heartbeat())
 		after(fdbjobs.DefaultTimeout / 6)
-		assert.EqualValues(t, jobs*each, heartbeat())
+		assert.Zero(t, heartbeat(), "a renewal wakes nobody")
 		assert.Zero(t, heartbeat())
 		began := time.Now()
 		for i, h := range held {
