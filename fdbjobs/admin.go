@@ -1,7 +1,6 @@
 package fdbjobs
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -45,19 +44,16 @@ func (q *Queue) RemoveOwned(tx kv.Transaction, owner, before string, limit int, 
 // RemoveExpired removes up to limit finished jobs that have expired ([Held].Expires), and returns them as
 // [Queue.RemoveOwned] does.
 func (q *Queue) RemoveExpired(tx kv.Transaction, limit int) ([]*Job, error) {
-	expired := rows.Range(q.keys.expiry)
-	expired.End = q.keys.expiry.Pack(q.layer.now().Unix() + 1)
-	pairs, err := tx.Snapshot().GetRange(expired, kv.RangeOptions{Limit: limit}).Slice()
+	until := q.layer.now().Unix() + 1
+	expired, err := q.Entries(tx.Snapshot(), indexExpiry, EntryRange{Until: tuple.Tuple{until}, Limit: limit}).Await()
 	if err != nil {
 		return nil, err
 	}
-	ids, err := lastStrings(q.keys.expiry, pairs)
-	if err != nil {
-		return nil, err
+	ids := make([]string, len(expired))
+	for i, e := range expired {
+		ids[i] = e.ID
 	}
-	return q.removeMany(tx, ids, func(i int, r *row) bool {
-		return r.expires != nil && bytes.Equal(pairs[i].Key, q.keys.expiry.Pack(*r.expires, ids[i]))
-	})
+	return q.removeMany(tx, ids, func(_ int, r *row) bool { return r.expires != nil && *r.expires < until })
 }
 
 // removeMany removes the jobs that match. They come from an index, so the invariants say that all match.

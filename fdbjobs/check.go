@@ -13,18 +13,17 @@ import (
 )
 
 // Check checks all rows of the layer against the invariants of the package's doc comment. It repairs what follows from
-// the rows in data: the places of jobs, the index and the counters, and the keys of owners.
+// the rows in data: the places of jobs, entries and tallies, and the keys of owners.
 //
 // The layer's Sealer opens the args. A value whose key is not known is not a fault.
 func (l *Layer) Check(ctx context.Context, c *check.Checker) error {
 	k := checker{layer: l}
 	if kv.Exclusive(c.DB) {
-		k.countsLater = func(q *Queue, counted counter) error { return k.countLater(ctx, c, q, counted) }
 		k.tallyLater = func(of tallied, key []byte, name string, n int64) error { return k.sumLater(ctx, c, of, key, name, n) }
 	}
-	// What follows from data is compared with the rest after data, and counters and tallies after what they count.
+	// What follows from data is compared with the rest after data, and tallies after the entries that add to them.
 	r := kv.PrefixRange(l.space.Bytes())
-	for _, end := range [][]byte{l.space.Pack(tagState), l.space.Pack(tagCounts), l.space.Pack(tagTallies), r.End} {
+	for _, end := range [][]byte{l.space.Pack(tagState), l.space.Pack(tagTallies), r.End} {
 		if err := c.Walk(ctx, kv.KeyRange{Begin: r.Begin, End: end}, k.visit); err != nil {
 			return err
 		}
@@ -37,10 +36,8 @@ func (l *Layer) Check(ctx context.Context, c *check.Checker) error {
 type checker struct {
 	layer *Layer
 	queue *Queue // of the row before
-	// countsLater compares a counter that takes more than one transaction to count, and tallyLater a tally. They are nil if the
-	// store may change meanwhile.
-	countsLater func(*Queue, counter) error
-	tallyLater  func(of tallied, key []byte, name string, n int64) error
+	// tallyLater compares a tally that takes more than one transaction to sum up. It is nil if the store may change meanwhile.
+	tallyLater func(of tallied, key []byte, name string, n int64) error
 	// summed are the latest tallies that should be there in a page, and later those that took several transactions.
 	summed, later *summed
 }
@@ -70,9 +67,8 @@ var checks = map[int64]struct {
 	check    func(*checker, keyed) (func() error, error)
 }{
 	tagData: {1, (*checker).data}, tagState: {1, (*checker).state}, tagArgs: {2, (*checker).args},
-	tagDelayed: {2, (*checker).place}, tagReady: {3, (*checker).place}, tagExpiry: {2, (*checker).place},
-	tagActive: {1, (*checker).place}, tagListed: {1, (*checker).listed},
-	tagOwned: {5, (*checker).owned}, tagCounts: {4, (*checker).counts},
+	tagDelayed: {2, (*checker).place}, tagReady: {3, (*checker).place},
+	tagActive: {3, (*checker).place}, tagListed: {1, (*checker).listed},
 	tagEntries: {-1, (*checker).entry}, tagTallies: {-1, (*checker).tally},
 	tagWaiting: {1, (*checker).waiting}, tagOwners: {1, (*checker).account}, tagRanks: {3, (*checker).rank},
 	tagCharges: {1, (*checker).charges},
@@ -118,8 +114,8 @@ func (c *checker) data(k keyed) (func() error, error) {
 	}
 	r.timeout = DefaultTimeout // for a place that has to be written; the queue's timeout protects the job if it is longer
 	q, derived := k.queue, k.queue.derive(id, r)
-	place, index := derived.key(), derived.index
-	reads := []kv.Future[[]byte]{k.Get(q.keys.state.Pack(id)), k.Get(index), k.Get(q.keys.listed.Pack(id))}
+	place := derived.key()
+	reads := []kv.Future[[]byte]{k.Get(q.keys.state.Pack(id)), k.Get(q.keys.listed.Pack(id))}
 	if place != nil {
 		reads = append(reads, k.Get(place))
 	}
@@ -136,13 +132,10 @@ func (c *checker) data(k keyed) (func() error, error) {
 		if values[0] == nil {
 			k.Fault(k.Key, nil, "the job has no state")
 		}
-		if values[1] == nil {
-			k.Wrong(index, nil, "the job is missing in the index of its owner's jobs")
-		}
-		if r.listed && values[2] == nil {
+		if r.listed && values[1] == nil {
 			k.Fault(k.Key, nil, "the job has no listed part")
 		}
-		if place != nil && values[3] == nil {
+		if place != nil && values[2] == nil {
 			k.Fault(place, func() error {
 				derived.set(k)
 				if r.status == Pending {
@@ -151,7 +144,7 @@ func (c *checker) data(k keyed) (func() error, error) {
 				return nil
 			}, "the job is %s, and is missing in the index by which it is found", r.status)
 		}
-		for _, then := range []func() error{owner, args, func() error { return follows(values[0], values[2]) }} {
+		for _, then := range []func() error{owner, args, func() error { return follows(values[0], values[1]) }} {
 			if err := then(); err != nil {
 				return err
 			}

@@ -1,63 +1,12 @@
 package fdbjobs
 
 import (
-	"fmt"
 	"iter"
 	"slices"
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
-	"settee/pkg/tuple"
 )
-
-// counter is the number of an owner's jobs in a part. A counter goes when it reaches 0, so a walk over the counters of
-// a status meets only owners that have such jobs.
-type counter struct {
-	owner string
-	part  Part
-	n     int64
-}
-
-// counterOf returns the key of the counter of an owner's jobs in a part.
-func (k *keyspace) counterOf(owner string, p Part) []byte {
-	return k.counts.Pack(string(p.Status), owner, p.Label, p.Tag)
-}
-
-// ownedBy returns the index of an owner's jobs in a part, by id.
-func (k *keyspace) ownedBy(owner string, p Part) tuple.Subspace {
-	return k.owned.Sub(owner, string(p.Status), p.Label, p.Tag)
-}
-
-func (k *keyspace) parseCounter(pair kv.KeyValue) (c counter, err error) {
-	err = rows.ScanKey("a counter of jobs", k.counts, pair.Key, (*string)(&c.part.Status), &c.owner, &c.part.Label, &c.part.Tag)
-	if err == nil {
-		c.n, err = parseCount(pair.Value)
-	}
-	return c, err
-}
-
-func parseCount(value []byte) (int64, error) {
-	n, err := rows.ParseInt(value)
-	if err != nil {
-		err = fmt.Errorf("reading a counter of jobs: %w", err)
-	}
-	return n, err
-}
-
-// readOwnerCount starts reading the number of an owner's jobs with a status.
-func (q *Queue) readOwnerCount(tx kv.ReadTransaction, owner string, status Status) kv.Future[int64] {
-	counters := tx.GetRange(rows.Range(q.keys.counts.Sub(string(status), owner)), kv.RangeOptions{})
-	return kv.Map(kv.Func[[]kv.KeyValue](counters.Slice), func(pairs []kv.KeyValue) (n int64, err error) {
-		for _, pair := range pairs {
-			m, err := parseCount(pair.Value)
-			if err != nil {
-				return 0, err
-			}
-			n += m
-		}
-		return n, nil
-	})
-}
 
 // The number of counters in one read of a walk. It doubles with each read.
 const (
@@ -65,16 +14,16 @@ const (
 	mostCounters  = 4096
 )
 
-// counterWalk walks the counters of a status by owner.
+// counterWalk walks the counters of live or ended jobs by owner.
 type counterWalk struct {
 	pages
 	keys *keyspace
 	next *counter // that was read and not yet taken
 }
 
-// walkCounters walks the counters of a status, of the index's owner or of all from one on.
-func (x Index) walkCounters(tx kv.ReadTransaction, status Status, from string) *counterWalk {
-	s := x.queue.keys.counts.Sub(string(status))
+// walkCounters walks the counters of live or ended jobs, of the index's owner or of all from one on.
+func (x Index) walkCounters(tx kv.ReadTransaction, key int64, from string) *counterWalk {
+	s := x.queue.keys.counters(key)
 	w := &counterWalk{pages: pages{tx: tx, rest: rows.From(s, s.Pack(from))}, keys: x.queue.keys}
 	if len(x.owner) > 0 {
 		w.rest = rows.Range(s.Sub(x.owner[0]))
@@ -143,13 +92,13 @@ type tally struct {
 	n      int64   // in all
 }
 
-// tallies yields the owners of the index, from one on, that have jobs with some statuses, by name. Only jobs that wanted
-// returns true for count; nil wants all. It reads the counters of the statuses, a page at a time.
-func (x Index) tallies(tx kv.ReadTransaction, from string, statuses []Status, wanted func(*counter) bool) iter.Seq2[tally, error] {
+// tallies yields the owners of the index, from one on, that have live or ended jobs, by name. Only jobs that wanted returns true
+// for count; nil wants all. It reads the counters of live or ended jobs, or of both, a page at a time.
+func (x Index) tallies(tx kv.ReadTransaction, from string, keys []int64, wanted func(*counter) bool) iter.Seq2[tally, error] {
 	return func(yield func(tally, error) bool) {
-		walks := make([]*counterWalk, len(statuses))
-		for i, status := range statuses {
-			walks[i] = x.walkCounters(tx, status, from)
+		walks := make([]*counterWalk, len(keys))
+		for i, key := range keys {
+			walks[i] = x.walkCounters(tx, key, from)
 		}
 		for {
 			next, err := nextTally(walks, wanted)
@@ -201,13 +150,13 @@ func (x Index) in(tx kv.ReadTransaction, from string, parts []Part) iter.Seq2[ta
 	for _, its := range x.Instead {
 		all = append(all, its...)
 	}
-	var statuses []Status
+	var keys []int64
 	for _, part := range all {
-		if !slices.Contains(statuses, part.Status) {
-			statuses = append(statuses, part.Status)
+		if key := part.Status.key(); !slices.Contains(keys, key) {
+			keys = append(keys, key)
 		}
 	}
-	return x.tallies(tx, from, statuses, func(c *counter) bool {
+	return x.tallies(tx, from, keys, func(c *counter) bool {
 		if its, has := x.Instead[c.owner]; has {
 			return slices.Contains(its, c.part)
 		}
@@ -216,7 +165,7 @@ func (x Index) in(tx kv.ReadTransaction, from string, parts []Part) iter.Seq2[ta
 }
 
 // Counts returns the number of jobs in each of some parts, and the number of owners of these jobs by the label of the jobs.
-// It reads a counter for each part of each owner that has jobs in it.
+// It reads the counters of the live jobs of all owners that have some, and of the ended ones, as the parts are.
 func (x Index) Counts(tx kv.ReadTransaction, parts ...Part) (jobs map[Part]int64, owners map[string]int64, err error) {
 	jobs, owners = map[Part]int64{}, map[string]int64{}
 	for t, err := range x.in(tx, "", parts) {

@@ -72,7 +72,7 @@ type Facts struct {
 // Entry is a row of an index that follows from a job. The layer adds the job's id to the key, so jobs never share a key. A
 // job may have several entries in an index, with different keys.
 type Entry struct {
-	Index string      // the name of the index, 1 to 30 bytes
+	Index string      // the name of the index, 1 to 30 bytes, without an underscore at its start
 	Key   tuple.Tuple // elements are string, []byte and int64; at most 4,000 bytes when packed
 	Value []byte      // at most 200 bytes
 	Adds  []Add       // at most 8; not read
@@ -230,8 +230,8 @@ func (r *row) lags() bool {
 
 // check returns what is wrong with an entry. The error is ErrTooLarge or ErrInvalid.
 func (e Entry) check() error {
-	if e.Index == "" {
-		return fmt.Errorf("%w: an entry without the name of an index", ErrInvalid)
+	if e.Index == "" || isOwn(e.Index) {
+		return fmt.Errorf("%w: an entry of the index %q: a name is not empty, and those with an underscore are the layer's", ErrInvalid, e.Index)
 	}
 	size, err := e.keySize()
 	switch {

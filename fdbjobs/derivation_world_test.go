@@ -69,16 +69,33 @@ func derived(queues ...string) fdbjobs.Options {
 	return fdbjobs.Options{Derive: all}
 }
 
-// followsFromScratch compares the entries and tallies of a queue with those that follow from its jobs. It packs the keys by
+// followsFromScratch compares the entries and tallies of a queue with those that follow from its jobs, also those of the layer. It packs the keys by
 // itself. The amounts of jobs that their holders have not brought up to date are those of their rows.
 func followsFromScratch(tx kv.ReadTransaction, queue *fdbjobs.Queue) error {
 	d, space := derivation(), tuple.SubspaceFromBytes(prefix)
 	entries, tallies := map[string]string{}, map[string]int64{}
+	add := func(id string, e fdbjobs.Entry) {
+		key := slices.Concat(tuple.Tuple{16, queue.Name(), e.Index}, e.Key, tuple.Tuple{id})
+		entries[string(space.Pack(key...))] = string(e.Value)
+		for _, a := range e.Adds {
+			key := slices.Concat(tuple.Tuple{17, queue.Name(), e.Index, a.Prefix}, e.Key[:a.Prefix], tuple.Tuple{a.Name})
+			tallies[string(space.Pack(key...))] += a.N
+		}
+	}
 	err := queue.EachRow(tx, func(r fdbjobs.WholeRow) {
+		f, ended := r.Facts, 0
+		if f.Status == fdbjobs.Finished {
+			ended = 1
+		}
+		add(f.ID, fdbjobs.Entry{
+			Index: "_jobs", Key: tuple.Tuple{ended, f.Owner, f.Label, f.Tag}, Adds: []fdbjobs.Add{{Prefix: 4, Name: string(f.Status), N: 1}},
+		})
+		if r.Expires != nil {
+			add(f.ID, fdbjobs.Entry{Index: "_expiry", Key: tuple.Tuple{*r.Expires}})
+		}
 		if r.Version == 0 {
 			return
 		}
-		f := r.Facts
 		f.Listed, f.State, f.Amounts = nil, nil, nil
 		if r.Listed != nil {
 			f.Listed = d.OfListed(r.Version, r.Listed)
@@ -87,12 +104,7 @@ func followsFromScratch(tx kv.ReadTransaction, queue *fdbjobs.Queue) error {
 			f.Amounts = r.Facts.Amounts
 		}
 		for _, e := range d.Entries(r.Version, f) {
-			key := slices.Concat(tuple.Tuple{19, queue.Name(), e.Index}, e.Key, tuple.Tuple{f.ID})
-			entries[string(space.Pack(key...))] = string(e.Value)
-			for _, a := range e.Adds {
-				key := slices.Concat(tuple.Tuple{20, queue.Name(), e.Index, a.Prefix}, e.Key[:a.Prefix], tuple.Tuple{a.Name})
-				tallies[string(space.Pack(key...))] += a.N
-			}
+			add(f.ID, e)
 		}
 	})
 	if err != nil {
@@ -100,13 +112,13 @@ func followsFromScratch(tx kv.ReadTransaction, queue *fdbjobs.Queue) error {
 	}
 	maps.DeleteFunc(tallies, func(_ string, n int64) bool { return n == 0 })
 	stored, storedTallies := map[string]string{}, map[string]int64{}
-	for pair, err := range tx.GetRange(rows.Range(space.Sub(19, queue.Name())), kv.RangeOptions{}).All() {
+	for pair, err := range tx.GetRange(rows.Range(space.Sub(16, queue.Name())), kv.RangeOptions{}).All() {
 		if err != nil {
 			return err
 		}
 		stored[string(pair.Key)] = string(pair.Value)
 	}
-	for pair, err := range tx.GetRange(rows.Range(space.Sub(20, queue.Name())), kv.RangeOptions{}).All() {
+	for pair, err := range tx.GetRange(rows.Range(space.Sub(17, queue.Name())), kv.RangeOptions{}).All() {
 		if err != nil {
 			return err
 		}

@@ -61,7 +61,7 @@
 // its own clock, and so is the interval of [Queue.RollUp]. If a holder's monotonic clock and its clock of the time of
 // day disagree, the one that has advanced further counts: the first stands still while a machine is suspended.
 //
-// The times of delayed and expiry are written by one process and compared by another. So a job may be taken, or be
+// The times for which jobs are scheduled, and at which they expire, are written by one process and compared by another. So a job may be taken, or be
 // removed after its end, earlier or later than scheduled by as much as two clocks differ. If that is more than a
 // minute, it may take another minute until a claimer sees the job. Claimers whose clocks differ by more than ten
 // seconds do not share out the jobs (partition.go), and conflict more often.
@@ -128,16 +128,13 @@
 //	(args,    queue, id, n)             -> chunk n of the args, as a Sealer seals them if there is one
 //	(delayed, queue, scheduled, id)     -> owner    pending, not yet due; seconds since the epoch
 //	(ready,   queue, owner, stamp, id)  -> ""       pending and due, by when it became so
-//	(active,  queue, id)                -> (stamp, seconds)  running; the last renewal of the hold, and the
+//	(active,  queue, owner, label, id)  -> (stamp, seconds)  running; the last renewal of the hold, and the
 //	                                                timeout that protects it
-//	(expiry,  queue, expires, id)       -> ""       finished, and to go by itself
-//	(owned,   queue, owner, part, id)   -> ""       all jobs, by owner and part: status, label and tag
 //	(listed,  queue, id)                -> JSON     what lists show of a job besides its state
-//	(counts,  queue, status, owner, label, tag) -> int64  number of the owner's jobs in the part, more than 0;
-//	                                                little-endian, like all counters
-//	(entries, queue, index, key…, id)   -> value    an entry that follows from a job: see entries.go
+//	(entries, queue, index, key…, id)   -> value    an entry that follows from a job: see entries.go, and own.go for those
+//	                                                by which jobs are listed and expire
 //	(tallies, queue, index, length, prefix…, name) -> int64  the sum of what the entries add whose keys begin with
-//	                                                prefix, which has length elements
+//	                                                prefix, which has length elements; little-endian
 //	(claimers, queue, claimer)          -> time     when a process last took jobs
 //	(timeout, queue)                    -> seconds
 //	(monitor, queue)                    -> (id, number)  the monitor that looks, and its latest look
@@ -161,9 +158,8 @@
 // Invariants, kept by put (rows.go), the only function that writes rows and what follows from them:
 //
 //   - a pending job has one row in delayed or ready, a running job one in active;
-//     a finished job has none of these, but one in expiry if it expires;
-//   - a row in ready, active, expiry or owned agrees with the job's own row;
-//   - the counts agree with the rows of owned, and none is 0;
+//     a finished job has none of these;
+//   - a row in delayed, ready or active agrees with the job's own row;
 //   - a job has the entries that follow from its row, and a tally is the sum of what the entries add, and is not 0;
 //
 // and by fair share (fairshare.go):
@@ -209,8 +205,8 @@
 //
 // # Costs
 //
-// Nothing here reads all jobs. Lists read pages of owners' indexes, and know from the counters which owners to visit.
-// Counts of all owners read the counters of the owners that have jobs with a status. Expired and due jobs are
+// Nothing here reads all jobs. Lists read pages of owners' entries, and know from the tallies which owners to visit.
+// Counts of all owners read the tallies of the owners that have live jobs, or ended ones. Expired and due jobs are
 // each read from the head of their own range. One monitor of all reads the keys of all running jobs in each of its looks, about
 // 100 bytes of each, so that a renewal of a hold writes one key. [Queue.RollUp] and that monitor visit owners that have jobs.
 package fdbjobs

@@ -280,7 +280,7 @@ func (q *Queue) needsDerivation() error {
 
 // entryWith returns the entry of a row that has a key, or nil.
 func (q *Queue) entryWith(id string, r *row, key []byte) *Entry {
-	entries, _ := q.entriesOf(id, r)
+	entries, _ := q.allEntries(id, r)
 	if i := slices.IndexFunc(entries, func(e Entry) bool { return bytes.Equal(q.keys.entryOf(id, e), key) }); i >= 0 {
 		return &entries[i]
 	}

@@ -16,13 +16,10 @@ import (
 // gets the state and Listed of the job, nil if they are missing.
 func (c *checker) follows(k keyed, id string, r *row) (func(state, listed []byte) error, error) {
 	q := k.queue
-	if r.version == 0 {
-		return func(_, _ []byte) error { return nil }, nil
-	}
-	if err := q.needsDerivation(); err != nil {
+	if err := q.needsDerivation(); r.version != 0 && err != nil {
 		return nil, err
 	}
-	entries, over := q.entriesOf(id, r)
+	entries, over := q.allEntries(id, r)
 	var keys, tallies [][]byte
 	var reads []kv.Future[[]byte]
 	for i, e := range entries {
@@ -64,8 +61,8 @@ func (c *checker) follows(k keyed, id string, r *row) (func(state, listed []byte
 
 // facts checks the facts of a job's row, and reports whether it has to be checked again with other ones.
 func (c *checker) facts(k keyed, id string, r *row, state, listed []byte) (again bool, err error) {
-	if state == nil || r.listed && listed == nil {
-		return false, nil // a fault of its own
+	if r.version == 0 || state == nil || r.listed && listed == nil {
+		return false, nil // without facts, or a fault of its own
 	}
 	next, over := k.queue.derivedAgain(r, r.version, state, listed)
 	if over != nil {
@@ -86,10 +83,10 @@ func (c *checker) facts(k keyed, id string, r *row, state, listed []byte) (again
 func (c *checker) entry(k keyed) (func() error, error) {
 	var index, id string
 	last := len(k.key) - 1
-	if last < 1 || !rows.As(k.key[0], &index) || !rows.As(k.key[last], &id) {
+	if last < 1 || !rows.As(k.key[0], &index) || index == "" || !rows.As(k.key[last], &id) {
 		return nil, k.unknown()
 	}
-	if err := k.queue.needsDerivation(); err != nil {
+	if err := k.queue.needsDerivation(); !isOwn(index) && err != nil {
 		return nil, err
 	}
 	return k.belongs(id, func(r *row) bool { return k.queue.entryWith(id, r, k.Key) != nil }, func() {
@@ -110,11 +107,11 @@ func (c *checker) tally(k keyed) (func() error, error) {
 	var name string
 	of := tallied{queue: k.queue}
 	last := len(k.key) - 1
-	if last < 2 || !rows.As(k.key[0], &of.index) || !rows.As(k.key[1], &length) || length != int64(last-2) ||
+	if last < 2 || !rows.As(k.key[0], &of.index) || of.index == "" || !rows.As(k.key[1], &length) || length != int64(last-2) ||
 		!rows.As(k.key[last], &name) {
 		return nil, k.unknown()
 	}
-	if err := k.queue.needsDerivation(); err != nil {
+	if err := k.queue.needsDerivation(); !isOwn(of.index) && err != nil {
 		return nil, err
 	}
 	of.prefix = k.key[2:last]

@@ -158,6 +158,7 @@ type WholeRow struct {
 	Version       int64
 	Facts         Facts
 	State, Listed []byte // Listed is nil if there is none
+	Expires       *int64 // nil if it does not
 	Lags          bool   // the amounts of the row may be older than those of the state
 }
 
@@ -169,7 +170,7 @@ func (q *Queue) EachRow(tx kv.ReadTransaction, f func(WholeRow)) error {
 			return err
 		}
 		id := k[0].(string)
-		w := WholeRow{Version: r.version, Facts: r.of(id), Lags: r.lags()}
+		w := WholeRow{Version: r.version, Facts: r.of(id), Lags: r.lags(), Expires: r.expires}
 		if w.State, err = tx.Get(q.keys.state.Pack(id)).Await(); err != nil {
 			return err
 		}

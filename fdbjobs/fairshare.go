@@ -55,10 +55,11 @@ const DefaultWeight = 1.0
 // ownerUsage is the usage of an owner.
 type ownerUsage struct {
 	account account
-	weight  float64 // 0 if it is paused
-	charged int64   // since the account was written
-	running int64   // the number of its running jobs
-	rolled  rollup  // the last roll-up
+	weight  float64   // 0 if it is paused
+	charged int64     // since the account was written
+	live    []counter // of its pending and running jobs
+	running int64     // the number of its running jobs
+	rolled  rollup    // the last roll-up
 }
 
 // usage returns the charges, decayed by the roll-ups.
@@ -149,7 +150,7 @@ func (f *fairShare) readUsages(own, rest kv.ReadTransaction, rolled kv.Future[ro
 	reads := make([]kv.Future[ownerUsage], len(owners))
 	for i, owner := range owners {
 		accounts, weights := f.readAccount(own, owner), f.readWeight(own, owner)
-		charges, running := f.readCharges(rest, owner), f.queue.readOwnerCount(rest, owner, Running)
+		charges, live := f.readCharges(rest, owner), f.queue.readLive(rest, owner)
 		reads[i] = kv.Func[ownerUsage](func() (u ownerUsage, err error) {
 			if u.account, err = accounts.Await(); err != nil {
 				return u, err
@@ -160,7 +161,12 @@ func (f *fairShare) readUsages(own, rest kv.ReadTransaction, rolled kv.Future[ro
 			if u.charged, err = charges.Await(); err != nil {
 				return u, err
 			}
-			u.running, err = running.Await()
+			u.live, err = live.Await()
+			for _, c := range u.live {
+				if c.part.Status == Running {
+					u.running += c.n
+				}
+			}
 			return u, err
 		})
 	}
@@ -196,14 +202,10 @@ func (f *fairShare) enter(tx kv.Transaction, owner string, part int64) error {
 	// The transaction conflicts only on the owner's own rows. All other reads may be slightly out of date.
 	now := tx.Snapshot()
 	rolled := f.readRollup(now)
-	reading, pending := f.readUsages(tx, now, rolled, owner), f.queue.readOwnerCount(now, owner, Pending)
+	reading := f.readUsages(tx, now, rolled, owner)
 	lowest := f.readLowest(now, owner, rolled)
 
 	usages, err := reading.Await()
-	if err != nil {
-		return err
-	}
-	waiting, err := pending.Await()
 	if err != nil {
 		return err
 	}
@@ -213,7 +215,7 @@ func (f *fairShare) enter(tx kv.Transaction, owner string, part int64) error {
 		return nil
 	}
 	before := s
-	if !s.known || waiting+u.running <= 0 {
+	if !s.known || len(u.live) == 0 {
 		least, err := lowest.Await()
 		if err != nil {
 			return err

@@ -25,12 +25,9 @@ const (
 	tagRollup
 	tagClaimers
 	tagActive
-	tagOwned
-	tagExpiry
 	tagTimeout
 	tagWatchReady
 	tagListed
-	tagCounts
 	tagEntries
 	tagTallies
 	tagMonitor
@@ -38,22 +35,21 @@ const (
 
 // keyspace packs the keys of one queue. The comments of the package and of fairShare list them.
 type keyspace struct {
-	data, state, args, listed      tuple.Subspace
-	delayed, ready, active, expiry tuple.Subspace
-	owned, counts, claimers        tuple.Subspace
-	entries, tallies               tuple.Subspace
-	waiting, accounts, ranks       tuple.Subspace
-	charges, weights               tuple.Subspace
-	rollup, timeout, watchReady    []byte
-	monitor                        []byte
+	data, state, args, listed   tuple.Subspace
+	delayed, ready, active      tuple.Subspace
+	claimers                    tuple.Subspace
+	entries, tallies            tuple.Subspace
+	waiting, accounts, ranks    tuple.Subspace
+	charges, weights            tuple.Subspace
+	rollup, timeout, watchReady []byte
+	monitor                     []byte
 }
 
 func newKeyspace(root tuple.Subspace, queue string) *keyspace {
 	of := func(tag int64) tuple.Subspace { return root.Sub(tag, queue) }
 	return &keyspace{
 		data: of(tagData), state: of(tagState), args: of(tagArgs), listed: of(tagListed),
-		delayed: of(tagDelayed), ready: of(tagReady), active: of(tagActive), expiry: of(tagExpiry),
-		owned: of(tagOwned), counts: of(tagCounts), claimers: of(tagClaimers),
+		delayed: of(tagDelayed), ready: of(tagReady), active: of(tagActive), claimers: of(tagClaimers),
 		entries: of(tagEntries), tallies: of(tagTallies),
 		waiting: of(tagWaiting), accounts: of(tagOwners), ranks: of(tagRanks),
 		charges: of(tagCharges), weights: of(tagWeights),

@@ -8,6 +8,7 @@ import (
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
 )
 
 // Position is a place in a list of jobs by owner and id: after this job, which need not exist.
@@ -127,35 +128,93 @@ func (q *Queue) readIDs(tx kv.ReadTransaction, owner, bound string, reverse bool
 	if limit <= 0 {
 		return kv.Known[[]string](nil)
 	}
-	ranges := make([]kv.RangeResult, len(parts))
-	for i, part := range parts {
-		index := q.keys.ownedBy(owner, part)
-		r := rows.Range(index)
-		if bound != "" && reverse {
-			r.End = index.Pack(bound)
-		} else if bound != "" {
-			r.Begin = kv.KeyAfter(index.Pack(bound))
+	var reads []kv.Future[[]string]
+	for _, part := range parts {
+		ids := idRange{tx: tx, of: q.keys.jobsOf(owner, part), bound: bound, reverse: reverse}
+		if part.Tag == "" && part.Status != Finished {
+			// Pending and running jobs have the same entries. Those that run are in active, too.
+			active := ids
+			active.of = q.keys.activeOf(owner, part.Label)
+			pending := slices.Contains(parts, Part{Status: Pending, Label: part.Label})
+			switch {
+			case part.Status == Pending && !slices.Contains(parts, Part{Status: Running, Label: part.Label}):
+				reads = append(reads, ids.without(active, limit))
+				continue
+			case part.Status == Running && pending:
+				continue // with the pending ones
+			case part.Status == Running:
+				ids = active
+			}
+		} else if part.Status == Running {
+			continue // a job that runs has no tag
 		}
-		ranges[i] = tx.GetRange(r, kv.RangeOptions{Limit: limit, Reverse: reverse})
+		reads = append(reads, ids.read(limit))
 	}
-	return kv.Func[[]string](func() (found []string, err error) {
-		for _, r := range ranges {
-			pairs, err := r.Slice()
-			if err != nil {
-				return nil, err
-			}
-			ids, err := lastStrings(q.keys.owned, pairs)
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, ids...)
-		}
+	return kv.Func[[]string](func() ([]string, error) {
+		all, err := kv.All(reads)
+		found := slices.Concat(all...)
 		if slices.Sort(found); reverse {
 			slices.Reverse(found)
 		}
-		return found[:min(limit, len(found))], nil
+		return found[:min(limit, len(found))], err
 	})
 }
+
+// idRange is the keys of a subspace that end with an id, on one side of a bound. An empty bound is none.
+type idRange struct {
+	tx      kv.ReadTransaction
+	of      tuple.Subspace
+	bound   string
+	reverse bool // below the bound, in descending order
+}
+
+// read starts reading the first ids.
+func (r idRange) read(limit int) kv.Future[[]string] {
+	keys := rows.Range(r.of)
+	if r.bound != "" && r.reverse {
+		keys.End = r.of.Pack(r.bound)
+	} else if r.bound != "" {
+		keys.Begin = kv.KeyAfter(r.of.Pack(r.bound))
+	}
+	read := r.tx.GetRange(keys, kv.RangeOptions{Limit: limit, Reverse: r.reverse})
+	return kv.Map(kv.Func[[]kv.KeyValue](read.Slice), func(pairs []kv.KeyValue) ([]string, error) { return lastStrings(r.of, pairs) })
+}
+
+// without starts reading the first ids that another range, whose ids are all in this one, does not have.
+func (r idRange) without(other idRange, limit int) kv.Future[[]string] {
+	page := limit
+	ids, others := r.read(page), other.read(page)
+	return kv.Func[[]string](func() (found []string, err error) {
+		for {
+			some, err := ids.Await()
+			if err != nil {
+				return nil, err
+			}
+			left, err := others.Await() // at least all that are among some
+			if err != nil {
+				return nil, err
+			}
+			there := make(map[string]bool, len(left))
+			for _, id := range left {
+				there[id] = true
+			}
+			for _, id := range some {
+				if !there[id] {
+					found = append(found, id)
+				}
+			}
+			if len(some) < page || len(found) >= limit {
+				return found[:min(limit, len(found))], nil
+			}
+			r.bound, page = some[len(some)-1], min(2*page, mostIDs)
+			other.bound = r.bound
+			ids, others = r.read(page), other.read(page)
+		}
+	})
+}
+
+// mostIDs limits the number of ids in one read of idRange.without, which doubles with each read.
+const mostIDs = 10_000
 
 // OldestDue returns the time for which the due job that waits longest is scheduled, of all owners, or the zero time if no
 // job is due. Of the jobs that are ready it reads the first one of each of the 100 owners that are served next. Jobs of

@@ -3,6 +3,7 @@ package fdbjobs_test
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -138,4 +139,74 @@ func TestListOwners(t *testing.T) {
 
 func comparePositions(x, y fdbjobs.Position) int {
 	return cmp.Or(cmp.Compare(x.Owner, y.Owner), cmp.Compare(x.ID, y.ID))
+}
+
+// TestListOfRunning: pending and running jobs without a tag have the same entries, and lists tell them apart.
+func TestListOfRunning(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db)
+		all := map[string]fdbjobs.Part{}
+		for i := range 60 {
+			spec := fdbjobs.Spec{ID: fmt.Sprintf("%02d", i*37%60), Owner: "o", Label: string("xy"[i%2])}
+			part := fdbjobs.Part{Status: fdbjobs.Running, Label: spec.Label}
+			if i >= 30 {
+				part.Status = fdbjobs.Pending
+			}
+			if i%10 == 9 {
+				spec.Tag, spec.Scheduled, part.Tag, part.Status = "t", time.Now().Add(time.Hour), "t", fdbjobs.Pending
+			}
+			b.add(t, spec)
+			if part.Status == fdbjobs.Running {
+				b.accept(t)
+			}
+			all[spec.ID] = part
+		}
+		for _, parts := range [][]fdbjobs.Part{
+			{{Status: fdbjobs.Pending, Label: "x"}},
+			{{Status: fdbjobs.Running, Label: "x"}},
+			{{Status: fdbjobs.Running, Label: "y", Tag: "t"}},
+			{{Status: fdbjobs.Pending, Label: "y"}, {Status: fdbjobs.Running, Label: "x"}},
+			{{Status: fdbjobs.Running, Label: "y"}, {Status: fdbjobs.Pending, Label: "y"}, {Status: fdbjobs.Pending, Label: "y", Tag: "t"}},
+		} {
+			var want []string
+			for _, id := range slices.Sorted(maps.Keys(all)) {
+				if slices.Contains(parts, all[id]) {
+					want = append(want, id)
+				}
+			}
+			for _, limit := range []int{1, 4, 100} {
+				var found []string
+				b.transact(t, func(tx kv.Transaction) error {
+					found = nil
+					for at := (fdbjobs.Position{}); ; {
+						page, err := b.jobs.Index("o").List(tx, at, limit, parts...)
+						for _, job := range page {
+							at = fdbjobs.Position{Owner: "o", ID: job.ID}
+							found = append(found, job.ID)
+						}
+						if err != nil || len(page) < limit {
+							return err
+						}
+					}
+				})
+				assert.Equal(t, want, found, "%v, %d at a time", parts, limit)
+			}
+		}
+		var removed []string
+		b.transact(t, func(tx kv.Transaction) error {
+			jobs, err := b.jobs.RemoveOwned(tx, "o", "45", 3, fdbjobs.Part{Status: fdbjobs.Pending, Label: "x"})
+			removed = nil
+			for _, job := range jobs {
+				removed = append(removed, job.ID)
+			}
+			return err
+		})
+		var want []string
+		for _, id := range slices.Backward(slices.Sorted(maps.Keys(all))) {
+			if id < "45" && all[id] == (fdbjobs.Part{Status: fdbjobs.Pending, Label: "x"}) && len(want) < 3 {
+				want = append(want, id)
+			}
+		}
+		assert.Equal(t, want, removed)
+	})
 }

@@ -9,8 +9,8 @@ import (
 	"settee/pkg/tuple"
 )
 
-// put replaces a job's row, and updates everything that depends on it: its place, index and counter, and what follows from it
-// by the queue's [Derivation]. All writes of rows go through it. old is the row that the transaction read, or nil if there is
+// put replaces a job's row, and updates everything that depends on it: its place, and the entries and tallies that
+// follow from it by the layer's own derivation (own.go) and by the queue's [Derivation]. All writes of rows go through it. old is the row that the transaction read, or nil if there is
 // no job. next is the row to write, or nil to remove the job. A sequence that next does not share with old is an incomplete
 // versionstamp whose order is unique within the transaction.
 //
@@ -18,8 +18,8 @@ import (
 // caller writes the state or the args: who reads one of them with the row relies on that. A renewal of the hold then writes
 // the job's key in active alone, so nobody who watches the row wakes.
 //
-// Counts change only with a status that this transaction read, so a repeated transaction does not count its own work
-// twice. A count does not become 0 by an addition, so only a subtraction looks for that. The same is true of tallies.
+// Tallies change only with a row that this transaction read, so a repeated transaction does not count its own work
+// twice. A tally does not become 0 by an addition, so only a subtraction looks for that.
 //
 // The errors are those of [batch.enterLine] and [batch.delay], and of a checked row ErrTooLarge and ErrInvalid, before anything is
 // written. If the row is not checked, entries over a limit are left out.
@@ -54,7 +54,7 @@ func (b *batch) put(id string, old, next *row) error {
 		}
 	}
 	q.setRow(tx, id, next)
-	before.replaceIndex(tx, after)
+	q.putEntries(tx, id, old.ownEntries(), next.ownEntries())
 	b.written += q.putEntries(tx, id, had, has)
 	return nil
 }
@@ -82,14 +82,11 @@ func (r *row) equals(old *row) bool {
 
 // derived are the keys that follow from a job's row.
 type derived struct {
-	// place is the key by which the job is found, in delayed, ready, active or expiry, with its value. A finished job that
-	// does not expire has none.
+	// place is the key by which the job is found, in delayed, ready or active, with its value. A finished job has none.
 	place   tuple.Subspace
 	rest    tuple.Tuple // the elements of the key behind place; nil without a place
 	value   []byte
 	timeout time.Duration // of a hold that begins or is renewed: the value has the stamp of the transaction, and the timeout
-	index   []byte        // in owned
-	counter []byte        // that counts the job
 	ready   bool          // claimers wait for it
 }
 
@@ -98,19 +95,14 @@ func (q *Queue) derive(id string, r *row) derived {
 	if r == nil {
 		return derived{}
 	}
-	d := derived{
-		index:   q.keys.ownedBy(r.owner, r.part()).Pack(id),
-		counter: q.keys.counterOf(r.owner, r.part()),
-	}
+	var d derived
 	switch {
 	case r.waits():
 		d.place, d.rest, d.value = q.keys.delayed, tuple.Tuple{r.scheduled, id}, []byte(r.owner)
 	case r.status == Pending:
 		d.place, d.rest, d.ready = q.keys.ready.Sub(r.owner), tuple.Tuple{*r.sequence, id}, true
 	case r.status == Running:
-		d.place, d.rest, d.timeout = q.keys.active, tuple.Tuple{id}, r.timeout
-	case r.expires != nil:
-		d.place, d.rest = q.keys.expiry, tuple.Tuple{*r.expires, id}
+		d.place, d.rest, d.timeout = q.keys.activeOf(r.owner, r.label), tuple.Tuple{id}, r.timeout
 	}
 	return d
 }
@@ -157,21 +149,6 @@ func (d derived) set(tx kv.Transaction) {
 		tx.SetVersionstampedKey(must(d.place.PackWithVersionstamp(d.rest...)), d.value)
 	default:
 		tx.Set(d.key(), d.value)
-	}
-}
-
-// replaceIndex replaces the key in owned, and counts the job, unless the key stays. Either may be that of no job.
-func (d derived) replaceIndex(tx kv.Transaction, next derived) {
-	if bytes.Equal(d.index, next.index) {
-		return
-	}
-	if d.index != nil {
-		tx.Clear(d.index)
-		tx.AddOrClear(d.counter, -1)
-	}
-	if next.index != nil {
-		tx.Set(next.index, nil)
-		tx.Add(next.counter, 1)
 	}
 }
 

@@ -103,26 +103,33 @@ func modelSteps() (s steps) {
 		}.Pack())
 	}
 	state, args := key(other, id)+modelState, key(other, id, 0)+modelArgs
-	ready, active := key(other, owner, stamp, id), key(other, id)
+	ready, active := key(other, owner, stamp, id), key(other, owner, "", id)
 	held := active + len(tuple.Tuple{stamp, 60.0}.Pack())
-	queued := ready + key(other) + counter                // a row in ready, and watch_ready
-	indexed := func(statuses ...fdbjobs.Status) (n int) { // for each a key in owned, and a counter
+	queued := ready + key(other) + counter     // a row in ready, and watch_ready
+	entry := func(status fdbjobs.Status) int { // in _jobs
+		ended := int64(0)
+		if status == fdbjobs.Finished {
+			ended = 1
+		}
+		return key(other, "_jobs", ended, owner, "", "", id)
+	}
+	counted := func(statuses ...fdbjobs.Status) (n int) { // a tally for each
 		for _, status := range statuses {
-			n += key(other, owner, string(status), "", "", id) + key(other, string(status), owner, "", "") + counter
+			n += entry(status) - len(tuple.Tuple{id}.Pack()) + len(tuple.Tuple{int64(4), string(status)}.Pack()) + counter
 		}
 		return n
 	}
 	const pending, running, finished = fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished
 
-	s.add = step{keys: 7, gets: 2, bytes: args + state + queued + row(stamp, pending, "", 1, 0, 0) + indexed(pending)}
-	s.accept = step{keys: 7, bytes: ready + held + row(nil, running, lock, 1, 1, 0) + indexed(pending, running)}
+	s.add = step{keys: 7, gets: 2, bytes: args + state + queued + row(stamp, pending, "", 1, 0, 0) + entry(pending) + counted(pending)}
+	s.accept = step{keys: 5, bytes: ready + held + row(nil, running, lock, 1, 1, 0) + counted(pending, running)}
 	s.update = step{keys: 1, gets: 1, bytes: state}
 	s.renew = step{keys: 2, gets: 2, bytes: state + held}
-	ended := active + row(nil, finished, lock, 1, 1, 1) + indexed(running, finished)
+	ended := active + row(nil, finished, lock, 1, 1, 1) + entry(running) + entry(finished) + counted(running, finished)
 	s.finish = step{keys: 7, gets: 1, bytes: state + ended}
-	moved := active + queued + indexed(running, pending)
-	s.resubmit = step{keys: 9, gets: 2, bytes: state + moved + row(stamp, pending, lock, 2, 1, 0)}
-	s.requeue = step{keys: 8, gets: 2, bytes: moved + row(stamp, pending, "", 2, 1, 0)}
+	moved := active + queued + counted(running, pending)
+	s.resubmit = step{keys: 7, gets: 2, bytes: state + moved + row(stamp, pending, lock, 2, 1, 0)}
+	s.requeue = step{keys: 6, gets: 2, bytes: moved + row(stamp, pending, "", 2, 1, 0)}
 	s.heartbeat = step{keys: 1, bytes: key(other, lock) + len(tuple.Tuple{seconds}.Pack())}
 
 	// timeout, rollup; the job's row, state, args; charges and weight of the owner, the latter also with a conflict
@@ -130,8 +137,8 @@ func modelSteps() (s steps) {
 	s.first = s.later.minus(step{ranges: 1})    // the heartbeats, and less of the line
 	s.none = step{gets: 4, ranges: 5, rows: 1}  // no job; ready
 	s.standby = step{gets: 2}                   // timeout, the lease
-	s.look = s.standby.plus(step{               // active, heartbeats, owners, and two counters of one
-		keys: 1, bytes: key(other) + len(tuple.Tuple{lock, int64(1)}.Pack()), ranges: 5, rows: 4,
+	s.look = s.standby.plus(step{               // active, heartbeats, owners, and the two counters of one
+		keys: 1, bytes: key(other) + len(tuple.Tuple{lock, int64(1)}.Pack()), ranges: 4, rows: 4,
 	})
 	return s
 }

@@ -36,24 +36,16 @@ func (q *Queue) Owners(tx kv.ReadTransaction, after string, limit int) ([]Owner,
 	if err != nil {
 		return nil, err
 	}
-	reading, pending := q.share.readUsages(tx, tx, q.share.readRollup(tx), names...), make([]kv.RangeResult, len(names))
-	for i, name := range names {
-		pending[i] = tx.GetRange(rows.Range(q.keys.counts.Sub(string(Pending), name)), kv.RangeOptions{})
-	}
-	usages, err := reading.Await()
+	usages, err := q.share.readUsages(tx, tx, q.share.readRollup(tx), names...).Await()
 	if err != nil {
 		return nil, err
 	}
 	owners := make([]Owner, len(names))
 	for i, u := range usages {
 		o := Owner{Name: names[i], Weight: u.weight, Usage: u.usage(), Running: u.running, Tagged: map[string]int64{}}
-		for pair, err := range pending[i].All() {
-			if err != nil {
-				return nil, err
-			}
-			c, err := q.keys.parseCounter(pair)
-			if err != nil {
-				return nil, err
+		for _, c := range u.live {
+			if c.part.Status != Pending {
+				continue
 			}
 			if o.Pending += c.n; c.part.Tag != "" {
 				o.Tagged[c.part.Tag] += c.n
@@ -272,9 +264,6 @@ func (f *fairShare) updateAllRanks(ctx context.Context) error {
 // ownersAtATime is the number of owners that one transaction ranks, or checks for jobs.
 const ownersAtATime = 100
 
-// live are the statuses of jobs for which an owner has a place in fair share.
-var live = []Status{Pending, Running}
-
 // forgetIdle forgets the owners, of some in order, that have no pending or running jobs. It conflicts with adding a job to
 // such an owner, and with nothing for the others.
 func (q *Queue) forgetIdle(tx kv.Transaction, owners []string) error {
@@ -282,7 +271,7 @@ func (q *Queue) forgetIdle(tx kv.Transaction, owners []string) error {
 		return nil
 	}
 	have := map[string]bool{}
-	for t, err := range q.Index().tallies(tx.Snapshot(), owners[0], live, nil) {
+	for t, err := range q.Index().tallies(tx.Snapshot(), owners[0], []int64{keyLive}, nil) {
 		if err != nil {
 			return err
 		}
@@ -295,9 +284,7 @@ func (q *Queue) forgetIdle(tx kv.Transaction, owners []string) error {
 		if have[owner] {
 			continue
 		}
-		for _, status := range live {
-			tx.AddReadConflictRange(rows.Range(q.keys.counts.Sub(string(status), owner)))
-		}
+		tx.AddReadConflictRange(rows.Range(q.keys.counters(keyLive).Sub(owner)))
 		if _, err := q.share.forget(tx, owner); err != nil {
 			return err
 		}

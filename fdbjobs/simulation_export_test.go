@@ -46,7 +46,9 @@ func (q *Queue) ReadRow(tx kv.ReadTransaction, id string) (JobRow, error) {
 		Status: r.status, Lock: r.lock, Generation: r.generation, Owner: r.owner, Scheduled: r.scheduled, Waits: r.waits(),
 	}
 	d := q.derive(id, r)
-	out.keys = [][]byte{d.index}
+	for _, e := range r.ownEntries() {
+		out.keys = append(out.keys, q.keys.entryOf(id, e))
+	}
 	if r.sequence != nil {
 		out.Sequence = fmt.Sprint(*r.sequence)
 	}
@@ -111,7 +113,7 @@ func (q *Queue) Wakes(key []byte) bool { return bytes.Equal(key, q.keys.watchRea
 
 // JobOf returns the job that a written key belongs to, or "" if it is another key.
 func (q *Queue) JobOf(key []byte) string {
-	for _, s := range []tuple.Subspace{q.keys.data, q.keys.state, q.keys.delayed, q.keys.ready, q.keys.active, q.keys.owned, q.keys.expiry} {
+	for _, s := range []tuple.Subspace{q.keys.data, q.keys.state, q.keys.delayed, q.keys.ready, q.keys.active, q.keys.entries} {
 		if !bytes.HasPrefix(key, s.Bytes()) {
 			continue
 		}
