@@ -157,16 +157,16 @@ func (tx alsoKeysTx) row(key []byte) {
 	statuses := []string{"", "pending", "running", "finished"}
 	if puts == 0 {
 		for i := range 4 {
-			tx.Transaction.Set(benchSpace.Pack(16, "work", staticIndex(i), "host", "0123456789", id), nil)
+			tx.Transaction.Set(benchSpace.Pack(14, "work", staticIndex(i), "host", "0123456789", id), nil)
 		}
-		tx.Add(benchSpace.Pack(17, "work", staticIndex(0), 1, "host", "all"), 1)
+		tx.Add(benchSpace.Pack(15, "work", staticIndex(0), 1, "host", "all"), 1)
 	}
 	for i := range 2 {
-		tx.Transaction.Set(benchSpace.Pack(16, "work", statusIndex(i), "owner", statuses[puts+1], id), nil)
-		tx.Add(benchSpace.Pack(17, "work", statusIndex(i), 1, "owner", statuses[puts+1]), 1)
+		tx.Transaction.Set(benchSpace.Pack(14, "work", statusIndex(i), "owner", statuses[puts+1], id), nil)
+		tx.Add(benchSpace.Pack(15, "work", statusIndex(i), 1, "owner", statuses[puts+1]), 1)
 		if puts > 0 {
-			tx.Clear(benchSpace.Pack(16, "work", statusIndex(i), "owner", statuses[puts], id))
-			tx.AddOrClear(benchSpace.Pack(17, "work", statusIndex(i), 1, "owner", statuses[puts]), -1)
+			tx.Clear(benchSpace.Pack(14, "work", statusIndex(i), "owner", statuses[puts], id))
+			tx.AddOrClear(benchSpace.Pack(15, "work", statusIndex(i), 1, "owner", statuses[puts]), -1)
 		}
 	}
 }

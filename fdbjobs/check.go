@@ -72,10 +72,22 @@ var checks = map[int64]struct {
 	tagEntries: {-1, (*checker).entry}, tagTallies: {-1, (*checker).tally},
 	tagWaiting: {1, (*checker).waiting}, tagOwners: {1, (*checker).account}, tagRanks: {3, (*checker).rank},
 	tagCharges: {1, (*checker).charges},
-	tagWeights: {1, value("an owner's weight", parseWeight)}, tagRollup: {0, value("the last roll-up", parseRollup)},
+	tagWeights: {1, value("an owner's weight", parseWeight)}, tagQueue: {1, (*checker).single},
 	tagClaimers: {1, value("when a process last took jobs", parseHeartbeat)},
-	tagMonitor:  {0, value("which monitor looks", parseLease)},
-	tagTimeout:  {0, value("the queue's timeout", parseTimeout)}, tagWatchReady: {0, (*checker).watched},
+}
+
+// singles has the checks of the keys that a queue has once.
+var singles = map[string]func(*checker, keyed) (func() error, error){
+	nameRollup: value("the last roll-up", parseRollup), nameTimeout: value("the queue's timeout", parseTimeout),
+	nameMonitor: value("which monitor looks", parseLease), nameWatchReady: (*checker).watched,
+}
+
+func (c *checker) single(k keyed) (func() error, error) {
+	var name string
+	if !k.as(&name) || singles[name] == nil {
+		return nil, k.unknown()
+	}
+	return singles[name](c, k)
 }
 
 func (c *checker) visit(p *check.Page, pair kv.KeyValue) (func() error, error) {

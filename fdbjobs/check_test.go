@@ -41,23 +41,23 @@ func TestCheckNamesFaults(t *testing.T) {
 		says     string
 		repaired bool
 	}{
-		"a missing index row":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(16, "_jobs", 0, "o", "", "", "ready")) }, "is missing or has another value", derived},
-		"an extra index row":       {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(16, "_jobs", 0, "o", "", "", "none"), nil) }, `does not follow from the job "none"`, derived},
-		"an index row of no tuple": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(append(key(16, "_jobs", 0, "o"), 0xfe), nil) }, "unknown key", primary},
-		"a wrong counter":          {func(tx kv.Transaction, _ map[int64][]byte) { tx.Add(key(17, "_jobs", 4, 0, "o", "", "", "pending"), 5) }, `is 7, and its entries add 2`, derived},
-		"a missing counter":        {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(17, "_jobs", 4, 0, "o", "", "", "pending")) }, "a tally of entries", derived},
-		"a counter of nothing":     {func(tx kv.Transaction, _ map[int64][]byte) { tx.Add(key(17, "_jobs", 4, 0, "p", "", "", "pending"), 1) }, "no entry adds to it", derived},
+		"a missing index row":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(14, "_jobs", 0, "o", "", "", "ready")) }, "is missing or has another value", derived},
+		"an extra index row":       {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(14, "_jobs", 0, "o", "", "", "none"), nil) }, `does not follow from the job "none"`, derived},
+		"an index row of no tuple": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(append(key(14, "_jobs", 0, "o"), 0xfe), nil) }, "unknown key", primary},
+		"a wrong counter":          {func(tx kv.Transaction, _ map[int64][]byte) { tx.Add(key(15, "_jobs", 4, 0, "o", "", "", "pending"), 5) }, `is 7, and its entries add 2`, derived},
+		"a missing counter":        {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(15, "_jobs", 4, 0, "o", "", "", "pending")) }, "a tally of entries", derived},
+		"a counter of nothing":     {func(tx kv.Transaction, _ map[int64][]byte) { tx.Add(key(15, "_jobs", 4, 0, "p", "", "", "pending"), 1) }, "no entry adds to it", derived},
 		"a short counter": {func(tx kv.Transaction, _ map[int64][]byte) {
-			tx.Set(key(17, "_jobs", 4, 0, "o", "", "", "pending"), []byte{1})
+			tx.Set(key(15, "_jobs", 4, 0, "o", "", "", "pending"), []byte{1})
 		}, "its entries add 2", derived},
 		"a job that is not ready":   {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[4]) }, "missing in the index by which it is found", derived},
 		"a job that is not delayed": {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[3]) }, "missing in the index by which it is found", derived},
 		"a job that is not active":  {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[12]) }, "missing in the index by which it is found", derived},
-		"a job that never expires":  {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[16]) }, "is missing or has another value", derived},
+		"a job that never expires":  {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[14]) }, "is missing or has another value", derived},
 		"a timeout of nothing":      {func(tx kv.Transaction, found map[int64][]byte) { tx.Set(found[12], nil) }, "when the hold of a running job was renewed", derived},
 		"a delayed job of another":  {func(tx kv.Transaction, found map[int64][]byte) { tx.Set(found[3], []byte("p")) }, "another owner than its own", derived},
 		"a dangling ready row":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(4, "o", stamp, "none"), nil) }, "the job is not there", derived},
-		"a dangling expiry":         {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(16, "_expiry", 1, "ready"), nil) }, "does not follow from the job", derived},
+		"a dangling expiry":         {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(14, "_expiry", 1, "ready"), nil) }, "does not follow from the job", derived},
 		"an owner out of line":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(5, "o")) }, "is not in fair share", derived},
 		"an owner without usage": {func(tx kv.Transaction, _ map[int64][]byte) {
 			tx.Clear(key(6, "o"))
@@ -79,16 +79,16 @@ func TestCheckNamesFaults(t *testing.T) {
 		"a truncated chunk":     {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(2, "ready", 0), []byte(`{`)) }, "a chunk of the job's args is missing or truncated", primary},
 		"broken args":           {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(2, "delayed", 0), []byte(`[]`)) }, "args are not a JSON object", primary},
 		"a chunk too many":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(2, "ready", 2), nil) }, "a chunk of args of a job that does not have it", primary},
-		"a missing listed part": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(15, "ready")) }, "the job has no listed part", primary},
+		"a missing listed part": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(13, "ready")) }, "the job has no listed part", primary},
 		"a weight of no tuple":  {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(9, "o"), []byte{0xfe}) }, "an owner's weight: the value", primary},
-		"a roll-up of no tuple": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(10), []byte{0xfe}) }, "the last roll-up: the value", primary},
+		"a roll-up of no tuple": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(10, "rollup"), []byte{0xfe}) }, "the last roll-up: the value", primary},
 		"a claimer of no tuple": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(11, "c"), []byte{0xfe}) }, "last took jobs: the value", primary},
-		"a timeout of no tuple": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(13), []byte{0xfe}) }, "the queue's timeout: the value", primary},
+		"a timeout of no tuple": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(10, "timeout"), []byte{0xfe}) }, "the queue's timeout: the value", primary},
 		"a key of no layer":     {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(space.Pack(99, "work"), nil) }, "unknown key", primary},
 		"a key that is no tuple": {func(tx kv.Transaction, _ map[int64][]byte) {
 			tx.Set(append(prefix[:len(prefix):len(prefix)], 0xfe), nil)
 		}, "unknown key", primary},
-		"an index of wrong types": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(16, "_jobs", 0, "o", "", "", 1), nil) }, "unknown key", primary},
+		"an index of wrong types": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(14, "_jobs", 0, "o", "", "", 1), nil) }, "unknown key", primary},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := enginetest.Memory(t)
@@ -120,7 +120,7 @@ func TestCheckNamesFaults(t *testing.T) {
 				pairs, err := tx.GetRange(kv.PrefixRange(prefix), kv.RangeOptions{}).Slice()
 				for _, pair := range pairs {
 					elements, _ := space.Unpack(pair.Key)
-					if tag := elements[0].(int64); tag != 7 && tag != 16 || elements[len(elements)-1] == "o" || elements[2] == "_expiry" {
+					if tag := elements[0].(int64); tag != 7 && tag != 14 || elements[len(elements)-1] == "o" || elements[2] == "_expiry" {
 						found[tag] = pair.Key
 					}
 				}

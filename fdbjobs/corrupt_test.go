@@ -82,22 +82,22 @@ func TestCorrupt(t *testing.T) {
 		"a row of a wrong sequence":   {key(0, "j"), tuple.Tuple{1, "pending", "", 0, "", 0, nil, "", nil, 0, "", "", false}.Pack(), []string{"get"}},
 		"a row of a wrong resubmit":   {key(0, "j"), tuple.Tuple{nil, "pending", "", 0, "", 0, "x", "", nil, 0, "", "", false}.Pack(), []string{"get"}},
 		"a row of a wrong expiry":     {key(0, "j"), tuple.Tuple{nil, "pending", "", 0, "", 0, nil, "", "x", 0, "", "", false}.Pack(), []string{"get"}},
-		"an index of no tuple":        {append(key(16, "_jobs", 0, "o", "", ""), 0xfe), nil, []string{"list owned", "skip"}},
-		"an index of numbers":         {key(16, "_jobs", 0, "o", "", "", 1), nil, []string{"list owned", "skip"}},
-		"an index without jobs":       {key(16, "_jobs", 0, "o", "", "", "j"), nil, []string{"list owned"}},
-		"a short counter":             {key(17, "_jobs", 4, 0, "o", "", "", "pending"), []byte{1}, []string{"count", "list"}},
-		"a counter without a tag":     {key(17, "_jobs", 4, 0, "o", "", "pending"), make([]byte, 8), []string{"count", "list"}},
-		"a timeout that is no tuple":  {key(13), []byte{0xfe}, []string{"timeout", "accept", "monitor"}},
-		"a negative timeout":          {key(13), tuple.Tuple{-1.0}.Pack(), []string{"timeout", "accept", "monitor"}},
+		"an index of no tuple":        {append(key(14, "_jobs", 0, "o", "", ""), 0xfe), nil, []string{"list owned", "skip"}},
+		"an index of numbers":         {key(14, "_jobs", 0, "o", "", "", 1), nil, []string{"list owned", "skip"}},
+		"an index without jobs":       {key(14, "_jobs", 0, "o", "", "", "j"), nil, []string{"list owned"}},
+		"a short counter":             {key(15, "_jobs", 4, 0, "o", "", "", "pending"), []byte{1}, []string{"count", "list"}},
+		"a counter without a tag":     {key(15, "_jobs", 4, 0, "o", "", "pending"), make([]byte, 8), []string{"count", "list"}},
+		"a timeout that is no tuple":  {key(10, "timeout"), []byte{0xfe}, []string{"timeout", "accept", "monitor"}},
+		"a negative timeout":          {key(10, "timeout"), tuple.Tuple{-1.0}.Pack(), []string{"timeout", "accept", "monitor"}},
 		"a rank of no owner":          {key(7, 1, 0.0), nil, []string{"accept"}},
 		"a rank that is a string":     {key(7, 1, "x", "o"), nil, []string{"accept", "add"}},
 		"an owner's row of strings":   {key(6, ""), tuple.Tuple{"x", 0.0, 0}.Pack(), []string{"add", "owners", "rollup"}},
 		"an owner that is a number":   {key(6, 1), tuple.Tuple{0.0, 0.0, 0}.Pack(), []string{"owners", "rollup"}},
 		"a weight that is no tuple":   {key(9, ""), []byte{0xfe}, []string{"add"}},
 		"a weight below zero":         {key(9, ""), tuple.Tuple{-1.0}.Pack(), []string{"add"}},
-		"a roll-up of two elements":   {key(10), tuple.Tuple{1, 2}.Pack(), []string{"add", "owners", "rollup"}},
+		"a roll-up of two elements":   {key(10, "rollup"), tuple.Tuple{1, 2}.Pack(), []string{"add", "owners", "rollup"}},
 		"a claimer of no time":        {key(11, "c"), tuple.Tuple{"x"}.Pack(), []string{"monitor"}},
-		"an expiry without an id":     {key(16, "_expiry", 1), nil, []string{"expired"}},
+		"an expiry without an id":     {key(14, "_expiry", 1), nil, []string{"expired"}},
 		"a due row without an id":     {key(3, 1), []byte("o"), []string{"accept"}},
 		"a delayed row without an id": {key(3, soon()), []byte("o"), []string{"accept"}},
 		"an active row without an id": {key(12, 1, tuple.Versionstamp{TransactionVersion: [10]byte{7: 1}}), nil, []string{"monitor"}},
@@ -114,7 +114,7 @@ func TestCorrupt(t *testing.T) {
 						}))
 					}
 					require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
-						tx.Set(key(17, "_jobs", 4, 0, "o", "", "", "pending"), rows.Int(1)) // lists read the index where jobs are counted
+						tx.Set(key(15, "_jobs", 4, 0, "o", "", "", "pending"), rows.Int(1)) // lists read the index where jobs are counted
 						tx.Set(c.key, c.value)
 						return nil
 					}))

@@ -8,7 +8,7 @@ import (
 	"settee/pkg/kv/rows"
 )
 
-// Claimers that wait for jobs watch the key watch_ready. A transaction that makes a job ready changes it. A transaction
+// Claimers that wait for jobs watch the key ready of the queue. A transaction that makes a job ready changes it. A transaction
 // that delays a job changes it only if delayed has no row for an earlier time, or the same one. So a job that is due in
 // an hour does not wake all claimers.
 //

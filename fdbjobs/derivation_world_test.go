@@ -75,10 +75,10 @@ func followsFromScratch(tx kv.ReadTransaction, queue *fdbjobs.Queue) error {
 	d, space := derivation(), tuple.SubspaceFromBytes(prefix)
 	entries, tallies := map[string]string{}, map[string]int64{}
 	add := func(id string, e fdbjobs.Entry) {
-		key := slices.Concat(tuple.Tuple{16, queue.Name(), e.Index}, e.Key, tuple.Tuple{id})
+		key := slices.Concat(tuple.Tuple{14, queue.Name(), e.Index}, e.Key, tuple.Tuple{id})
 		entries[string(space.Pack(key...))] = string(e.Value)
 		for _, a := range e.Adds {
-			key := slices.Concat(tuple.Tuple{17, queue.Name(), e.Index, a.Prefix}, e.Key[:a.Prefix], tuple.Tuple{a.Name})
+			key := slices.Concat(tuple.Tuple{15, queue.Name(), e.Index, a.Prefix}, e.Key[:a.Prefix], tuple.Tuple{a.Name})
 			tallies[string(space.Pack(key...))] += a.N
 		}
 	}
@@ -112,13 +112,13 @@ func followsFromScratch(tx kv.ReadTransaction, queue *fdbjobs.Queue) error {
 	}
 	maps.DeleteFunc(tallies, func(_ string, n int64) bool { return n == 0 })
 	stored, storedTallies := map[string]string{}, map[string]int64{}
-	for pair, err := range tx.GetRange(rows.Range(space.Sub(16, queue.Name())), kv.RangeOptions{}).All() {
+	for pair, err := range tx.GetRange(rows.Range(space.Sub(14, queue.Name())), kv.RangeOptions{}).All() {
 		if err != nil {
 			return err
 		}
 		stored[string(pair.Key)] = string(pair.Value)
 	}
-	for pair, err := range tx.GetRange(rows.Range(space.Sub(17, queue.Name())), kv.RangeOptions{}).All() {
+	for pair, err := range tx.GetRange(rows.Range(space.Sub(15, queue.Name())), kv.RangeOptions{}).All() {
 		if err != nil {
 			return err
 		}

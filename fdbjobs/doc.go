@@ -136,12 +136,12 @@
 //	(tallies, queue, index, length, prefix…, name) -> int64  the sum of what the entries add whose keys begin with
 //	                                                prefix, which has length elements; little-endian
 //	(claimers, queue, claimer)          -> time     when a process last took jobs
-//	(timeout, queue)                    -> seconds
-//	(monitor, queue)                    -> (id, number)  the monitor that looks, and its latest look
-//	(watch_ready, queue)                -> counter  changed when a job becomes ready, or is delayed until before
+//	(queue,   queue, "timeout")         -> seconds
+//	(queue,   queue, "monitor")         -> (id, number)  the monitor that looks, and its latest look
+//	(queue,   queue, "ready")           -> counter  changed when a job becomes ready, or is delayed until before
 //	                                                all others
 //
-// and the keys of fair share: owners, waiting, ranks, charges, weights and rollup (fairshare.go).
+// and the keys of fair share: owners, waiting, ranks, charges, weights and (queue, queue, "rollup") (fairshare.go).
 //
 // A row is the tuple
 //

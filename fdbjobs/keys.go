@@ -22,39 +22,44 @@ const (
 	tagRanks
 	tagCharges
 	tagWeights
-	tagRollup
+	tagQueue
 	tagClaimers
 	tagActive
-	tagTimeout
-	tagWatchReady
 	tagListed
 	tagEntries
 	tagTallies
-	tagMonitor
+)
+
+// The names of the keys that a queue has once.
+const (
+	nameRollup     = "rollup"
+	nameTimeout    = "timeout"
+	nameWatchReady = "ready"
+	nameMonitor    = "monitor"
 )
 
 // keyspace packs the keys of one queue. The comments of the package and of fairShare list them.
 type keyspace struct {
-	data, state, args, listed   tuple.Subspace
-	delayed, ready, active      tuple.Subspace
-	claimers                    tuple.Subspace
-	entries, tallies            tuple.Subspace
-	waiting, accounts, ranks    tuple.Subspace
-	charges, weights            tuple.Subspace
-	rollup, timeout, watchReady []byte
-	monitor                     []byte
+	data, state, args, listed tuple.Subspace
+	delayed, ready, active    tuple.Subspace
+	claimers                  tuple.Subspace
+	entries, tallies          tuple.Subspace
+	waiting, accounts, ranks  tuple.Subspace
+	charges, weights          tuple.Subspace
+	// Keys that a queue has once.
+	rollup, timeout, watchReady, monitor []byte
 }
 
 func newKeyspace(root tuple.Subspace, queue string) *keyspace {
 	of := func(tag int64) tuple.Subspace { return root.Sub(tag, queue) }
+	one := func(name string) []byte { return root.Pack(tagQueue, queue, name) }
 	return &keyspace{
 		data: of(tagData), state: of(tagState), args: of(tagArgs), listed: of(tagListed),
 		delayed: of(tagDelayed), ready: of(tagReady), active: of(tagActive), claimers: of(tagClaimers),
 		entries: of(tagEntries), tallies: of(tagTallies),
 		waiting: of(tagWaiting), accounts: of(tagOwners), ranks: of(tagRanks),
 		charges: of(tagCharges), weights: of(tagWeights),
-		rollup: root.Pack(tagRollup, queue), timeout: root.Pack(tagTimeout, queue), watchReady: root.Pack(tagWatchReady, queue),
-		monitor: root.Pack(tagMonitor, queue),
+		rollup: one(nameRollup), timeout: one(nameTimeout), watchReady: one(nameWatchReady), monitor: one(nameMonitor),
 	}
 }
 

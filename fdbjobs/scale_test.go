@@ -105,8 +105,8 @@ func modelSteps() (s steps) {
 	state, args := key(other, id)+modelState, key(other, id, 0)+modelArgs
 	ready, active := key(other, owner, stamp, id), key(other, owner, "", id)
 	held := active + len(tuple.Tuple{stamp, 60.0}.Pack())
-	queued := ready + key(other) + counter     // a row in ready, and watch_ready
-	entry := func(status fdbjobs.Status) int { // in _jobs
+	queued := ready + key(other, "ready") + counter // a row in ready, and the key that claimers watch
+	entry := func(status fdbjobs.Status) int {      // in _jobs
 		ended := int64(0)
 		if status == fdbjobs.Finished {
 			ended = 1
@@ -138,7 +138,7 @@ func modelSteps() (s steps) {
 	s.none = step{gets: 4, ranges: 5, rows: 1}  // no job; ready
 	s.standby = step{gets: 2}                   // timeout, the lease
 	s.look = s.standby.plus(step{               // active, heartbeats, owners, and the two counters of one
-		keys: 1, bytes: key(other) + len(tuple.Tuple{lock, int64(1)}.Pack()), ranges: 4, rows: 4,
+		keys: 1, bytes: key(other, "monitor") + len(tuple.Tuple{lock, int64(1)}.Pack()), ranges: 4, rows: 4,
 	})
 	return s
 }
