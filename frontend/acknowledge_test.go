@@ -28,7 +28,7 @@ func TestAcknowledge(t *testing.T) {
 		if id == "c" {
 			code = replicator.FaultUnauthorized
 		}
-		require.NoError(t, run.CrashFor(t.Context(), time.Now().Add(time.Hour), 1, refuse(code)))
+		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, refuse(code)))
 	}
 	attention := func() float64 {
 		t.Helper()

@@ -97,7 +97,7 @@ func TestConditionOfPausedJobs(t *testing.T) {
 	n.Do(http.MethodPut, "/a%2F_replicator", "").Is(t, http.StatusCreated)
 	rev := n.Do(http.MethodPut, "/a%2F_replicator/d", definition("")).Is(t, http.StatusCreated).JSON(t)["rev"].(string)
 	next := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
-	require.NoError(t, n.accept().Crash(t.Context(), next, 3, "db_not_found", "no"))
+	require.NoError(t, n.accept().Crash(t.Context(), next, 3, replicator.TextFault("db_not_found", "no")))
 	crashing := n.tells(database, "d").is(t, "crashing", "backoff", "db_not_found: no")
 	require.Equal(t, next, crashing.Until)
 	require.Equal(t, map[string]float64{"failing": 3}, crashing.Marks)
@@ -157,7 +157,7 @@ func TestConditionOfADueJob(t *testing.T) {
 	queue := n.Get("/_scheduler/docs/a%2F_replicator/d").JSON(t)["condition"].(map[string]any)["queue"]
 	require.Equal(t, map[string]any{"before": 0.}, queue)
 
-	require.NoError(t, n.accept().Crash(t.Context(), time.Now().Add(time.Hour), 2, "db_not_found", "no"))
+	require.NoError(t, n.accept().Crash(t.Context(), time.Now().Add(time.Hour), 2, replicator.TextFault("db_not_found", "no")))
 	id := n.tells(database, "d").is(t, "crashing", "backoff", "db_not_found: no").all["job_id"].(string)
 	_, err := n.jobs.Requests.RunNow(t.Context(), id)
 	require.NoError(t, err)
@@ -239,7 +239,7 @@ func TestConditionOfASealedJob(t *testing.T) {
 	store, err := jobs.Open(t.Context(), n.DB, layer, jobs.Options{UUID: n.jobs.ServerUUID(), Documents: []byte("docs"), Sealer: keys})
 	require.NoError(t, err)
 	docs := docstore.Open(n.DB, []byte("docs"), docstore.Options{
-		Hooks: store.Documents.Hooks(replicator.ParseOptions{}), Sealer: keys, Sealed: jobs.SealedDatabase,
+		Hooks: store.Documents.Hooks(nil), Sealer: keys, Sealed: replicator.IsReplicatorDatabase,
 	})
 	defer docs.Close()
 	db, err := docs.Create(t.Context(), "_replicator")

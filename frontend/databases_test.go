@@ -181,7 +181,7 @@ func TestActiveTasks(t *testing.T) {
 		require.InDelta(t, time.Now().Unix(), tasks[0][name], 3600, name)
 	}
 
-	require.NoError(t, run.Stop(t.Context(), nil))
+	require.NoError(t, run.Stop(t.Context(), "", "", nil))
 	require.Equal(t, "[]\n", n.Get("/_active_tasks").Body)
 }
 

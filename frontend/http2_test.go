@@ -21,6 +21,7 @@ import (
 	"settee/frontend"
 	"settee/frontend/internal/webtest"
 	"settee/internal/testkit"
+	"settee/replicator"
 )
 
 // overHTTP2 serves n's handler once more, by HTTP/2, and returns a client.
@@ -105,7 +106,7 @@ func TestReplicateWaitsForHoursOverHTTP2(t *testing.T) {
 			waiting <- result{response.StatusCode, response.Body.Close()}
 		}()
 		run := n.accept()
-		require.NoError(t, run.Crash(t.Context(), time.Now().Add(5*time.Hour), 1, "", "busy"))
+		require.NoError(t, run.Crash(t.Context(), time.Now().Add(5*time.Hour), 1, replicator.TextFault("", "busy")))
 		n.complete(n.accept(), `{"ok":true}`)
 		require.Equal(t, result{http.StatusOK, nil}, <-waiting)
 	})

@@ -64,7 +64,7 @@ func startOn(t *testing.T, db kv.Database, listener net.Listener, settings ...st
 	var err error
 	n.jobs, err = jobs.Open(t.Context(), db, n.layer, jobs.Options{UUID: "0123456789abcdef0123456789abcdef", Documents: []byte("docs")})
 	require.NoError(t, err)
-	n.Node = webtest.Open(t, db, n.jobs.Documents.Hooks(replicator.ParseOptions{}), settings...)
+	n.Node = webtest.Open(t, db, n.jobs.Documents.Hooks(nil), settings...)
 	t.Cleanup(n.layer.Close)
 	n.handler = frontend.New(frontend.Options{
 		Jobs: n.jobs, Documents: n.Documents, Accounts: n.Accounts, Config: n.Config, Node: "node1.example", Version: "1.2.3", Log: n.Logger(),

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/replicator"
+
 	"settee/frontend/internal/webtest"
 )
 
@@ -18,7 +20,7 @@ func TestPausedDocuments(t *testing.T) {
 	path := "/_replicator/d"
 	n.Do(http.MethodPut, "/_replicator", "").Is(t, http.StatusCreated)
 	rev := n.Do(http.MethodPut, path, definition("")).Is(t, http.StatusCreated).JSON(t)["rev"].(string)
-	require.NoError(t, n.accept().Crash(t.Context(), time.Now().Add(time.Hour), 1, "", "no"))
+	require.NoError(t, n.accept().Crash(t.Context(), time.Now().Add(time.Hour), 1, replicator.TextFault("", "no")))
 	require.Equal(t, "crashing", n.page("/_scheduler/jobs").Jobs[0]["state"])
 
 	n.Do(http.MethodPut, path, definition(`"paused": true, "_rev": "`+rev+`"`)).Is(t, http.StatusCreated)

@@ -112,8 +112,8 @@ func TestJobInEachState(t *testing.T) {
 	require.Equal(t, "15-<x>", info["source_seq"])
 	require.Equal(t, "0", info["checkpointed_source_seq"])
 
-	require.NoError(t, run.CrashFor(t.Context(), time.Now(), 1, &replicator.Fault{
-		Code: replicator.FaultDatabaseMissing, Side: replicator.SideTarget, Database: "http://adm:" + webtest.Secret + "@b.example/",
+	require.NoError(t, run.Crash(t.Context(), time.Now(), 1, &replicator.Fault{
+		Code: replicator.FaultDatabaseMissing, Side: replicator.SideTarget, Database: "http://adm:" + secret + "@b.example/",
 	}))
 	row = job()
 	require.Equal(t, "crashing", row["state"])
@@ -128,7 +128,7 @@ func TestJobInEachState(t *testing.T) {
 	require.Equal(t, "running", row["state"])
 	require.EqualValues(t, 12, row["info"].(map[string]any)["docs_read"])
 
-	require.NoError(t, held.Fail(t.Context(), "", "given up"))
+	require.NoError(t, held.Fail(t.Context(), replicator.TextFault("", "given up")))
 	row = job()
 	require.Equal(t, "failed", row["state"])
 	require.Equal(t, map[string]any{"error": "given up"}, row["info"])
@@ -264,7 +264,7 @@ func TestSummary(t *testing.T) {
 		run := n.accept()
 		require.NoError(t, run.ListRefused(t.Context(), []replicator.Failure{{ID: "x"}}, 1))
 		require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocWriteFailures = 1 }))
-		require.NoError(t, run.CrashFor(t.Context(), time.Now().Add(time.Hour), 1, missing))
+		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, missing))
 	}
 	n.post(definition(`"continuous": true`)).Is(t, http.StatusAccepted)
 	got := n.Get("/_scheduler/summary").Is(t, http.StatusOK).JSON(t)
@@ -437,7 +437,7 @@ func TestRunNow(t *testing.T) {
 	}
 	crash := func(errors int) {
 		t.Helper()
-		require.NoError(t, n.accept().Crash(t.Context(), time.Now().Add(time.Hour), errors, "db_not_found", "no"))
+		require.NoError(t, n.accept().Crash(t.Context(), time.Now().Add(time.Hour), errors, replicator.TextFault("db_not_found", "no")))
 	}
 	id := n.As(p.Member, http.MethodPost, "/_replicate", definition(`"continuous": true`)).Is(t, http.StatusAccepted).LocalID(t)
 	crash(3)
@@ -453,11 +453,11 @@ func TestRunNow(t *testing.T) {
 		require.Equal(t, "starting", got["condition"].(map[string]any)["reason"])
 		delete(got, "condition")
 		require.Equal(t, map[string]any{"ok": true, "id": id, "state": "running"}, got)
-		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 3, "db_not_found", "no"))
+		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 3, replicator.TextFault("db_not_found", "no")))
 	}
-	runNow(p.Root, id).Is(t, http.StatusAccepted)
-	require.NoError(t, n.accept().Fail(t.Context(), "", "no"))
-	webtest.Refused(t, runNow(p.Root, id), http.StatusConflict, "conflict", "the replication has ended")
+	runNow(p.root, id).Is(t, http.StatusAccepted)
+	require.NoError(t, n.accept().Fail(t.Context(), replicator.TextFault("", "no")))
+	refused(t, runNow(p.root, id), http.StatusConflict, "conflict", "the replication has ended")
 
 	// A document is run by its owner and by administrators of the database.
 	n.As(p.Member, http.MethodPut, "/x%2F_replicator/d", definition(`"schedule": "0 0 1 1 *", "doc_ids": ["x"]`)).Is(t, http.StatusCreated)

@@ -67,9 +67,9 @@ func TestListDocs(t *testing.T) {
 		case "completed":
 			require.NoError(t, run.Complete(t.Context(), func(s *replicator.JobState) { s.Stats.DocsWritten = 7 }))
 		case "crashing":
-			require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "db_not_found", "could not open it"))
+			require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, replicator.TextFault("db_not_found", "could not open it")))
 		case "failed":
-			require.NoError(t, run.Fail(t.Context(), "bad_request", "it makes no sense"))
+			require.NoError(t, run.Fail(t.Context(), replicator.TextFault("bad_request", "it makes no sense")))
 		}
 	}
 	put("a/_replicator", "x/y z")

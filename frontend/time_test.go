@@ -16,6 +16,7 @@ import (
 	"settee/frontend/internal/webtest"
 	"settee/internal/testkit"
 	"settee/pkg/kv/enginetest"
+	"settee/replicator"
 )
 
 // Time is the bubble's in these tests, and the network and the store are in memory.
@@ -25,7 +26,7 @@ func TestReplicateWaitsForHours(t *testing.T) {
 		n := startOn(t, webtest.Memory(t), webtest.ListenPipe())
 		waiting := n.posting(definition(""))
 		run := n.accept()
-		require.NoError(t, run.Crash(t.Context(), time.Now().Add(5*time.Hour), 1, "", "busy"))
+		require.NoError(t, run.Crash(t.Context(), time.Now().Add(5*time.Hour), 1, replicator.TextFault("", "busy")))
 		n.complete(n.accept(), `{"ok":true}`)
 		require.Equal(t, http.StatusOK, (<-waiting).Status)
 		line := n.Journal.Line(t, `"message":"request"`)

@@ -239,9 +239,9 @@ func (n *node) documentsPart() lifecycle.Part {
 // enforces the limits on the size of documents that are below the store's.
 func (n *node) openDocuments(context.Context) error {
 	n.docs = docstore.Open(n.db, docsPrefix, docstore.Options{
-		Sealer: n.keys, Sealed: sealedDatabase, Salted: jobs.SealedDatabase,
+		Sealer: n.keys, Sealed: sealedDatabase, Salted: replicator.IsReplicatorDatabase,
 		Security: json.RawMessage(frontend.DefaultSecurity),
-		Hooks: n.jobs.Documents.HooksFor(func() replicator.ParseOptions {
+		Hooks: n.jobs.Documents.Hooks(func() replicator.ParseOptions {
 			cfg := n.live.Current()
 			return replicator.ParseOptions{
 				EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),

@@ -20,6 +20,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/sealed"
 	"settee/pkg/tuple"
+	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
@@ -46,7 +47,7 @@ func readKeys(cfg *config.Config) (*sealed.Keys, error) {
 // sealedDatabase reports whether the documents of a database are sealed, because they have credentials of endpoints or
 // keys of one-time passwords.
 func sealedDatabase(name string) bool {
-	return jobs.SealedDatabase(name) || accounts.IsDatabase(name)
+	return replicator.IsReplicatorDatabase(name) || accounts.IsDatabase(name)
 }
 
 // openKeys reads the node's keys, checks that none that the store needs is missing, and notes the key that new values

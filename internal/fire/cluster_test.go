@@ -199,9 +199,8 @@ func (c *cluster) openStore() {
 	layer := fdbjobs.Open(c.store, tuple.NewSubspace("fdbjobs").Bytes(), fdbjobs.Options{Derive: jobs.Derivations()})
 	c.jobs, err = jobs.Open(c.Context(), c.store, layer, jobs.Options{Documents: tuple.NewSubspace("docs").Bytes()})
 	require.NoError(c, err)
-	require.NoError(c, c.jobs.SetTimeout(c.Context(), activityTimeout))
 	require.NoError(c, c.store.Transact(c.Context(), func(tx kv.Transaction) error {
-		return c.jobs.Watches.Queue().SetTimeout(tx, activityTimeout)
+		return errors.Join(c.jobs.Jobs().SetTimeout(tx, activityTimeout), c.jobs.Watches.Queue().SetTimeout(tx, activityTimeout))
 	}))
 	c.Cleanup(func() {
 		layer.Close()

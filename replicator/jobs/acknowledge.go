@@ -23,30 +23,22 @@ const acknowledgedAtOnce = 50
 var ErrNoAttention = errors.New("the replication needs nobody's attention")
 
 // Acknowledge makes a job need nobody, see [replicator.Acknowledgement]; Kind and Code of ack become those of the job. It replaces an
-// earlier acknowledgement. The job runs, waits or has ended as before. It returns ErrNotFound if there is no job with that job id or
-// replication id, and ErrNoAttention if the job needs nobody, whether it is acknowledged or not.
-func (s *Requests) Acknowledge(ctx context.Context, id string, ack replicator.Acknowledgement) error {
+// earlier acknowledgement; nil removes one, if the job has any. The job runs, waits or has ended as before. It returns ErrNotFound if
+// there is no job with that job id or replication id, and ErrNoAttention if the job needs nobody, whether it is acknowledged or not.
+func (s *Requests) Acknowledge(ctx context.Context, id string, ack *replicator.Acknowledgement) error {
 	return s.db.Transact(ctx, func(tx kv.Transaction) error {
 		job, err := s.pages.sealedToo(tx.Snapshot())(s.reservations.resolve(tx.Snapshot(), id))
 		if err != nil {
 			return err
+		}
+		if ack == nil {
+			return s.setAcknowledged(tx, job.ID, nil)
 		}
 		needs := job.State.Attention()
 		if needs.Kind == "" {
 			return fmt.Errorf("%w: %q", ErrNoAttention, id)
 		}
 		return s.setAcknowledged(tx, job.ID, ack.Of(needs))
-	})
-}
-
-// Unacknowledge removes the acknowledgement of a job, if it has one. It returns ErrNotFound as Acknowledge does.
-func (s *Requests) Unacknowledge(ctx context.Context, id string) error {
-	return s.db.Transact(ctx, func(tx kv.Transaction) error {
-		job, err := s.pages.sealedToo(tx.Snapshot())(s.reservations.resolve(tx.Snapshot(), id))
-		if err != nil {
-			return err
-		}
-		return s.setAcknowledged(tx, job.ID, nil)
 	})
 }
 

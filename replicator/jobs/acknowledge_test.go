@@ -50,7 +50,7 @@ func (b *bundle) needs(id string) bool {
 func (b *bundle) acknowledge(id string, until time.Time) {
 	b.Helper()
 	ack := replicator.Acknowledgement{At: time.Now(), Until: until, By: "ann", Note: "a.example moves"}
-	require.NoError(b, b.store.Requests.Acknowledge(b.Context(), id, ack))
+	require.NoError(b, b.store.Requests.Acknowledge(b.Context(), id, &ack))
 }
 
 // An acknowledged job needs nobody, in whatever state it is, and is otherwise what it was. That ends with each of these.
@@ -59,16 +59,16 @@ func TestAcknowledge(t *testing.T) {
 	refused := replicator.FaultConnectRefused
 	crash := func(t *testing.T, run *jobs.Run, code replicator.FaultCode) {
 		t.Helper()
-		require.NoError(t, run.CrashFor(t.Context(), time.Now().Add(time.Minute), run.Job().State.ErrorCount+1, sourceFault(code, "no")))
+		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Minute), run.Job().State.ErrorCount+1, sourceFault(code, "no")))
 	}
 	for name, ends := range map[string]func(t *testing.T, b *bundle, run *jobs.Run){
 		"taken back": func(t *testing.T, b *bundle, run *jobs.Run) {
-			require.NoError(t, b.store.Requests.Unacknowledge(t.Context(), run.Job().ID))
-			require.NoError(t, b.store.Requests.Unacknowledge(t.Context(), run.Job().ID))
+			require.NoError(t, b.store.Requests.Acknowledge(t.Context(), run.Job().ID, nil))
+			require.NoError(t, b.store.Requests.Acknowledge(t.Context(), run.Job().ID, nil))
 		},
 		"another fault": func(t *testing.T, _ *bundle, run *jobs.Run) { crash(t, run, replicator.FaultUnauthorized) },
 		"another kind": func(t *testing.T, _ *bundle, run *jobs.Run) {
-			require.NoError(t, run.FailFor(t.Context(), sourceFault(refused, "no")))
+			require.NoError(t, run.Fail(t.Context(), sourceFault(refused, "no")))
 		},
 		"progress": func(t *testing.T, b *bundle, run *jobs.Run) {
 			require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) { s.ErrorCount = 0 }))
@@ -103,8 +103,8 @@ func TestAcknowledge(t *testing.T) {
 				run := b.doc(repdb, "d")
 				id := run.Job().ID
 				ack := replicator.Acknowledgement{At: time.Now()}
-				require.ErrorIs(t, b.store.Requests.Acknowledge(t.Context(), id, ack), jobs.ErrNoAttention)
-				require.ErrorIs(t, b.store.Requests.Acknowledge(t.Context(), "nosuch", ack), jobs.ErrNotFound)
+				require.ErrorIs(t, b.store.Requests.Acknowledge(t.Context(), id, &ack), jobs.ErrNoAttention)
+				require.ErrorIs(t, b.store.Requests.Acknowledge(t.Context(), "nosuch", &ack), jobs.ErrNotFound)
 				crash(t, run, refused)
 				before := b.told(id)
 				require.True(t, b.needs(id))
@@ -184,7 +184,7 @@ func TestAcknowledgeProblem(t *testing.T) {
 			if i%10 == 0 {
 				database = "a/_replicator"
 			}
-			require.NoError(b, b.doc(database, fmt.Sprintf("d%03d", i)).CrashFor(b.Context(), time.Now().Add(time.Hour), 1,
+			require.NoError(b, b.doc(database, fmt.Sprintf("d%03d", i)).Crash(b.Context(), time.Now().Add(time.Hour), 1,
 				sourceFault(replicator.FaultConnectRefused, "no")))
 		}
 		require.NoError(b, b.store.Shares.SetWeights(b.Context(), map[string]float64{"a/_replicator": 0}))
@@ -219,10 +219,10 @@ func TestAcknowledgeADatabaseOfAMirror(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	mirror, run := b.mirrorOne("films")
-	require.NoError(t, run.CrashFor(t.Context(), time.Now().Add(time.Hour), 1, sourceFault(replicator.FaultConnectRefused, "no")))
+	require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, sourceFault(replicator.FaultConnectRefused, "no")))
 	id := mirror.Job().ID
 	require.True(t, b.told(id).Attention)
-	require.ErrorIs(t, b.store.Requests.Acknowledge(t.Context(), id, replicator.Acknowledgement{}), jobs.ErrNoAttention)
+	require.ErrorIs(t, b.store.Requests.Acknowledge(t.Context(), id, new(replicator.Acknowledgement)), jobs.ErrNoAttention)
 	b.acknowledge(run.Job().ID, time.Time{})
 	c := b.told(id)
 	require.False(t, c.Attention)
@@ -232,7 +232,7 @@ func TestAcknowledgeADatabaseOfAMirror(t *testing.T) {
 	require.EqualValues(t, 1, summary.Acknowledged)
 	require.EqualValues(t, 1, summary.Known)
 	b.check()
-	require.NoError(t, b.store.Requests.Unacknowledge(t.Context(), run.Job().ID))
+	require.NoError(t, b.store.Requests.Acknowledge(t.Context(), run.Job().ID, nil))
 	require.True(t, b.told(id).Attention)
 	b.check()
 }

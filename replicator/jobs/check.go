@@ -104,7 +104,7 @@ func (k checker) record(e entry) (func() error, error) {
 	case "failure":
 		what, valid, limit = "a failure", check.Object(e.Value), replicator.MaxFailures
 	case "run":
-		what, valid, limit = "a run", check.Object(e.Value), MaxRuns
+		what, valid, limit = "a run", check.Object(e.Value), maxRuns
 	case "life":
 		what = "the life that has ended"
 	case "state":

@@ -32,7 +32,7 @@ func TestCheckNamesFaults(t *testing.T) {
 	job := b.replicate(`"continuous": true`)
 	run := b.accept()
 	require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) { s.Activity = &replicator.Activity{Doing: replicator.DoingCopying} }))
-	require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "", "no"))
+	require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, replicator.TextFault("", "no")))
 	b.replicate(`"doc_ids": ["stuck"]`)
 	require.NoError(t, b.accept().Update(t.Context(), func(s *replicator.JobState) {
 		s.Activity, s.NoProgressSince = &replicator.Activity{Doing: replicator.DoingReading}, time.Now().Add(-time.Hour)
@@ -126,7 +126,7 @@ func TestCheckRepairsIndexes(t *testing.T) {
 	b.replicate(`"continuous": true`)
 	run := b.accept()
 	require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) { s.Activity = &replicator.Activity{Doing: replicator.DoingCopying} }))
-	require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "", "no"))
+	require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, replicator.TextFault("", "no")))
 	b.replicate(`"doc_ids": ["stuck"]`)
 	require.NoError(t, b.accept().Update(t.Context(), func(s *replicator.JobState) {
 		s.Activity, s.NoProgressSince = &replicator.Activity{Doing: replicator.DoingReading}, time.Now().Add(-time.Hour)

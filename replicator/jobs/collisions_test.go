@@ -66,8 +66,10 @@ var owners = map[string]struct {
 	"running" + unopened:  {true, false, func(b *bundle, _ string) { b.identified() }},
 	"crashing" + unopened: {true, false, func(b *bundle, _ string) { b.crash(b.identified()) }},
 	"completed":           {false, false, func(b *bundle, _ string) { require.NoError(b, b.accept().Complete(b.Context(), nil)) }},
-	"failed":              {false, false, func(b *bundle, _ string) { require.NoError(b, b.accept().Fail(b.Context(), "", "no")) }},
-	"cancelled":           {false, false, func(b *bundle, owner string) { b.cancelOwner(owner) }},
+	"failed": {false, false, func(b *bundle, _ string) {
+		require.NoError(b, b.accept().Fail(b.Context(), replicator.TextFault("", "no")))
+	}},
+	"cancelled": {false, false, func(b *bundle, owner string) { b.cancelOwner(owner) }},
 	"cancelled while it ran": {false, false, func(b *bundle, owner string) {
 		run := b.accept()
 		b.cancelOwner(owner)
@@ -107,7 +109,7 @@ func (b *bundle) opened() *jobs.Run {
 
 func (b *bundle) crash(run *jobs.Run) {
 	b.Helper()
-	require.NoError(b, run.Crash(b.Context(), time.Now().Add(time.Hour), 1, "", "boom"))
+	require.NoError(b, run.Crash(b.Context(), time.Now().Add(time.Hour), 1, replicator.TextFault("", "boom")))
 }
 
 func (b *bundle) cancelOwner(owner string) {
@@ -275,15 +277,15 @@ func TestCollisionRace(t *testing.T) {
 	t.Parallel()
 	meanwhile := map[string]func(w *world, run *jobs.Run) error{ // happens to the holder
 		"nothing": func(*world, *jobs.Run) error { return nil },
-		"stopped": func(w *world, run *jobs.Run) error { return run.Stop(w.Context(), nil) },
+		"stopped": func(w *world, run *jobs.Run) error { return run.Stop(w.Context(), "", "", nil) },
 		"crashed": func(w *world, run *jobs.Run) error {
-			return run.Crash(w.Context(), time.Now().Add(time.Hour), 1, "", "x")
+			return run.Crash(w.Context(), time.Now().Add(time.Hour), 1, replicator.TextFault("", "x"))
 		},
 		"completed": func(w *world, run *jobs.Run) error { return run.Complete(w.Context(), nil) },
-		"failed":    func(w *world, run *jobs.Run) error { return run.Fail(w.Context(), "", "x") },
+		"failed":    func(w *world, run *jobs.Run) error { return run.Fail(w.Context(), replicator.TextFault("", "x")) },
 		"deleted": func(w *world, run *jobs.Run) error {
 			if run.Job().Transient() {
-				_, err := w.processes[0].jobs.Requests.Cancel(w.Context(), run.Job().ID)
+				_, err := w.processes[0].jobs.Requests.Cancel(w.Context(), run.Job().ID, nil)
 				return err
 			}
 			return w.database(*run.Job().Args.Database).Delete(w.Context())

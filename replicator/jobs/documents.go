@@ -16,8 +16,8 @@ const (
 	// MaxDocumentSize is the most bytes of JSON in the body of a document of a replicator
 	// database. One transaction writes it together with the args of its job.
 	MaxDocumentSize = 4_000_000
-	// MaxDocumentIDSize is the most bytes of such a document's id, which is part of the job id.
-	MaxDocumentIDSize = fdbjobs.MaxNameSize - 33
+	// maxDocumentIDSize is the most bytes of such a document's id, which is part of the job id.
+	maxDocumentIDSize = fdbjobs.MaxNameSize - 33
 )
 
 // Documents makes jobs of the documents of replicator databases. The program gives its hooks to the databases of a node.
@@ -26,25 +26,22 @@ type Documents struct {
 	writer *writer
 }
 
-// Hooks returns the hooks for the docstore.Store whose replicator databases make jobs. options
-// are the node's settings. Design documents are ignored.
+// Hooks returns the hooks for the docstore.Store whose replicator databases make jobs. options returns the node's settings, and is
+// called for each revision that is checked; nil means the zero value. Design documents are ignored.
 //
 // A revision with an invalid definition is refused with a *replicator.ParseError. One that
 // exceeds [MaxDocumentSize], or whose job would be too large, is refused with
-// docstore.ErrTooLarge, and a document id over [MaxDocumentIDSize] with docstore.ErrDocumentID.
+// docstore.ErrTooLarge, and a document id over maxDocumentIDSize with docstore.ErrDocumentID.
 //
 // The job of a document follows its winning revision. It is added, changed or removed in the
 // transaction that changes that revision; a revision that asks for the same replication changes
 // nothing. A replication id that another job holds is not a reason to refuse: the collision is
 // reported when the job runs ([Run.Identify]). A new document that says that its replication has
 // ended elsewhere gets a job that has ended, so that listings show it.
-func (s *Documents) Hooks(options replicator.ParseOptions) docstore.Hooks {
-	return s.HooksFor(func() replicator.ParseOptions { return options })
-}
-
-// HooksFor is [Documents.Hooks] with options that may change: options is called for each revision
-// that is checked.
-func (s *Documents) HooksFor(options func() replicator.ParseOptions) docstore.Hooks {
+func (s *Documents) Hooks(options func() replicator.ParseOptions) docstore.Hooks {
+	if options == nil {
+		options = func() replicator.ParseOptions { return replicator.ParseOptions{} }
+	}
 	return docstore.Hooks{
 		Before: func(_ kv.Transaction, db *docstore.Database, change *docstore.Change) (any, error) {
 			if !makesJob(db, change) || change.Deleted {
@@ -78,9 +75,9 @@ func makesJob(db *docstore.Database, change *docstore.Change) bool {
 // checkDocument refuses a revision that cannot have a job. It returns nil instead of a draft if the revision was not
 // parsed as a whole: options may forbid the definition of a document that has failed.
 func (s *Documents) checkDocument(db *docstore.Database, change *docstore.Change, options replicator.ParseOptions) (*documentDraft, error) {
-	if len(change.ID) > MaxDocumentIDSize {
+	if len(change.ID) > maxDocumentIDSize {
 		return nil, fmt.Errorf("%w: in a replicator database it may have %d bytes, and it has %d",
-			docstore.ErrDocumentID, MaxDocumentIDSize, len(change.ID))
+			docstore.ErrDocumentID, maxDocumentIDSize, len(change.ID))
 	}
 	if n := change.Body.Len(); n > MaxDocumentSize {
 		return nil, fmt.Errorf("%w: a replication document of %d bytes; the most is %d", docstore.ErrTooLarge, n, MaxDocumentSize)

@@ -69,7 +69,7 @@ func TestDocumentAndItsJob(t *testing.T) {
 		assert.Equal(b, []string{"started", "added"}, eventTypes(b.get(id)))
 
 		// So it is with a pending or a crashing job.
-		require.NoError(b, run.Crash(b.Context(), time.Now().Add(time.Hour), 5, "db_not_found", "no"))
+		require.NoError(b, run.Crash(b.Context(), time.Now().Add(time.Hour), 5, replicator.TextFault("db_not_found", "no")))
 		rev = b.put(repdb, "d", rev, `"continuous": true, "mine": 3`)
 		assert.Equal(b, replicator.StateCrashing, b.get(id).Condition(), "it goes on waiting")
 		rev = b.put(repdb, "d", rev, `"continuous": true, "worker_processes": 2`)
@@ -86,7 +86,7 @@ func TestDocumentAndItsJob(t *testing.T) {
 		b.gone(id)
 		b.gone(want.String() + "+continuous")
 		require.ErrorIs(b, run.Update(b.Context(), nothing), fdbjobs.ErrHalt)
-		require.ErrorIs(b, run.Stop(b.Context(), nil), fdbjobs.ErrHalt)
+		require.ErrorIs(b, run.Stop(b.Context(), "", "", nil), fdbjobs.ErrHalt)
 		assert.Zero(b, b.total())
 		assert.Empty(b, b.reservations())
 
@@ -297,7 +297,7 @@ func TestSettingsForbid(t *testing.T) {
 	b := setup(t)
 	b.create(repdb)
 	strict := docstore.Open(b.db, docsPrefix, docstore.Options{
-		Hooks: b.store.Documents.Hooks(replicator.ParseOptions{EndpointProtocols: []string{"https"}}),
+		Hooks: b.store.Documents.Hooks(func() replicator.ParseOptions { return replicator.ParseOptions{EndpointProtocols: []string{"https"}} }),
 	})
 	defer strict.Close()
 	require.NoError(t, b.merge(repdb, "d", "1-a", definitionText("")))
@@ -314,7 +314,7 @@ func TestSettingsForbid(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "http://a.example/db/", b.get(b.jobID(repdb, "d")).Args.Replication.Source.String())
 	// Its run finds that out and writes it into the document under any settings.
-	require.NoError(t, b.accept().Fail(t.Context(), "bad_request", "no http"))
+	require.NoError(t, b.accept().Fail(t.Context(), replicator.TextFault("bad_request", "no http")))
 	require.Equal(t, "bad_request: no http", b.document(repdb, "d")["_replication_state_reason"])
 }
 
@@ -386,7 +386,7 @@ func TestEndIsWritten(t *testing.T) {
 		assert.Equal(b, replicator.StatePending, job.Condition())
 		assert.Equal(b, []string{"added"}, eventTypes(job))
 		assert.Zero(b, job.State.Stats)
-		require.NoError(b, b.accept().Fail(b.Context(), "db_not_found", "could not open http://u:pw@h/"))
+		require.NoError(b, b.accept().Fail(b.Context(), replicator.TextFault("db_not_found", "could not open http://u:pw@h/")))
 		failed := b.document(repdb, "d")
 		assert.Equal(b, "failed", failed["_replication_state"])
 		assert.Equal(b, "db_not_found: could not open http://u:*****@h/", failed["_replication_state_reason"])
@@ -428,14 +428,14 @@ func TestUpdateDocs(t *testing.T) {
 		assert.WithinDuration(b, time.Now(), at, time.Minute)
 		require.NoError(b, run.Identify(b.Context(), name))
 		require.NoError(b, run.Update(b.Context(), func(s *replicator.JobState) { s.Stats.DocsRead = 5 }))
-		require.NoError(b, run.Stop(b.Context(), nil))
+		require.NoError(b, run.Stop(b.Context(), "", "", nil))
 		run = b.accept()
 		require.NoError(b, run.Identify(b.Context(), name))
 		says(false, "triggered", nil)
 		assert.EqualValues(b, 5, b.get(jobID).State.Stats.DocsRead, "it is the same job")
 
 		crash := func(reason string) {
-			require.NoError(b, run.Crash(b.Context(), time.Now().Add(-time.Second), 1, "db_not_found", reason))
+			require.NoError(b, run.Crash(b.Context(), time.Now().Add(-time.Second), 1, replicator.TextFault("db_not_found", reason)))
 			assert.Equal(b, replicator.StateCrashing, b.get(jobID).Condition())
 			run = b.accept()
 		}
@@ -465,12 +465,12 @@ func TestUpdateDocs(t *testing.T) {
 		assert.Equal(b, rev, b.document(repdb, "twin")["_rev"])
 		// A document whose definition has changed is not written.
 		rev = b.put(repdb, "twin", rev, "")
-		require.ErrorIs(b, run.Crash(b.Context(), time.Now(), 1, "", "late"), fdbjobs.ErrHalt)
+		require.ErrorIs(b, run.Crash(b.Context(), time.Now(), 1, replicator.TextFault("", "late")), fdbjobs.ErrHalt)
 		assert.Equal(b, rev, b.document(repdb, "twin")["_rev"])
 		run = b.accept()
 		b.remove(repdb, "twin", rev)
 		require.ErrorIs(b, run.Identify(b.Context(), id('d')), fdbjobs.ErrHalt)
-		require.ErrorIs(b, run.Stop(b.Context(), nil), fdbjobs.ErrHalt)
+		require.ErrorIs(b, run.Stop(b.Context(), "", "", nil), fdbjobs.ErrHalt)
 		assert.NotContains(b, b.reservations(), id('d').String())
 	})
 }
@@ -502,7 +502,7 @@ func TestDocumentsTriggeredElsewhere(t *testing.T) {
 				b.put(repdb, doc, rev, members+`, "mine": 1`)
 				require.NoError(b, run.Update(b.Context(), nothing), "a user's own field")
 				// So is one that is written while the job waits.
-				require.NoError(b, run.Stop(b.Context(), nil))
+				require.NoError(b, run.Stop(b.Context(), "", "", nil))
 				run = b.accept()
 				require.Equal(b, jobID, run.Job().ID)
 				require.NotContains(b, b.document(repdb, doc), "_replication_state")
@@ -518,7 +518,7 @@ func TestDocumentsTriggeredElsewhere(t *testing.T) {
 				// The job restarts with the same definition.
 				b.put(repdb, doc, b.document(repdb, doc)["_rev"].(string), members)
 				require.Equal(b, replicator.StatePending, b.get(jobID).Condition())
-				require.NoError(b, b.accept().Fail(b.Context(), "", "no"))
+				require.NoError(b, b.accept().Fail(b.Context(), replicator.TextFault("", "no")))
 			}
 		}
 	})
@@ -543,7 +543,7 @@ func TestEndOfAChangedDocument(t *testing.T) {
 		// nothing.
 		run, rev = begin("changed")
 		b.put(repdb, "changed", rev, `"doc_ids": ["other"]`)
-		require.ErrorIs(b, run.Fail(b.Context(), "", "late"), fdbjobs.ErrHalt)
+		require.ErrorIs(b, run.Fail(b.Context(), replicator.TextFault("", "late")), fdbjobs.ErrHalt)
 		assert.NotContains(b, b.document(repdb, "changed"), "_replication_state")
 		next := b.accept()
 		assert.Equal(b, []string{"other"}, next.Job().Args.Replication.DocIDs)
@@ -563,7 +563,7 @@ func TestEndOfAChangedDocument(t *testing.T) {
 		run, rev = begin("said")
 		b.put(repdb, "said", rev, `"doc_ids": ["said"], "_replication_state": "completed"`)
 		require.NoError(b, run.Update(b.Context(), nothing))
-		require.NoError(b, run.Fail(b.Context(), "", "but no"))
+		require.NoError(b, run.Fail(b.Context(), replicator.TextFault("", "but no")))
 		assert.Equal(b, "failed", b.document(repdb, "said")["_replication_state"])
 
 		// A conflicting revision with the same definition arrives and wins: the end is written

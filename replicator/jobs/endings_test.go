@@ -293,7 +293,7 @@ func TestStoppedWhileItWaits(t *testing.T) {
 		cancel(why)
 		synctest.Wait()
 		require.ErrorIs(t, next.failed(), why)
-		require.NoError(t, next.Stop(t.Context(), nil))
+		require.NoError(t, next.Stop(t.Context(), "", "", nil))
 		require.NoError(t, old.Release(t.Context()))
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
@@ -32,6 +33,24 @@ const LeastMaxAge = leastMaxAge
 
 // Entitlements divides running jobs among their owners.
 var Entitlements = entitlements
+
+// Limits and errors that tests name.
+const (
+	MaxDocumentIDSize = maxDocumentIDSize
+	MaxRuns           = maxRuns
+	MaxScanned        = maxScanned
+)
+
+// ErrCannotPark is returned for a source that is too large.
+var ErrCannotPark = errCannotPark
+
+// NextRun returns when a job runs next that waits for a time.
+func (j *Job) NextRun() time.Time { return j.nextRun() }
+
+// SetTimeout sets the time after which a running job without an update is queued again.
+func (s *Store) SetTimeout(ctx context.Context, timeout time.Duration) error {
+	return s.db.Transact(ctx, func(tx kv.Transaction) error { return s.jobs.SetTimeout(tx, timeout) })
+}
 
 // SkipAtOnce is the most jobs that one transaction skips.
 const SkipAtOnce = skipAtOnce

@@ -100,7 +100,7 @@ func TestFailuresOfAnotherDefinition(t *testing.T) {
 		run = b.accept()
 		require.Zero(b, total())
 		require.NoError(b, run.ListRefused(b.Context(), []replicator.Failure{{ID: "y"}}, 1))
-		require.NoError(b, run.Stop(b.Context(), nil))
+		require.NoError(b, run.Stop(b.Context(), "", "", nil))
 		b.accept()
 		require.EqualValues(b, 1, total())
 	})

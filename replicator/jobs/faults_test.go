@@ -33,7 +33,7 @@ func TestFaultOfAJob(t *testing.T) {
 		crash := func() {
 			f := replicator.FaultAt(replicator.FaultServerError, replicator.SideSource, replicator.Endpoint{URL: "http://a.example/db"},
 				replicator.RequestReadChanges, "GET http://me:s3cr3t@a.example/db: 500")
-			require.NoError(t, accept().CrashFor(b.Context(), time.Now(), 1, f))
+			require.NoError(t, accept().Crash(b.Context(), time.Now(), 1, f))
 		}
 		crash()
 		stored := b.get(id).State
@@ -42,7 +42,7 @@ func TestFaultOfAJob(t *testing.T) {
 		require.NotContains(t, stored.Fault.Detail, "s3cr3t")
 		require.Equal(t, "http_request_failed: source: GET http://me:*****@a.example/db: 500", stored.Error)
 
-		require.NoError(t, accept().StopFor(b.Context(), replicator.EndMadeRoom, "it made room", nil))
+		require.NoError(t, accept().Stop(b.Context(), replicator.EndMadeRoom, "it made room", nil))
 		require.Equal(t, replicator.FaultServerError, faultNow(), "a stop is not a success")
 		run := accept()
 		require.Equal(t, replicator.FaultServerError, faultNow(), "nor is a start")
@@ -53,7 +53,7 @@ func TestFaultOfAJob(t *testing.T) {
 		b.put(repdb, "d", rev, `"every": "2s"`)
 		require.Empty(t, faultNow(), "it was of another definition")
 
-		require.NoError(t, accept().FailFor(b.Context(), &replicator.Fault{Code: replicator.FaultCollision, Word: "duplicate_job", Text: "no"}))
+		require.NoError(t, accept().Fail(b.Context(), &replicator.Fault{Code: replicator.FaultCollision, Word: "duplicate_job", Text: "no"}))
 		require.Equal(t, replicator.FaultCollision, faultNow())
 		require.Equal(t, "duplicate_job: no", b.get(id).State.Error)
 	})
@@ -72,8 +72,8 @@ func TestCodesOfRuns(t *testing.T) {
 			return b.accept()
 		}
 		fault := &replicator.Fault{Code: replicator.FaultConnectRefused, Side: replicator.SideTarget, Detail: "no"}
-		require.NoError(t, accept().CrashFor(b.Context(), time.Now(), 1, fault))
-		require.NoError(t, accept().StopFor(b.Context(), replicator.EndPaused, "the database is paused", nil))
+		require.NoError(t, accept().Crash(b.Context(), time.Now(), 1, fault))
+		require.NoError(t, accept().Stop(b.Context(), replicator.EndPaused, "the database is paused", nil))
 		require.NoError(t, accept().Restart(b.Context(), "the replication id has changed"))
 		require.NoError(t, accept().Complete(b.Context(), nil))
 		lost := b.accept()

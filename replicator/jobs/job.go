@@ -90,9 +90,9 @@ func (j *Job) states() inStates {
 	return statesIn(fdbjobs.Part{Status: j.Status, Tag: j.tag}, j.Paused)
 }
 
-// NextRun returns when a job runs next that waits for a time: a crashing job, or the job of a periodic replication.
-// A time in the past means that it is due. NextRun is zero for other jobs, for paused ones, and while the job runs.
-func (j *Job) NextRun() time.Time {
+// nextRun returns when a job runs next that waits for a time: a crashing job, or the job of a periodic replication.
+// A time in the past means that it is due. nextRun is zero for other jobs, for paused ones, and while the job runs.
+func (j *Job) nextRun() time.Time {
 	if j.Args.Paused != nil {
 		return time.Time{}
 	}

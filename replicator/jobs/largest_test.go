@@ -60,7 +60,7 @@ func TestLargestMirror(t *testing.T) {
 		require.NoError(b, mirror.AddMirrored(b.Context(), []string{database}, 0))
 		_, err = mirror.StartMirrored(b.Context(), 1)
 		require.NoError(b, err)
-		require.NoError(b, b.accept().Crash(b.Context(), time.Now(), 1, "error", "boom"))
+		require.NoError(b, b.accept().Crash(b.Context(), time.Now(), 1, replicator.TextFault("error", "boom")))
 		require.Equal(b, map[string]replicator.MirroredState{database: "failing"}, b.states(mirror))
 	})
 }

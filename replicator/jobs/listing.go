@@ -59,8 +59,8 @@ type Filter struct {
 	Unmirrored bool
 }
 
-// MaxScanned is the most jobs that one page looks at.
-const MaxScanned = 2_000
+// maxScanned is the most jobs that one page looks at.
+const maxScanned = 2_000
 
 // List is a page of a list of jobs. Their definitions have no credentials and no document ids,
 // selectors and parameters, which may be large.
@@ -304,11 +304,11 @@ func (s *Lists) Failures(ctx context.Context, id string) (Failures, error) {
 	return Failures{Total: count.total, Latest: rows}, nil
 }
 
-// Runs returns the latest runs of a job that have ended, at most MaxRuns, the newest first.
+// Runs returns the latest runs of a job that have ended, at most maxRuns, the newest first.
 func (s *Lists) Runs(ctx context.Context, job *Job) ([]json.RawMessage, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]json.RawMessage, error) {
 		var reads []kv.Future[[]byte]
-		for n := job.State.Runs; n > max(job.State.Runs-MaxRuns, 0); n-- {
+		for n := job.State.Runs; n > max(job.State.Runs-maxRuns, 0); n-- {
 			reads = append(reads, tx.Snapshot().Get(s.records.runKey(job.ID, n)))
 		}
 		runs := make([]json.RawMessage, 0, len(reads))

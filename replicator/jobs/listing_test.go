@@ -38,9 +38,9 @@ func TestListFilters(t *testing.T) {
 		b.create("other/_replicator")
 		ends := map[string]func(run *jobs.Run) error{
 			"completed": func(run *jobs.Run) error { return run.Complete(b.Context(), nil) },
-			"failed":    func(run *jobs.Run) error { return run.Fail(b.Context(), "", "no") },
+			"failed":    func(run *jobs.Run) error { return run.Fail(b.Context(), replicator.TextFault("", "no")) },
 			"crashing": func(run *jobs.Run) error {
-				return run.Crash(b.Context(), time.Now().Add(time.Hour), 1, "", "no")
+				return run.Crash(b.Context(), time.Now().Add(time.Hour), 1, replicator.TextFault("", "no"))
 			},
 			"running": func(*jobs.Run) error { return nil },
 		}
@@ -168,9 +168,9 @@ func TestListStates(t *testing.T) {
 			add(database, "parked", `, "continuous": true`)
 			b.park()
 			add(database, "crashing", "")
-			require.NoError(b, b.accept().Crash(b.Context(), tomorrow, 1, "", "no"))
+			require.NoError(b, b.accept().Crash(b.Context(), tomorrow, 1, replicator.TextFault("", "no")))
 			add(database, "failed", "")
-			require.NoError(b, b.accept().Fail(b.Context(), "", "no"))
+			require.NoError(b, b.accept().Fail(b.Context(), replicator.TextFault("", "no")))
 			add(database, "completed", "")
 			require.NoError(b, b.accept().Complete(b.Context(), nil))
 			add(database, "scheduled", `, "every": "24h"`)

@@ -34,7 +34,7 @@ type gathering struct {
 
 // gather reads jobs until the page is full, enough jobs were looked at, or there are no more.
 func (s *Lists) gather(ctx context.Context, g *gathering, l listing, read pageRead) error {
-	for g.more && len(g.Jobs) < g.limit && g.Scanned < MaxScanned {
+	for g.more && len(g.Jobs) < g.limit && g.Scanned < maxScanned {
 		n := listBatch
 		if g.keep == nil {
 			n = min(n, g.limit-len(g.Jobs))

@@ -150,7 +150,7 @@ func (r *Run) eachEnding(tx kv.ReadTransaction, do func(key []byte, row ending))
 // definition, and one that this node could not keep alive and no other node has taken yet. Then it lets the run begin
 // that waits for the end of this one.
 func (r *Run) Release(ctx context.Context) error {
-	err := r.Stop(ctx, nil)
+	err := r.Stop(ctx, "", "", nil)
 	if errors.Is(err, fdbjobs.ErrHalt) {
 		err = nil
 	}

@@ -57,7 +57,7 @@ func TestWakeLost(t *testing.T) {
 
 		run := b.accept()
 		assert.Empty(b, b.parkedRows())
-		require.NoError(b, run.Crash(b.Context(), time.Now(), 1, "db_not_found", "no target"))
+		require.NoError(b, run.Crash(b.Context(), time.Now(), 1, replicator.TextFault("db_not_found", "no target")))
 		state := b.get(job.ID).State
 		require.Equal(b, since, state.Behind.Since.Local())
 		require.Equal(b, replicator.EventStarted, state.History[1].Type)

@@ -121,7 +121,7 @@ func (b *bundle) reopen(opts jobs.Options) {
 	var err error
 	b.store, err = jobs.Open(b.Context(), b.db, b.layer, opts)
 	require.NoError(b, err)
-	b.docs = docstore.Open(b.db, docsPrefix, docstore.Options{Hooks: b.store.Documents.Hooks(replicator.ParseOptions{})})
+	b.docs = docstore.Open(b.db, docsPrefix, docstore.Options{Hooks: b.store.Documents.Hooks(nil)})
 	b.Cleanup(b.docs.Close)
 }
 
@@ -158,7 +158,7 @@ func (b *bundle) replicate(members string) *jobs.Job {
 // cancel cancels a job.
 func (b *bundle) cancel(id string) {
 	b.Helper()
-	_, err := b.store.Requests.Cancel(b.Context(), id)
+	_, err := b.store.Requests.Cancel(b.Context(), id, nil)
 	require.NoError(b, err)
 }
 

@@ -48,7 +48,7 @@ func TestMirroredThatCannotRun(t *testing.T) {
 	b := setup(t)
 	has, hasNot := b.withKeys(sealedtest.Keys(t, "a")), b.withKeys(sealedtest.Keys(t, "b"))
 	mirror, run := has.mirrorOne("films")
-	require.NoError(t, run.Stop(t.Context(), nil))
+	require.NoError(t, run.Stop(t.Context(), "", "", nil))
 	_, err := hasNot.store.Runs.Accept(t.Context(), jobs.AcceptOptions{})
 	require.ErrorIs(t, err, fdbjobs.ErrSealed)
 	require.Equal(t, replicator.MirroredFailing, b.states(mirror)["films"])
@@ -194,7 +194,7 @@ func TestLagOfFirstRun(t *testing.T) {
 		mirror, first := b.mirrorOne("films")
 		require.NoError(t, first.Complete(t.Context(), nil))
 		require.NoError(t, mirror.AddMirrored(t.Context(), []string{"books"}, 1))
-		require.NoError(t, mirror.Stop(t.Context(), nil))
+		require.NoError(t, mirror.Stop(t.Context(), "", "", nil))
 		time.Sleep(2 * time.Hour)
 		mirror = b.accept()
 		_, err := mirror.StartMirrored(t.Context(), 1)
@@ -219,7 +219,7 @@ func TestMirroredRunStarts(t *testing.T) {
 	mirror, child := b.mirrorOne("films")
 	waits := func(s *replicator.JobState) { s.Activity = &replicator.Activity{Doing: replicator.DoingWaiting} }
 	require.NoError(t, child.Update(t.Context(), waits))
-	require.NoError(t, child.Stop(t.Context(), nil))
+	require.NoError(t, child.Stop(t.Context(), "", "", nil))
 	require.Equal(t, replicator.MirroredCurrent, b.states(mirror)["films"])
 	child = b.accept()
 	require.Equal(t, replicator.MirroredCopying, b.states(mirror)["films"])
@@ -238,12 +238,12 @@ func TestMirrorSummaryReads(t *testing.T) {
 		names = append(names, fmt.Sprintf("db%03d", i))
 	}
 	require.NoError(t, mirror.AddMirrored(t.Context(), names, 1))
-	require.NoError(t, child.Crash(t.Context(), time.Now().Add(time.Hour), 1, "error", "boom"))
+	require.NoError(t, child.Crash(t.Context(), time.Now().Add(time.Hour), 1, replicator.TextFault("error", "boom")))
 	for range 6 {
 		_, err := mirror.StartMirrored(t.Context(), 1)
 		require.NoError(t, err)
 		run := b.accept()
-		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "error", "boom"))
+		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, replicator.TextFault("error", "boom")))
 	}
 	ranges, gets, rows := db.Ranges.Load(), db.Gets.Load(), db.Rows.Load()
 	summary, err := mirror.MirrorSummary(t.Context())

@@ -409,21 +409,15 @@ func (r *Run) ForgetGone(ctx context.Context, database string) error {
 	})
 }
 
-// ReadNews is news that the mirror has read.
-type ReadNews struct {
-	News
-	value []byte
-}
-
 // MirrorNews returns up to limit news, by the names of their databases.
-func (r *Run) MirrorNews(ctx context.Context, limit int) ([]ReadNews, error) {
+func (r *Run) MirrorNews(ctx context.Context, limit int) ([]News, error) {
 	space := r.store.space.Sub("mirror_news", r.job.ID)
-	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) ([]ReadNews, error) {
+	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) ([]News, error) {
 		pairs, err := tx.Snapshot().GetRange(rows.Range(space), kv.RangeOptions{Limit: limit}).Slice()
 		if err != nil {
 			return nil, err
 		}
-		out := make([]ReadNews, len(pairs))
+		out := make([]News, len(pairs))
 		for i, pair := range pairs {
 			if out[i].Type, err = parseNews(pair.Value); err != nil {
 				return nil, err
@@ -438,7 +432,7 @@ func (r *Run) MirrorNews(ctx context.Context, limit int) ([]ReadNews, error) {
 }
 
 // DropNews forgets news that the mirror has followed, except where there are later ones.
-func (r *Run) DropNews(ctx context.Context, news []ReadNews) error {
+func (r *Run) DropNews(ctx context.Context, news []News) error {
 	return r.holding(ctx, func(tx kv.Transaction) error {
 		reads := make([]kv.Future[[]byte], len(news))
 		for i, n := range news {

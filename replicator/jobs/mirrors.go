@@ -34,7 +34,10 @@ const (
 const askedName = "\x00"
 
 // News says what happened to a database.
-type News struct{ Database, Type string }
+type News struct {
+	Database, Type string
+	value          []byte // of the row, if the mirror has read the news
+}
 
 func (s *mirrorRows) mirrorNewsKey(mirror, database string) []byte {
 	return s.space.Pack("mirror_news", mirror, database)

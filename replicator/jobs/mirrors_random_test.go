@@ -189,7 +189,7 @@ func (w mirrorWorld) mirror(run *jobs.Run) error {
 	var collision *jobs.Collision
 	switch err := run.Identify(ctx, id); {
 	case errors.As(err, &collision):
-		return run.FailFor(ctx, &replicator.Fault{Code: replicator.FaultCollision, Text: collision.Error()})
+		return run.Fail(ctx, &replicator.Fault{Code: replicator.FaultCollision, Text: collision.Error()})
 	case err != nil:
 		return err
 	}
@@ -215,15 +215,15 @@ func (w mirrorWorld) mirror(run *jobs.Run) error {
 		return run.Complete(ctx, nil)
 	case 1:
 		w.count("mirror failed")
-		return run.Fail(ctx, "error", "it cannot be")
+		return run.Fail(ctx, replicator.TextFault("error", "it cannot be"))
 	case 2:
 		w.count("mirror died")
 		return nil
 	case 3:
-		return run.Crash(ctx, time.Now().Add(time.Second), 1, "error", "a failure")
+		return run.Crash(ctx, time.Now().Add(time.Second), 1, replicator.TextFault("error", "a failure"))
 	}
 	w.count("mirror stopped")
-	return run.Stop(ctx, nil)
+	return run.Stop(ctx, "", "", nil)
 }
 
 // step does one thing that a run of a mirror does.

@@ -230,7 +230,7 @@ func (w *namesWorld) work(steps int) {
 		case 2:
 			var list jobs.List
 			if list, err = w.store.Lists.List(w.Context(), jobs.Filter{Transient: true}, jobs.ListOptions{Limit: 1}); err == nil && len(list.Jobs) > 0 {
-				_, err = p.store.Requests.Cancel(w.Context(), list.Jobs[0].ID)
+				_, err = p.store.Requests.Cancel(w.Context(), list.Jobs[0].ID, nil)
 			}
 		default:
 			edit := docstore.Edit{ID: id, Body: docjson.Must(between(source, target))}

@@ -331,13 +331,13 @@ type ListOptions struct {
 	// is the most jobs on the page, at most MaxLimit.
 	Skip, Limit int
 	// Query, if not empty, selects the jobs with this text, in lower or upper case, in their source,
-	// target, job id, replication id or document id. A page looks at MaxScanned jobs at most, so it
+	// target, job id, replication id or document id. A page looks at maxScanned jobs at most, so it
 	// may have a Next and fewer jobs than Limit. In lists of all owners, the jobs come first with a host or
 	// a database whose name begins with the text, and the page with the last of these ends. If Query is the job id or replication id of a job of
 	// the list, the page has that job alone, and no Next.
 	Query string
 	// Order is the order of the list. Only those by owner and by state have a Total and can Skip. In the others
-	// each page looks at MaxScanned jobs at most, and After and Next have a time instead of an owner. A list by state has no Query.
+	// each page looks at maxScanned jobs at most, and After and Next have a time instead of an owner. A list by state has no Query.
 	Order Order
 }
 

@@ -16,7 +16,7 @@ import (
 // finds that the source has no change, it can end with [Run.Park].
 //
 // Without a call of Park the row stays until the run ends, and costs a question or a wake. The zero value of at clears
-// it. The error is ErrCannotPark if the names of the source are too large. Parking is also an update of the job.
+// it. The error is errCannotPark if the names of the source are too large. Parking is also an update of the job.
 func (r *Run) Parking(ctx context.Context, at replicator.Parked) error {
 	if at == (replicator.Parked{}) {
 		return r.Update(ctx, func(state *replicator.JobState) { state.Parked = nil })
@@ -53,11 +53,11 @@ func checkParked(at replicator.Parked) error {
 		{"update_seq", len(at.UpdateSeq), maxUpdateSeqSize},
 	} {
 		if f.size > f.most {
-			return fmt.Errorf("%w: the %s of its source has %d bytes, and the most is %d", ErrCannotPark, f.name, f.size, f.most)
+			return fmt.Errorf("%w: the %s of its source has %d bytes, and the most is %d", errCannotPark, f.name, f.size, f.most)
 		}
 	}
 	if at.Server == "" || at.Database == "" {
-		return fmt.Errorf("%w: its source has no server or no database", ErrCannotPark)
+		return fmt.Errorf("%w: its source has no server or no database", errCannotPark)
 	}
 	return nil
 }

@@ -40,8 +40,8 @@ const (
 	maxTargetSize = 4_000
 )
 
-// ErrCannotPark is returned for a source whose names or sequences are too large for the rows of a parked job.
-var ErrCannotPark = errors.New("the job cannot be parked")
+// errCannotPark is returned for a source whose names or sequences are too large for the rows of a parked job.
+var errCannotPark = errors.New("the job cannot be parked")
 
 // ParkedRow is the row of a job that is parked, or whose run is about to park it.
 type ParkedRow struct {

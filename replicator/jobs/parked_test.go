@@ -143,10 +143,10 @@ func TestParkedRowGoes(t *testing.T) {
 		b.create(repdb)
 		later := time.Now().Add(time.Hour)
 		for name, end := range map[string]func(*jobs.Run) error{
-			"stop":    func(r *jobs.Run) error { return r.Stop(b.Context(), nil) },
-			"crash":   func(r *jobs.Run) error { return r.Crash(b.Context(), later, 1, "", "x") },
+			"stop":    func(r *jobs.Run) error { return r.Stop(b.Context(), "", "", nil) },
+			"crash":   func(r *jobs.Run) error { return r.Crash(b.Context(), later, 1, replicator.TextFault("", "x")) },
 			"restart": func(r *jobs.Run) error { return r.Restart(b.Context(), "x") },
-			"fail":    func(r *jobs.Run) error { return r.Fail(b.Context(), "", "x") },
+			"fail":    func(r *jobs.Run) error { return r.Fail(b.Context(), replicator.TextFault("", "x")) },
 		} {
 			for _, from := range []string{"parked", "about to park"} {
 				rev := b.put(repdb, "x", "", `"continuous": true`)
@@ -473,7 +473,7 @@ func TestUnsureRow(t *testing.T) {
 	require.Len(t, b.parkedRows(), 1)
 	require.NoError(t, b.database(repdb).Delete(b.Context()))
 	require.ErrorIs(t, run.Update(b.Context(), nothing), fdbjobs.ErrHalt)
-	require.ErrorIs(t, run.Stop(b.Context(), nil), fdbjobs.ErrHalt)
+	require.ErrorIs(t, run.Stop(b.Context(), "", "", nil), fdbjobs.ErrHalt)
 	assert.Empty(t, b.parkedRows())
 }
 
@@ -523,7 +523,7 @@ func TestParkingConflicts(t *testing.T) {
 
 		run, err = accept(ctx, b.store)
 		require.NoError(t, err)
-		require.NoError(t, run.Stop(ctx, nil)) // without a start
+		require.NoError(t, run.Stop(ctx, "", "", nil)) // without a start
 		run, err = accept(ctx, b.store)
 		require.NoError(t, err)
 		require.NoError(t, run.Parking(ctx, atSource()))

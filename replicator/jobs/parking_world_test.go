@@ -325,7 +325,7 @@ func (w *parkWorld) meddler() {
 			}
 		default:
 			id := w.anyJob()
-			job, err := w.process().jobs.Requests.Cancel(w.Context(), id)
+			job, err := w.process().jobs.Requests.Cancel(w.Context(), id, nil)
 			if w.must(err) && !job.Parked().IsZero() {
 				w.count("cancelled")
 			}
@@ -392,9 +392,9 @@ func (w *parkWorld) work(ctx context.Context, run *jobs.Run) error {
 		var err error
 		switch w.intN(6) {
 		case 0:
-			return run.Stop(w.Context(), nil)
+			return run.Stop(w.Context(), "", "", nil)
 		case 1:
-			return run.Crash(w.Context(), time.Now().Add(time.Second), 1, "", "crashed")
+			return run.Crash(w.Context(), time.Now().Add(time.Second), 1, replicator.TextFault("", "crashed"))
 		default:
 			ended, err = w.park(run)
 		}

@@ -14,7 +14,7 @@ const pausedFor = 100 * 365 * 24 * time.Hour
 // pausedAt returns the pause of a job that is paused now.
 func (j *Job) pausedAt(now time.Time) *replicator.Pause {
 	p := &replicator.Pause{Since: now, Crashing: j.Condition() == replicator.StateCrashing}
-	if next := j.NextRun(); next.After(now) {
+	if next := j.nextRun(); next.After(now) {
 		p.Next = next
 	}
 	return p

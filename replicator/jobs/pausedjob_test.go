@@ -27,7 +27,7 @@ func TestPausedJobsKeepTheirWait(t *testing.T) {
 		b.create(repdb)
 		rev := b.put(repdb, "d", "", `"continuous": true`)
 		id := b.jobID(repdb, "d")
-		require.NoError(t, b.accept().Crash(t.Context(), time.Now().Add(time.Hour), 3, "", "no"))
+		require.NoError(t, b.accept().Crash(t.Context(), time.Now().Add(time.Hour), 3, replicator.TextFault("", "no")))
 		before := b.get(id)
 		crashing := b.times("crashing")
 		require.Contains(t, crashing, id)

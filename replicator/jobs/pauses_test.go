@@ -27,7 +27,7 @@ func TestPauses(t *testing.T) {
 				require.NoError(t, run.Complete(t.Context(), nil))
 				continue
 			}
-			require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "", "no"))
+			require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, replicator.TextFault("", "no")))
 		}
 		set := func(weights map[string]float64) {
 			t.Helper()

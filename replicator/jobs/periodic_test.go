@@ -58,7 +58,7 @@ func TestPeriodicJobUpdatesDocuments(t *testing.T) {
 	b.create(repdb)
 	b.put(repdb, "d", "", `"every": "1s"`)
 	run := b.accept()
-	require.NoError(t, run.Crash(t.Context(), time.Now(), 1, "error", "why"))
+	require.NoError(t, run.Crash(t.Context(), time.Now(), 1, replicator.TextFault("error", "why")))
 	assert.Equal(t, "error", b.document(repdb, "d")["_replication_state"])
 	run = b.accept()
 	require.NoError(t, run.Identify(t.Context(), parsedID(run.Job().ReplicationID())))

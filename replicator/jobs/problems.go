@@ -172,7 +172,7 @@ func (s *Lists) idsOf(tx kv.ReadTransaction, p *Problem, limit int) (ids []strin
 	}
 	for _, key := range p.keys {
 		r := fdbjobs.EntryRange{Prefix: key, Limit: timedAtOnce}
-		for read := 0; read < MaxCounted && len(ids) < limit; read += timedAtOnce {
+		for read := 0; read < maxCounted && len(ids) < limit; read += timedAtOnce {
 			found, err := s.jobs.Entries(tx, indexNeeds, r).Await()
 			if err != nil {
 				return nil, since, err

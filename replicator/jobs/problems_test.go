@@ -52,7 +52,7 @@ func TestProblemsByCode(t *testing.T) {
 		b.create("a/_replicator")
 		crash := func(database, id string, f *replicator.Fault) {
 			t.Helper()
-			require.NoError(t, b.doc(database, id).CrashFor(b.Context(), time.Now().Add(time.Hour), 1, f))
+			require.NoError(t, b.doc(database, id).Crash(b.Context(), time.Now().Add(time.Hour), 1, f))
 		}
 		require.Empty(t, b.problems())
 
@@ -127,7 +127,7 @@ func TestProblemsOfAJob(t *testing.T) {
 			Code: replicator.FaultNoAnswer, Side: replicator.SideTarget, Host: "b.example",
 		}}}})
 		require.Equal(t, []string{"stuck no_answer target b.example 1"}, b.problems())
-		require.NoError(t, run.CrashFor(b.Context(), time.Now(), 1, sourceFault(replicator.FaultStalled, "no")))
+		require.NoError(t, run.Crash(b.Context(), time.Now(), 1, sourceFault(replicator.FaultStalled, "no")))
 		require.Equal(t, []string{"failing stalled source a.example:5984 1"}, b.problems())
 		run = b.accept()
 		require.NoError(t, run.ListRefused(b.Context(), []replicator.Failure{{ID: "x"}}, 1))
@@ -141,7 +141,7 @@ func TestProblemsOfAJob(t *testing.T) {
 		// What failed elsewhere, as its document says, is nobody's matter here. What fails here is.
 		b.put(repdb, "elsewhere", "", `"_replication_state": "failed", "_replication_state_reason": "no"`)
 		require.Empty(t, b.problems())
-		require.NoError(t, b.doc(repdb, "e").FailFor(b.Context(), &replicator.Fault{Code: replicator.FaultInvalid, Detail: "no"}))
+		require.NoError(t, b.doc(repdb, "e").Fail(b.Context(), &replicator.Fault{Code: replicator.FaultInvalid, Detail: "no"}))
 		require.Equal(t, []string{"failed invalid_definition   1"}, b.problems())
 		b.remove(repdb, "e", b.document(repdb, "e")["_rev"].(string))
 		require.Empty(t, b.problems())
@@ -155,7 +155,7 @@ func TestProblemsOfAMirror(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	mirror, child := b.mirrorOne("films")
-	require.NoError(t, child.CrashFor(t.Context(), time.Now().Add(time.Hour), 1, sourceFault(replicator.FaultForbidden, "403")))
+	require.NoError(t, child.Crash(t.Context(), time.Now().Add(time.Hour), 1, sourceFault(replicator.FaultForbidden, "403")))
 	all, err := b.store.Lists.Problems(t.Context())
 	require.NoError(t, err)
 	require.Len(t, all, 1)

@@ -52,10 +52,10 @@ func (s *core) readQuiet(tx kv.ReadTransaction) (quiet, error) {
 const timedAtOnce = 100
 
 // readTimed calls each with the times of the jobs in an index by time that are not quiet, the earliest first, until it returns false.
-// It reads at most MaxCounted entries with times until then.
+// It reads at most maxCounted entries with times until then.
 func (s *core) readTimed(tx kv.ReadTransaction, index string, until time.Time, q quiet, each func(at time.Time) bool) error {
 	r := fdbjobs.EntryRange{Until: tuple.Tuple{until.Unix() + 1}, Limit: timedAtOnce}
-	for read := 0; read < MaxCounted; read += timedAtOnce {
+	for read := 0; read < maxCounted; read += timedAtOnce {
 		found, err := s.jobs.Entries(tx, index, r).Await()
 		if err != nil {
 			return err

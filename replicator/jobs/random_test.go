@@ -104,7 +104,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		var err error
 		p.jobs, err = jobs.Open(t.Context(), faulty, p.layer, opts)
 		require.NoError(t, err)
-		p.docs = docstore.Open(faulty, docsPrefix, docstore.Options{Hooks: p.jobs.Documents.Hooks(replicator.ParseOptions{})})
+		p.docs = docstore.Open(faulty, docsPrefix, docstore.Options{Hooks: p.jobs.Documents.Hooks(nil)})
 		t.Cleanup(p.docs.Close)
 		w.processes = append(w.processes, p)
 	}
@@ -333,9 +333,9 @@ func (w *world) work(run *jobs.Run) error {
 		if errors.As(err, &collision) {
 			w.count("collided")
 			if collision.Transient && !run.Job().Transient() {
-				return run.Crash(ctx, time.Now().Add(time.Second), 1, "conflict", collision.Error())
+				return run.Crash(ctx, time.Now().Add(time.Second), 1, replicator.TextFault("conflict", collision.Error()))
 			}
-			return run.FailFor(ctx, &replicator.Fault{Code: replicator.FaultCollision, Word: jobs.CollisionCode, Text: collision.Error()})
+			return run.Fail(ctx, &replicator.Fault{Code: replicator.FaultCollision, Word: jobs.CollisionCode, Text: collision.Error()})
 		}
 		if err != nil {
 			return err
@@ -367,11 +367,11 @@ func (w *world) work(run *jobs.Run) error {
 		do   func() error
 	}{
 		{"completed", func() error { return run.Complete(ctx, nil) }},
-		{"failed", func() error { return run.Fail(ctx, "", "failed") }},
+		{"failed", func() error { return run.Fail(ctx, replicator.TextFault("", "failed")) }},
 		{"crashed", func() error {
-			return run.Crash(ctx, time.Now().Add(time.Second), run.Job().State.ErrorCount+1, "", "crashed")
+			return run.Crash(ctx, time.Now().Add(time.Second), run.Job().State.ErrorCount+1, replicator.TextFault("", "crashed"))
 		}},
-		{"stopped", func() error { return run.Stop(ctx, nil) }},
+		{"stopped", func() error { return run.Stop(ctx, "", "", nil) }},
 		{"parked", func() error { return w.park(run) }},
 		{"died", func() error { return nil }},
 	}[w.intN(6)]

@@ -89,16 +89,9 @@ func slotAt(t time.Time, length time.Duration) slot {
 	return slot{length, t.Unix() / int64(length/time.Second)}
 }
 
-// Rates keeps what the nodes did. The scheduler records it, and the HTTP interface reads it.
-type Rates struct{ *core }
-
-func (s *Rates) ratesOf(length time.Duration) tuple.Subspace {
-	return s.space.Sub("rates", int64(length/time.Second))
-}
-
-// Recorder records what one process does.
-type Recorder struct {
-	store   *Rates
+// Rates keeps what the nodes did. The scheduler records what its process does, and the HTTP interface reads it.
+type Rates struct {
+	*core
 	process string
 
 	mu      sync.Mutex
@@ -108,14 +101,17 @@ type Recorder struct {
 	cleared slot
 }
 
-// NewRecorder returns a Recorder for this process.
-func (s *Rates) NewRecorder() *Recorder {
-	return &Recorder{store: s, process: rand.Text(), unsaved: map[slot]struct{}{}, work: map[slot]*Work{}}
+func newRates(c *core) *Rates {
+	return &Rates{core: c, process: rand.Text(), unsaved: map[slot]struct{}{}, work: map[slot]*Work{}}
+}
+
+func (r *Rates) ratesOf(length time.Duration) tuple.Subspace {
+	return r.space.Sub("rates", int64(length/time.Second))
 }
 
 // Record adds what the process did around a time. If that cannot be stored, it returns the error, and
 // the next Record stores it.
-func (r *Recorder) Record(ctx context.Context, at time.Time, w Work) error {
+func (r *Rates) Record(ctx context.Context, at time.Time, w Work) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if at.Before(r.latest) {
@@ -143,12 +139,12 @@ func (r *Recorder) Record(ctx context.Context, at time.Time, w Work) error {
 		return nil
 	}
 	now := slotAt(at, CoarseSlot)
-	err := r.store.db.Transact(ctx, func(tx kv.Transaction) error {
+	err := r.db.Transact(ctx, func(tx kv.Transaction) error {
 		for of := range r.unsaved {
-			tx.Set(r.store.ratesOf(of.length).Pack(of.number, r.process), r.work[of].pack())
+			tx.Set(r.ratesOf(of.length).Pack(of.number, r.process), r.work[of].pack())
 		}
 		for _, length := range []time.Duration{FineSlot, CoarseSlot} {
-			if all := r.store.ratesOf(length); now != r.cleared {
+			if all := r.ratesOf(length); now != r.cleared {
 				old := rows.Range(all)
 				old.End = all.Pack(slotAt(at, length).number - SlotsKept)
 				tx.ClearRange(old)
@@ -164,16 +160,16 @@ func (r *Recorder) Record(ctx context.Context, at time.Time, w Work) error {
 	return nil
 }
 
-// Rates returns what all nodes did from a time on, in each of n steps of whole slots of that length,
+// Read returns what all nodes did from a time on, in each of n steps of whole slots of that length,
 // FineSlot or CoarseSlot. since is the beginning of a slot. A step of the last twenty seconds may
 // be incomplete.
-func (s *Rates) Read(ctx context.Context, length time.Duration, since time.Time, step time.Duration, n int) ([]Work, error) {
+func (r *Rates) Read(ctx context.Context, length time.Duration, since time.Time, step time.Duration, n int) ([]Work, error) {
 	const atOnce = 2_000
 	steps, first, inStep := make([]Work, n), slotAt(since, length).number, int64(step/length)
-	all := s.ratesOf(length)
+	all := r.ratesOf(length)
 	rest := kv.KeyRange{Begin: all.Pack(first), End: all.Pack(first + int64(n)*inStep)}
 	for {
-		pairs, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
+		pairs, err := kv.TransactValue(ctx, r.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
 			return tx.Snapshot().GetRange(rest, kv.RangeOptions{Limit: atOnce}).Slice()
 		})
 		if err != nil {

@@ -18,7 +18,9 @@ func TestRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)
 		began := time.Now().Truncate(jobs.CoarseSlot)
-		one, two := b.store.Rates.NewRecorder(), b.store.Rates.NewRecorder()
+		other, err := jobs.Open(b.Context(), b.db, b.layer, jobs.Options{})
+		require.NoError(t, err)
+		one, two := b.store.Rates, other.Rates
 		written := func(length, step time.Duration, since time.Time, n int) []int64 {
 			t.Helper()
 			steps, err := b.store.Rates.Read(b.Context(), length, since, step, n)
@@ -30,7 +32,7 @@ func TestRates(t *testing.T) {
 			}
 			return out
 		}
-		record := func(r *jobs.Recorder, after time.Duration, n int64) error {
+		record := func(r *jobs.Rates, after time.Duration, n int64) error {
 			return r.Record(b.Context(), began.Add(after), jobs.Work{DocCounts: replicator.DocCounts{DocsWritten: n}, Failed: n})
 		}
 		require.NoError(t, record(one, 0, 0))

@@ -12,7 +12,7 @@ import (
 
 // What is stored of the past of a job is below ("records", job id):
 //
-//	("run", n modulo MaxRuns)                -> the nth run that has ended, a replicator.EndedRun
+//	("run", n modulo maxRuns)                -> the nth run that has ended, a replicator.EndedRun
 //	("failures")                             -> (listed, token, total), see failures.go
 //	("failure", n modulo MaxFailures)        -> the nth listed failure, a replicator.Failure
 //	("life"), ("state")                      -> life and state of a transient job before it was added again
@@ -20,8 +20,8 @@ import (
 // n begins with 1; JobState.Runs is the number of all runs. A run is written in the transaction that records its end. The
 // rows go with the job, and those of a document's job when another definition runs.
 
-// MaxRuns is the most runs of a job that are kept.
-const MaxRuns = 20
+// maxRuns is the most runs of a job that are kept.
+const maxRuns = 20
 
 // jobRecords are these rows.
 type jobRecords struct{ *core }
@@ -29,7 +29,7 @@ type jobRecords struct{ *core }
 // of returns the records of a job.
 func (s *jobRecords) of(jobID string) tuple.Subspace { return s.space.Sub("records", jobID) }
 
-func (s *jobRecords) runKey(jobID string, n int64) []byte { return s.of(jobID).Pack("run", n%MaxRuns) }
+func (s *jobRecords) runKey(jobID string, n int64) []byte { return s.of(jobID).Pack("run", n%maxRuns) }
 
 // setRun records the nth run of a job.
 func (s *jobRecords) setRun(tx kv.Transaction, jobID string, n int64, run replicator.EndedRun) error {

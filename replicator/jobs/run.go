@@ -319,13 +319,8 @@ func (r *Run) again(outcome replicator.Outcome, now time.Time) (replicator.Again
 	return ending.Again(r.job.Args, r.job.State, replicator.Penalties{}, now, rand.Float64())
 }
 
-// Fail is FailFor with CouchDB's error and reason alone.
-func (r *Run) Fail(ctx context.Context, code, reason string) error {
-	return r.FailFor(ctx, replicator.TextFault(code, reason))
-}
-
-// FailFor ends the job as failed.
-func (r *Run) FailFor(ctx context.Context, fault *replicator.Fault) error {
+// Fail ends the job as failed.
+func (r *Run) Fail(ctx context.Context, fault *replicator.Fault) error {
 	return r.finish(ctx, replicator.RunFailed, func(state *replicator.JobState) {
 		state.State = replicator.StateFailed
 		state.ErrorCount++
@@ -334,14 +329,9 @@ func (r *Run) FailFor(ctx context.Context, fault *replicator.Fault) error {
 	})
 }
 
-// Crash is CrashFor with CouchDB's error and reason alone.
-func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, code, reason string) error {
-	return r.CrashFor(ctx, at, errorCount, replicator.TextFault(code, reason))
-}
-
-// CrashFor queues the job again at a later time, after a failed run. errorCount is the number of
+// Crash queues the job again at a later time, after a failed run. errorCount is the number of
 // crashes in a row. With UpdateDocs it writes the state error into the job's document.
-func (r *Run) CrashFor(ctx context.Context, at time.Time, errorCount int, fault *replicator.Fault) error {
+func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, fault *replicator.Fault) error {
 	return r.resubmit(ctx, at, tagCrashing, replicator.RunCrashed, func(state *replicator.JobState) {
 		now := time.Now()
 		if state.CrashingSince.IsZero() || errorCount <= 1 {
@@ -354,14 +344,9 @@ func (r *Run) CrashFor(ctx context.Context, at time.Time, errorCount int, fault 
 	})
 }
 
-// Stop is StopFor without a reason.
-func (r *Run) Stop(ctx context.Context, change func(*replicator.JobState)) error {
-	return r.StopFor(ctx, "", "", change)
-}
-
-// StopFor queues the job again, to continue when there is room. code and reason say in the history why, if they are not empty.
+// Stop queues the job again, to continue when there is room. code and reason say in the history why, if they are not empty.
 // change, if not nil, sets its last progress. ErrorCount stays unless change resets it, because a stop is not a success.
-func (r *Run) StopFor(ctx context.Context, code replicator.EndCode, reason string, change func(*replicator.JobState)) error {
+func (r *Run) Stop(ctx context.Context, code replicator.EndCode, reason string, change func(*replicator.JobState)) error {
 	again, err := r.again(replicator.RunStopped, time.Now())
 	if err != nil {
 		return err

@@ -32,14 +32,14 @@ func TestJobLifeCycle(t *testing.T) {
 		require.Equal(t, began, stored.State.StartTime)
 
 		require.NoError(t, run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocsRead = 5 }))
-		require.NoError(t, run.Stop(t.Context(), func(s *replicator.JobState) { s.Stats.DocsRead++ }))
+		require.NoError(t, run.Stop(t.Context(), "", "", func(s *replicator.JobState) { s.Stats.DocsRead++ }))
 		stored = b.get(job.ID)
 		require.Equal(t, replicator.StatePending, stored.Condition())
 		require.EqualValues(t, 6, stored.State.Stats.DocsRead)
 		require.ErrorIs(t, run.Update(t.Context(), func(*replicator.JobState) {}), fdbjobs.ErrHalt)
 
 		run = b.accept()
-		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Minute), 3, "db_not_found", "could not open http://u:pw@h/"))
+		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Minute), 3, replicator.TextFault("db_not_found", "could not open http://u:pw@h/")))
 		stored = b.get(job.ID)
 		require.Equal(t, replicator.StateCrashing, stored.Condition())
 		require.Equal(t, 3, stored.State.ErrorCount)
@@ -82,7 +82,7 @@ func TestUpdateOfUnknownResult(t *testing.T) {
 	unknown(func() error {
 		return run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocsWritten = 7 })
 	})
-	require.NoError(t, run.Stop(t.Context(), nil))
+	require.NoError(t, run.Stop(t.Context(), "", "", nil))
 	stored := b.get(job.ID)
 	require.Equal(t, replicator.StatePending, stored.Condition())
 	require.EqualValues(t, 7, stored.State.Stats.DocsWritten)
@@ -94,7 +94,7 @@ func TestUpdateOfUnknownResult(t *testing.T) {
 	b.db.broken.Store(true)
 	require.ErrorIs(t, run.Complete(t.Context(), nil), errBroken)
 	b.db.broken.Store(false)
-	require.NoError(t, run.Stop(t.Context(), nil))
+	require.NoError(t, run.Stop(t.Context(), "", "", nil))
 	require.EqualValues(t, 7, b.get(job.ID).State.Stats.DocsWritten)
 }
 
@@ -142,7 +142,7 @@ func TestAcceptedAfterACrashButNotStarted(t *testing.T) {
 		b := setup(t)
 		b.create(repdb)
 		b.put(repdb, "a", "", `"continuous": true`)
-		require.NoError(t, b.accept().Crash(b.Context(), time.Now(), 3, "error", "why"))
+		require.NoError(t, b.accept().Crash(b.Context(), time.Now(), 3, replicator.TextFault("error", "why")))
 		b.accept()
 		requeued := make(chan []string)
 		stop := b.monitor(func(ids []string) { requeued <- ids })
@@ -160,7 +160,7 @@ func TestFail(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	job := b.replicate("")
-	require.NoError(t, b.accept().Fail(t.Context(), "replication_auth_error", "who are you"))
+	require.NoError(t, b.accept().Fail(t.Context(), replicator.TextFault("replication_auth_error", "who are you")))
 	stored := b.get(job.ID)
 	require.Equal(t, replicator.StateFailed, stored.Condition())
 	code, reason := stored.State.ErrorBody()
@@ -174,7 +174,7 @@ func TestHistoryKeepsTheLatestEvents(t *testing.T) {
 	b := setup(t, jobs.Options{MaxHistory: 3})
 	job := b.replicate("")
 	for range 5 {
-		require.NoError(t, b.accept().Stop(t.Context(), nil))
+		require.NoError(t, b.accept().Stop(t.Context(), "", "", nil))
 	}
 	require.Equal(t, []string{"stopped", "started", "stopped"}, eventTypes(b.get(job.ID)))
 }
@@ -273,7 +273,7 @@ func TestLargeStatesAreTruncated(t *testing.T) {
 	sequence := func(size int) json.RawMessage { return json.RawMessage(`"` + strings.Repeat("s", size) + `"`) }
 	for range 99 {
 		// A control character takes six bytes.
-		require.NoError(t, b.accept().Crash(t.Context(), time.Now().Add(-time.Second), 1, "", strings.Repeat("\x01", 900)))
+		require.NoError(t, b.accept().Crash(t.Context(), time.Now().Add(-time.Second), 1, replicator.TextFault("", strings.Repeat("\x01", 900))))
 	}
 	stored := b.get(job.ID)
 	require.Greater(t, len(stored.State.History), 5)
@@ -403,7 +403,7 @@ func TestCommitsOfUnknownResult(t *testing.T) {
 		b := setup(t)
 		job := b.replicate("")
 		repeat(b, func() error {
-			cancelled, err := b.store.Requests.Cancel(t.Context(), job.ReplicationID())
+			cancelled, err := b.store.Requests.Cancel(t.Context(), job.ReplicationID(), nil)
 			if err == nil {
 				require.Equal(t, job.ID, cancelled.ID)
 			}
@@ -439,11 +439,11 @@ func TestCommitsOfUnknownResult(t *testing.T) {
 		}, 0, 1, 0, []string{"started", "added"}},
 		{"Identify", func(t *testing.T, r *jobs.Run) error { return r.Identify(t.Context(), id('b')) }, 0, 1, 0, []string{"started", "added"}},
 		{"Complete", func(t *testing.T, r *jobs.Run) error { return r.Complete(t.Context(), nothing) }, 0, 0, 1, []string{"stopped", "started", "added"}},
-		{"Fail", func(t *testing.T, r *jobs.Run) error { return r.Fail(t.Context(), "c", "r") }, 0, 0, 1, []string{"crashed", "started", "added"}},
+		{"Fail", func(t *testing.T, r *jobs.Run) error { return r.Fail(t.Context(), replicator.TextFault("c", "r")) }, 0, 0, 1, []string{"crashed", "started", "added"}},
 		{"Crash", func(t *testing.T, r *jobs.Run) error {
-			return r.Crash(t.Context(), time.Now().Add(time.Hour), 1, "c", "r")
+			return r.Crash(t.Context(), time.Now().Add(time.Hour), 1, replicator.TextFault("c", "r"))
 		}, 1, 0, 0, []string{"crashed", "started", "added"}},
-		{"Stop", func(t *testing.T, r *jobs.Run) error { return r.Stop(t.Context(), nothing) }, 1, 0, 0, []string{"stopped", "started", "added"}},
+		{"Stop", func(t *testing.T, r *jobs.Run) error { return r.Stop(t.Context(), "", "", nothing) }, 1, 0, 0, []string{"stopped", "started", "added"}},
 		{"Restart", func(t *testing.T, r *jobs.Run) error { return r.Restart(t.Context(), "why") }, 1, 0, 0, []string{"pending", "started", "added"}},
 	}
 	for _, method := range runMethods {
@@ -464,8 +464,8 @@ func TestCommitsOfUnknownResult(t *testing.T) {
 		b := setup(t)
 		b.db.on.Store(true)
 		job := b.replicate("")
-		require.NoError(t, b.accept().Stop(t.Context(), nil))
-		require.NoError(t, b.accept().Crash(t.Context(), time.Now(), 1, "", "boom"))
+		require.NoError(t, b.accept().Stop(t.Context(), "", "", nil))
+		require.NoError(t, b.accept().Crash(t.Context(), time.Now(), 1, replicator.TextFault("", "boom")))
 		require.NoError(t, b.accept().Complete(t.Context(), nil))
 		ended, err := b.store.Requests.Await(t.Context(), job.ID, job.Args.Life)
 		require.NoError(t, err)
@@ -521,7 +521,7 @@ func TestLost(t *testing.T) {
 			require.Empty(t, lost)
 			lose(b, run)
 			require.ErrorIs(t, <-lost, fdbjobs.ErrHalt)
-			require.ErrorIs(t, run.Stop(t.Context(), nil), fdbjobs.ErrHalt)
+			require.ErrorIs(t, run.Stop(t.Context(), "", "", nil), fdbjobs.ErrHalt)
 		})
 	}
 }
@@ -538,7 +538,7 @@ func TestRunNow(t *testing.T) {
 			require.NoError(b, err)
 			return n
 		}
-		require.NoError(b, b.accept().Crash(b.Context(), time.Now().Add(time.Hour), 5, "", "no"))
+		require.NoError(b, b.accept().Crash(b.Context(), time.Now().Add(time.Hour), 5, replicator.TextFault("", "no")))
 		require.EqualValues(b, 1, waiting())
 		for _, doc := range []string{"crashing", "nightly"} {
 			job, err := b.store.Requests.RunNow(b.Context(), b.jobID(repdb, doc))

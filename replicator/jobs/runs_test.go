@@ -52,8 +52,8 @@ func TestRuns(t *testing.T) {
 				<-time.After(time.Second)
 				return run
 			}
-			require.NoError(t, ran(1).Stop(b.Context(), nil))
-			require.NoError(t, ran(2).Crash(b.Context(), time.Now(), 1, "db_not_found", "http://adm:secret@a.example/db"))
+			require.NoError(t, ran(1).Stop(b.Context(), "", "", nil))
+			require.NoError(t, ran(2).Crash(b.Context(), time.Now(), 1, replicator.TextFault("db_not_found", "http://adm:secret@a.example/db")))
 			require.NoError(t, ran(3).Restart(b.Context(), "the replication id has changed"))
 			require.NoError(t, ran(4).Complete(b.Context(), nil))
 			lost := b.accept()
@@ -61,13 +61,13 @@ func TestRuns(t *testing.T) {
 			again := b.accept()
 			stop()
 			require.NotSame(t, lost, again)
-			require.NoError(t, again.Stop(b.Context(), nil))
+			require.NoError(t, again.Stop(b.Context(), "", "", nil))
 			require.Equal(t, []string{
 				"stopped 0 ", "lost 0 ", "completed 4 ", "restarted 3 ",
 				"crashed 2 db_not_found: http://adm:*****@a.example/db", "stopped 1 ",
 			}, b.outcomes(id))
 			for n := range int64(jobs.MaxRuns) {
-				require.NoError(t, ran(100+n).Stop(b.Context(), nil))
+				require.NoError(t, ran(100+n).Stop(b.Context(), "", "", nil))
 			}
 			latest := b.outcomes(id)
 			require.Len(t, latest, jobs.MaxRuns)
@@ -81,8 +81,8 @@ func TestRuns(t *testing.T) {
 			require.Empty(t, b.rows("runs"))
 			run := ran(7)
 			b.put(repdb, "d", b.document(repdb, "d")["_rev"].(string), `"doc_ids": ["y"]`)
-			require.Error(t, run.Stop(b.Context(), nil))
-			require.NoError(t, ran(8).Fail(b.Context(), "", "no"))
+			require.Error(t, run.Stop(b.Context(), "", "", nil))
+			require.NoError(t, ran(8).Fail(b.Context(), replicator.TextFault("", "no")))
 			require.Equal(t, []string{"failed 8 no"}, b.outcomes(id))
 			b.remove(repdb, "d", b.document(repdb, "d")["_rev"].(string))
 			require.Empty(t, b.rows("runs"))
@@ -96,7 +96,7 @@ func TestRunsOfTransientJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, jobs.Options{TransientMaxAge: time.Minute})
 		id := b.replicate("").ID
-		require.NoError(t, b.accept().Fail(b.Context(), "", "one"))
+		require.NoError(t, b.accept().Fail(b.Context(), replicator.TextFault("", "one")))
 		<-time.After(time.Second)
 		b.replicate("")
 		require.NoError(t, b.accept().Complete(b.Context(), nil))

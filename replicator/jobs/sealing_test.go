@@ -27,7 +27,7 @@ func (b *bundle) withKeys(keys *sealed.Keys) *bundle {
 	other.store, err = jobs.Open(b.Context(), b.db, other.layer, jobs.Options{UUID: serverUUID, Documents: docsPrefix, Sealer: keys})
 	require.NoError(b, err)
 	other.docs = docstore.Open(b.db, docsPrefix, docstore.Options{
-		Hooks: other.store.Documents.Hooks(replicator.ParseOptions{}), Sealer: keys, Sealed: jobs.SealedDatabase,
+		Hooks: other.store.Documents.Hooks(nil), Sealer: keys, Sealed: replicator.IsReplicatorDatabase,
 	})
 	b.Cleanup(other.docs.Close)
 	return other
@@ -159,7 +159,7 @@ func TestJobWithoutTheKey(t *testing.T) {
 		require.Nil(t, run.Job().State.Fault)
 		require.NoError(t, run.Complete(t.Context(), nil))
 		require.Equal(t, "completed", has.document("_replicator", "doc")["_replication_state"])
-		require.NoError(t, runs[0].Fail(t.Context(), "", "x"))
+		require.NoError(t, runs[0].Fail(t.Context(), replicator.TextFault("", "x")))
 		b.layer.Close()
 		has.layer.Close()
 		hasNot.layer.Close()

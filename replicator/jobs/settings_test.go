@@ -29,7 +29,7 @@ func TestSettingsThatChange(t *testing.T) {
 		posted := b.replicate(`"doc_ids": ["1"]`)
 		crash := func() {
 			run := b.accept()
-			require.NoError(t, run.Crash(t.Context(), time.Now().Add(-time.Second), 1, "error", "no"))
+			require.NoError(t, run.Crash(t.Context(), time.Now().Add(-time.Second), 1, replicator.TextFault("error", "no")))
 		}
 		id := b.jobID(repdb, "d")
 		crash()
@@ -73,7 +73,7 @@ func TestHooksWhoseOptionsChange(t *testing.T) {
 	var allowed atomic.Pointer[replicator.ParseOptions]
 	allowed.Store(new(replicator.ParseOptions))
 	docs := docstore.Open(b.db, docsPrefix, docstore.Options{
-		Hooks: b.store.Documents.HooksFor(func() replicator.ParseOptions { return *allowed.Load() }),
+		Hooks: b.store.Documents.Hooks(func() replicator.ParseOptions { return *allowed.Load() }),
 	})
 	defer docs.Close()
 	db, err := docs.Database(t.Context(), repdb)
@@ -95,9 +95,9 @@ func TestCounts(t *testing.T) {
 	}
 	b.replicate("")
 	b.replicate(`"doc_ids": ["1"]`)
-	require.NoError(t, b.accept().Crash(t.Context(), time.Now().Add(time.Hour), 1, "error", "no"))
+	require.NoError(t, b.accept().Crash(t.Context(), time.Now().Add(time.Hour), 1, replicator.TextFault("error", "no")))
 	require.NoError(t, b.accept().Complete(t.Context(), nil))
-	require.NoError(t, b.accept().Fail(t.Context(), "error", "no"))
+	require.NoError(t, b.accept().Fail(t.Context(), replicator.TextFault("error", "no")))
 	b.accept()
 	counts, err := b.store.Lists.Counts(t.Context())
 	require.NoError(t, err)

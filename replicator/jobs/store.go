@@ -36,15 +36,11 @@ type Options struct {
 	// Settings, if not nil, replaces MaxHistory, TransientMaxAge, StuckAfter and UpdateDocs. It is called
 	// for each use, so that they may change while the store is used.
 	Settings func() Settings
-	// Documents is the key prefix of the store's databases (docstore.Open). Sealer seals the
-	// databases for which [SealedDatabase] is true; jobs are sealed by the job layer.
+	// Documents is the key prefix of the store's databases (docstore.Open). Sealer seals the replicator databases, because
+	// their documents contain credentials; jobs are sealed by the job layer.
 	Documents []byte
 	Sealer    kv.Sealer
 }
-
-// SealedDatabase reports whether the documents of a database of that name are sealed. Documents
-// that make jobs are, because they contain credentials.
-func SealedDatabase(name string) bool { return replicator.IsReplicatorDatabase(name) }
 
 // Store keeps the replication jobs of a store. It has a part for each kind of caller. It is safe for concurrent use.
 type Store struct {
@@ -80,7 +76,7 @@ func newStore(c *core) *Store {
 		Runs:      &Runs{c, reservations, parking, records, mirrors, usage, writer},
 		Watches:   &Watches{c, parking, mirrors},
 		Shares:    &Shares{c, usage},
-		Rates:     &Rates{c},
+		Rates:     newRates(c),
 		Upkeep:    &Upkeep{c, reservations, mirrors, writer},
 	}
 }
@@ -92,7 +88,7 @@ func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Option
 		db: db, jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), upkeep: layer.Queue(upkeep.Queue),
 		space: tuple.NewSubspace("replicator"), uuid: opts.UUID, settings: opts.Settings,
 		docs: docstore.Open(db, opts.Documents, docstore.Options{
-			Sealer: opts.Sealer, Sealed: SealedDatabase, Salted: SealedDatabase,
+			Sealer: opts.Sealer, Sealed: replicator.IsReplicatorDatabase, Salted: replicator.IsReplicatorDatabase,
 		}),
 	}
 	if c.settings == nil {
@@ -136,10 +132,3 @@ func (s *Store) ServerUUID() string { return s.uuid }
 
 // Jobs returns the job layer's view of the jobs, for activity monitors and timeouts.
 func (s *Store) Jobs() *fdbjobs.Queue { return s.jobs }
-
-// SetTimeout sets the time after which a running job without an update is queued again.
-func (s *Store) SetTimeout(ctx context.Context, timeout time.Duration) error {
-	return s.db.Transact(ctx, func(tx kv.Transaction) error {
-		return s.jobs.SetTimeout(tx, timeout)
-	})
-}

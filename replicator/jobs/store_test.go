@@ -157,7 +157,7 @@ func TestRunning(t *testing.T) {
 			break
 		}
 		require.NoError(b, runs[want[0]].Complete(b.Context(), nil))
-		require.NoError(b, runs[want[1]].Stop(b.Context(), nil))
+		require.NoError(b, runs[want[1]].Stop(b.Context(), "", "", nil))
 		require.Equal(b, want[2:], running())
 	})
 }
@@ -206,7 +206,7 @@ func TestStoreThatFails(t *testing.T) {
 			return err
 		},
 		"Await":  func() error { _, err := b.store.Requests.Await(t.Context(), job.ID, job.Args.Life); return err },
-		"Cancel": func() error { _, err := b.store.Requests.Cancel(t.Context(), job.ID); return err },
+		"Cancel": func() error { _, err := b.store.Requests.Cancel(t.Context(), job.ID, nil); return err },
 		"Get":    func() error { _, err := b.store.Lists.Get(t.Context(), job.ID); return err },
 		"List":   func() error { _, _, err := b.store.ListFrom(t.Context(), 0, 1); return err },
 		"Running": func() error {
@@ -221,7 +221,7 @@ func TestStoreThatFails(t *testing.T) {
 		"Update":     func() error { return run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocsRead = 1 }) },
 		"Identify":   func() error { return run.Identify(t.Context(), id('a')) },
 		"Complete":   func() error { return run.Complete(t.Context(), nothing) },
-		"Stop":       func() error { return run.Stop(t.Context(), nothing) },
+		"Stop":       func() error { return run.Stop(t.Context(), "", "", nothing) },
 		"Lost":       func() error { return run.Lost(t.Context()) },
 	} {
 		require.ErrorIs(t, call(), errBroken, name)

@@ -155,12 +155,6 @@ func (s *Requests) readEnd(ctx context.Context, jobID, life string) (*Job, error
 	})
 }
 
-// Cancel removes the transient job with that job id or replication id, unless it has ended; its
-// run stops. It returns the job as it was. It returns ErrNotFound if there is no such job.
-func (s *Requests) Cancel(ctx context.Context, id string) (*Job, error) {
-	return s.CancelIf(ctx, id, func(*Job) error { return nil })
-}
-
 // ErrEnded is returned for a job that has ended.
 var ErrEnded = errors.New("the replication has ended")
 
@@ -180,7 +174,7 @@ func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 			return nil, fmt.Errorf("%w: %q", ErrEnded, id)
 		}
 		if job.IsMirror() {
-			s.mirrors.tellIn(tx, job.ID, token, News{askedName, NewsAsked})
+			s.mirrors.tellIn(tx, job.ID, token, News{Database: askedName, Type: NewsAsked})
 		}
 		if before == nil {
 			before = job
@@ -198,9 +192,9 @@ func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 	})
 }
 
-// CancelIf is [Requests.Cancel] for a job that may allows to cancel. An error of may is returned,
-// and the job stays.
-func (s *Requests) CancelIf(ctx context.Context, id string, may func(*Job) error) (*Job, error) {
+// Cancel removes the transient job with that job id or replication id, unless it has ended; its run stops. may, if not nil,
+// allows that: its error is returned, and the job stays. Cancel returns the job as it was, or ErrNotFound if there is no such job.
+func (s *Requests) Cancel(ctx context.Context, id string, may func(*Job) error) (*Job, error) {
 	// before is what an earlier attempt found. If that attempt was committed, the job is gone.
 	var before *Job
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
@@ -213,8 +207,10 @@ func (s *Requests) CancelIf(ctx context.Context, id string, may func(*Job) error
 		case job.Status == fdbjobs.Finished || !job.posted():
 			return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
 		}
-		if err := may(job); err != nil {
-			return nil, err
+		if may != nil {
+			if err := may(job); err != nil {
+				return nil, err
+			}
 		}
 		before = job
 		return job, s.writer.remove(tx, job)

@@ -116,7 +116,7 @@ func TestReplicateFailsWhileAnotherJobHoldsTheReplicationID(t *testing.T) {
 	r := b.definition("")
 	theirs, err := b.store.Requests.Replicate(t.Context(), r, &alice)
 	require.NoError(t, err)
-	require.NoError(t, b.opened().Stop(t.Context(), nil))
+	require.NoError(t, b.opened().Stop(t.Context(), "", "", nil))
 
 	_, err = b.store.Requests.Replicate(t.Context(), r, nil)
 	var collision *jobs.Collision
@@ -132,7 +132,7 @@ func TestReplicateFailsWhileAnotherJobHoldsTheReplicationID(t *testing.T) {
 	run := b.accept()
 	_, err = b.store.Requests.Replicate(t.Context(), r, nil)
 	require.ErrorAs(t, err, &collision)
-	require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "", "boom"))
+	require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, replicator.TextFault("", "boom")))
 	_, err = b.store.Requests.Replicate(t.Context(), r, nil)
 	require.ErrorAs(t, err, &collision)
 	_, err = b.store.Requests.Replicate(t.Context(), r, &alice)
@@ -143,7 +143,7 @@ func TestReplicateFailsWhileAnotherJobHoldsTheReplicationID(t *testing.T) {
 	require.Equal(t, ours.ID, b.get(ours.ReplicationID()).ID)
 
 	run = b.accept()
-	require.NoError(t, run.Fail(t.Context(), "db_not_found", "could not open"))
+	require.NoError(t, run.Fail(t.Context(), replicator.TextFault("db_not_found", "could not open")))
 	theirs, err = b.store.Requests.Replicate(t.Context(), r, &alice)
 	require.NoError(t, err)
 	require.Equal(t, theirs.ID, b.get(theirs.ReplicationID()).ID)
@@ -168,7 +168,7 @@ func TestIdentifyReportsTheDocumentThatHoldsTheID(t *testing.T) {
 	require.NotContains(t, err.Error(), "doc")
 
 	for _, name := range []string{jobID, want.String()} {
-		_, err = b.store.Requests.Cancel(t.Context(), name)
+		_, err = b.store.Requests.Cancel(t.Context(), name, nil)
 		require.ErrorIs(t, err, jobs.ErrNotFound, "a document's job ends with the document")
 	}
 	require.NoError(t, run.Update(t.Context(), func(*replicator.JobState) {}))
@@ -184,17 +184,17 @@ func TestCancel(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			job := b.replicate("")
-			cancelled, err := b.store.Requests.Cancel(t.Context(), by(job))
+			cancelled, err := b.store.Requests.Cancel(t.Context(), by(job), nil)
 			require.NoError(t, err)
 			require.Equal(t, job.ID, cancelled.ID)
 			b.gone(job.ID)
 			b.gone(job.ReplicationID())
-			_, err = b.store.Requests.Cancel(t.Context(), by(job))
+			_, err = b.store.Requests.Cancel(t.Context(), by(job), nil)
 			require.ErrorIs(t, err, jobs.ErrNotFound)
 
 			job = b.replicate("")
 			run := b.accept()
-			cancelled, err = b.store.Requests.Cancel(t.Context(), by(job))
+			cancelled, err = b.store.Requests.Cancel(t.Context(), by(job), nil)
 			require.NoError(t, err)
 			require.Equal(t, fdbjobs.Running, cancelled.Status)
 			require.ErrorIs(t, run.Update(t.Context(), func(*replicator.JobState) {}), fdbjobs.ErrHalt)
@@ -202,7 +202,7 @@ func TestCancel(t *testing.T) {
 
 			job = b.replicate("")
 			require.NoError(t, b.accept().Complete(t.Context(), nil))
-			_, err = b.store.Requests.Cancel(t.Context(), by(job))
+			_, err = b.store.Requests.Cancel(t.Context(), by(job), nil)
 			require.ErrorIs(t, err, jobs.ErrNotFound, "it has ended")
 			require.Equal(t, replicator.StateCompleted, b.get(by(job)).Condition())
 		})
@@ -215,7 +215,7 @@ func TestIDsThatAreTooLong(t *testing.T) {
 	b.replicate("")
 	for _, name := range []string{"", "nope", "a\x00b", "\xff", strings.Repeat("x", 2_000), strings.Repeat("x", 2_001), strings.Repeat("\x00", 100_000)} {
 		b.gone(name)
-		_, err := b.store.Requests.Cancel(t.Context(), name)
+		_, err := b.store.Requests.Cancel(t.Context(), name, nil)
 		require.ErrorIs(t, err, jobs.ErrNotFound, "%.20q", name)
 	}
 }
@@ -249,7 +249,7 @@ func TestAwait(t *testing.T) {
 
 		// The job crashes, is scheduled for later, and completes an hour later.
 		run := b.accept()
-		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, "", "too many requests"))
+		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, replicator.TextFault("", "too many requests")))
 		synctest.Wait()
 		require.Empty(t, waiting)
 		began := time.Now()
@@ -307,7 +307,7 @@ func TestAwaitEndOfItsLife(t *testing.T) {
 	awaited(first, `{"ok":true,"run":1}`)
 	next := b.accept()
 	awaited(first, `{"ok":true,"run":1}`)
-	require.NoError(t, next.Fail(t.Context(), "db_not_found", "gone"))
+	require.NoError(t, next.Fail(t.Context(), replicator.TextFault("db_not_found", "gone")))
 	awaited(first, `{"ok":true,"run":1}`)
 	ended, err := b.store.Requests.Await(t.Context(), second.ID, second.Args.Life)
 	require.NoError(t, err)

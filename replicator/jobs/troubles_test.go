@@ -41,7 +41,7 @@ func TestTroubles(t *testing.T) {
 		refused := func() []string { t.Helper(); return list(jobs.ByRefusal, jobs.Filter{}) }
 		crash := func(run *jobs.Run, errorCount int) {
 			t.Helper()
-			require.NoError(t, run.Crash(b.Context(), time.Now().Add(time.Minute), errorCount, "", "no"))
+			require.NoError(t, run.Crash(b.Context(), time.Now().Add(time.Minute), errorCount, replicator.TextFault("", "no")))
 		}
 		refuse := func(run *jobs.Run) {
 			t.Helper()
@@ -201,7 +201,7 @@ func TestStuck(t *testing.T) {
 		require.InDelta(t, began.Add(time.Since(last)).Unix(), b.times("stuck")[ids[0]], 1)
 
 		// It stays so after a crash, and not after its end.
-		require.NoError(t, runs[0].Crash(t.Context(), time.Now(), 1, "", "no"))
+		require.NoError(t, runs[0].Crash(t.Context(), time.Now(), 1, replicator.TextFault("", "no")))
 		require.Equal(t, []string{ids[0]}, stuck())
 		require.NoError(t, b.accept().Complete(t.Context(), nil))
 		require.Empty(t, b.times("stuck"))
@@ -248,7 +248,7 @@ func TestBehindForLong(t *testing.T) {
 		report(replicator.DoingReading)
 		require.Equal(t, began.Unix(), listed())
 		b.check()
-		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Minute), 1, "", "no"))
+		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Minute), 1, replicator.TextFault("", "no")))
 		require.Equal(t, began.Unix(), listed())
 		pass(time.Minute)
 		run = b.accept()
@@ -262,11 +262,11 @@ func TestBehindForLong(t *testing.T) {
 		now := time.Now()
 		report(replicator.DoingCopying)
 		require.Zero(t, listed())
-		require.NoError(t, run.Stop(t.Context(), nil))
+		require.NoError(t, run.Stop(t.Context(), "", "", nil))
 		require.Equal(t, now.Unix(), listed())
 		run = b.accept()
 		require.NoError(t, run.Start(t.Context(), "node", "pid"))
-		require.NoError(t, run.Fail(t.Context(), "", "no"))
+		require.NoError(t, run.Fail(t.Context(), replicator.TextFault("", "no")))
 		require.Zero(t, listed())
 	})
 }

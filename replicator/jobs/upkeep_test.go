@@ -47,7 +47,7 @@ func TestDeletedDatabase(t *testing.T) {
 			"update":   func(r *jobs.Run) error { return r.Update(b.Context(), nothing) },
 			"identify": func(r *jobs.Run) error { return r.Identify(b.Context(), id('a')) },
 			"complete": func(r *jobs.Run) error { return r.Complete(b.Context(), nil) },
-			"fail":     func(r *jobs.Run) error { return r.Fail(b.Context(), "", "x") },
+			"fail":     func(r *jobs.Run) error { return r.Fail(b.Context(), replicator.TextFault("", "x")) },
 		}
 		for name := range finished {
 			b.put(repdb, name, "", fmt.Sprintf(`"doc_ids": [%q]`, name))
@@ -76,7 +76,7 @@ func TestDeletedDatabase(t *testing.T) {
 		for name, call := range finished {
 			require.ErrorIs(b, call(runs[name]), fdbjobs.ErrHalt, name)
 			require.ErrorIs(b, context.Cause(runs[name].Context()), fdbjobs.ErrHalt, name)
-			require.ErrorIs(b, runs[name].Stop(b.Context(), nil), fdbjobs.ErrHalt, name)
+			require.ErrorIs(b, runs[name].Stop(b.Context(), "", "", nil), fdbjobs.ErrHalt, name)
 		}
 		assert.EqualValues(b, 9-len(finished), b.stored(), "halted runs have removed their jobs")
 
@@ -218,11 +218,11 @@ func TestTransientJobsExpire(t *testing.T) {
 		require.NoError(t, b.accept().Complete(t.Context(), nil))
 		completed, failed, running := b.replicate(`"doc_ids": ["1"]`), b.replicate(`"doc_ids": ["2"]`), b.replicate(`"doc_ids": ["3"]`)
 		require.NoError(t, b.accept().Complete(t.Context(), nil))
-		require.NoError(t, b.accept().Fail(t.Context(), "", "no"))
+		require.NoError(t, b.accept().Fail(t.Context(), replicator.TextFault("", "no")))
 		b.accept()
 		b.replicate(`"doc_ids": ["2"]`)
 		require.Equal(t, 1, b.ends())
-		require.NoError(t, b.accept().Fail(t.Context(), "", "no again"))
+		require.NoError(t, b.accept().Fail(t.Context(), replicator.TextFault("", "no again")))
 
 		time.Sleep(time.Hour - time.Second) // of the bubble's clock
 		b.upkeep()

@@ -70,12 +70,12 @@ type Waits struct {
 	// none is behind for long.
 	Behind time.Time
 	// LongCrashing is the number of jobs that have crashed since before the time that Waits was asked for, and StuckJobs the
-	// number of those that are stuck. Neither is more than MaxCounted.
+	// number of those that are stuck. Neither is more than maxCounted.
 	LongCrashing, StuckJobs int
 }
 
-// MaxCounted is the largest number of jobs that [Lists.Waits] counts. They are rows of an index.
-const MaxCounted = 1_000
+// maxCounted is the largest number of jobs that [Lists.Waits] counts. They are rows of an index.
+const maxCounted = 1_000
 
 // Waits reads since when jobs wait: for a node, for a run without a crash, and for progress. Jobs that have crashed since
 // before the time crashed are counted.
@@ -122,14 +122,14 @@ func (s *Lists) OldestDue(ctx context.Context) (time.Time, error) {
 	})
 }
 
-// MaxBefore is the most jobs that [Lists.Before] counts.
-const MaxBefore = 1_000
+// maxBefore is the most jobs that [Lists.Before] counts.
+const maxBefore = 1_000
 
 // Before returns how many jobs of the same database or user have been due for longer than a job that waits for a slot, up
-// to MaxBefore, and whether there are more.
+// to maxBefore, and whether there are more.
 func (s *Lists) Before(ctx context.Context, job *Job) (n int, more bool, err error) {
 	err = s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
-		n, more, err = s.jobs.Index().DueBefore(tx.Snapshot(), job.ID, MaxBefore)
+		n, more, err = s.jobs.Index().DueBefore(tx.Snapshot(), job.ID, maxBefore)
 		return err
 	})
 	return n, more, err

@@ -51,7 +51,7 @@ func (j *aJob) drop() {
 		j.bundle.remove(repdb, "d", j.document(repdb, "d")["_rev"].(string))
 		return
 	}
-	if _, err := j.store.Requests.Cancel(j.Context(), j.id); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := j.store.Requests.Cancel(j.Context(), j.id, nil); !errors.Is(err, jobs.ErrNotFound) {
 		require.NoError(j, err)
 	}
 }
@@ -89,7 +89,7 @@ var jobStates = map[string]func(j *aJob){
 		}
 	},
 	"completed": func(j *aJob) { require.NoError(j, j.accept().Complete(j.Context(), nil)) },
-	"failed":    func(j *aJob) { require.NoError(j, j.accept().Fail(j.Context(), "", "no")) },
+	"failed":    func(j *aJob) { require.NoError(j, j.accept().Fail(j.Context(), replicator.TextFault("", "no"))) },
 	"redefined": func(j *aJob) {
 		j.run = j.opened()
 		j.define(j.other())
@@ -153,19 +153,23 @@ var jobWays = map[string]func(j *aJob) error{
 		return nil
 	},
 	"acknowledge": func(j *aJob) error {
-		err := j.store.Requests.Acknowledge(j.Context(), j.id, replicator.Acknowledgement{At: time.Now(), Until: time.Now().Add(time.Millisecond)})
+		err := j.store.Requests.Acknowledge(j.Context(), j.id, &replicator.Acknowledgement{At: time.Now(), Until: time.Now().Add(time.Millisecond)})
 		if errors.Is(err, jobs.ErrNoAttention) {
 			return nil
 		}
 		return err
 	},
 	"wake it": func(j *aJob) error { j.wake(sourceDatabase); return nil },
-	"stop":    func(j *aJob) error { return j.ofRun(func(r *jobs.Run) error { return r.Stop(j.Context(), nil) }) },
+	"stop": func(j *aJob) error {
+		return j.ofRun(func(r *jobs.Run) error { return r.Stop(j.Context(), "", "", nil) })
+	},
 	"crash": func(j *aJob) error {
-		return j.ofRun(func(r *jobs.Run) error { return r.Crash(j.Context(), time.Now(), 1, "", "no") })
+		return j.ofRun(func(r *jobs.Run) error { return r.Crash(j.Context(), time.Now(), 1, replicator.TextFault("", "no")) })
 	},
 	"complete": func(j *aJob) error { return j.ofRun(func(r *jobs.Run) error { return r.Complete(j.Context(), nil) }) },
-	"fail":     func(j *aJob) error { return j.ofRun(func(r *jobs.Run) error { return r.Fail(j.Context(), "", "no") }) },
+	"fail": func(j *aJob) error {
+		return j.ofRun(func(r *jobs.Run) error { return r.Fail(j.Context(), replicator.TextFault("", "no")) })
+	},
 	"park": func(j *aJob) error {
 		return j.ofRun(func(r *jobs.Run) error {
 			_, err := r.Park(j.Context(), nil)

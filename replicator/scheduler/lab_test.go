@@ -63,7 +63,7 @@ func inLab(t *testing.T, opts jobs.Options, sets []string, test func(l *lab)) {
 		require.NoError(t, err)
 		l.ofNode, err = jobs.Open(t.Context(), faulty, layers[1], opts)
 		require.NoError(t, err)
-		l.docs = docstore.Open(db, opts.Documents, docstore.Options{Hooks: l.jobs.Documents.Hooks(replicator.ParseOptions{})})
+		l.docs = docstore.Open(db, opts.Documents, docstore.Options{Hooks: l.jobs.Documents.Hooks(nil)})
 		for _, name := range []string{repdb, "other/_replicator"} {
 			_, err := l.docs.Create(t.Context(), name)
 			require.NoError(t, err)

@@ -73,7 +73,7 @@ func TestPostedJobsThatCrash(t *testing.T) {
 
 		l.peers.on("GET a.example/db", nil)
 		l.in(job.ID, replicator.StateRunning)
-		_, err = l.jobs.Requests.Cancel(context.Background(), job.ID)
+		_, err = l.jobs.Requests.Cancel(context.Background(), job.ID, nil)
 		require.NoError(l, err)
 		_, err = l.jobs.Lists.Get(context.Background(), job.ID)
 		require.ErrorIs(l, err, jobs.ErrNotFound)
@@ -382,7 +382,7 @@ func TestCollisions(t *testing.T) {
 			assert.Equal(l, "Replication `"+name+"` specified by document `w5` already running as transient replication, "+
 				"started via `_replicate` API endpoint", reason)
 		}
-		_, err = l.jobs.Requests.Cancel(context.Background(), theirs.ID)
+		_, err = l.jobs.Requests.Cancel(context.Background(), theirs.ID, nil)
 		require.NoError(l, err)
 		l.until(id, func(j *jobs.Job) bool {
 			state, reason := l.says("other/_replicator", "w5")

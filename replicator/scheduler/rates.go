@@ -12,12 +12,12 @@ const recordTime = 2 * time.Second
 
 // record records what this node does, at the end of each slot, and a last time when ended is closed.
 func (s *Server) record(ctx context.Context, ended <-chan struct{}) {
-	recorder, before := s.opts.Jobs.Rates.NewRecorder(), Counts{}
+	before := Counts{}
 	save := func(at time.Time) {
 		ctx, cancel := context.WithTimeout(ctx, recordTime)
 		defer cancel()
 		now := s.Counts()
-		if err := recorder.Record(ctx, at, work(now, before)); err != nil {
+		if err := s.opts.Jobs.Rates.Record(ctx, at, work(now, before)); err != nil {
 			s.opts.Log.Error().Err(err).Msg("what this node did could not be recorded, and is recorded later")
 		}
 		before = now

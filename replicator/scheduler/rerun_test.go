@@ -47,7 +47,7 @@ func TestCancelledAndPostedAgain(t *testing.T) {
 			}).State.Stats
 			require.Equal(t, [3]int64{(round + 1) * 10, (round + 1) * 5, (round + 1) * 5},
 				[3]int64{stats.DocsRead, stats.DocsWritten, stats.DocWriteFailures}, "round %d", round)
-			_, err := n.jobs.Requests.Cancel(t.Context(), job.ID)
+			_, err := n.jobs.Requests.Cancel(t.Context(), job.ID, nil)
 			require.NoError(t, err)
 		}
 	})
@@ -56,12 +56,12 @@ func TestCancelledAndPostedAgain(t *testing.T) {
 // again has the ways to end a job while it runs, and to want the same replication again at once.
 var again = map[string]func(l *lab, id string) string{
 	"posted again": func(l *lab, id string) string {
-		_, err := l.jobs.Requests.Cancel(context.Background(), id)
+		_, err := l.jobs.Requests.Cancel(context.Background(), id, nil)
 		require.NoError(l, err)
 		return l.posted("joe")
 	},
 	"posted by another user": func(l *lab, id string) string {
-		_, err := l.jobs.Requests.Cancel(context.Background(), id)
+		_, err := l.jobs.Requests.Cancel(context.Background(), id, nil)
 		require.NoError(l, err)
 		return l.posted("jane")
 	},
@@ -71,7 +71,7 @@ var again = map[string]func(l *lab, id string) string{
 		return job.ID
 	},
 	"in a document": func(l *lab, id string) string {
-		_, err := l.jobs.Requests.Cancel(context.Background(), id)
+		_, err := l.jobs.Requests.Cancel(context.Background(), id, nil)
 		require.NoError(l, err)
 		return l.put(repdb, "new", `,"continuous":true`)
 	},
@@ -183,7 +183,7 @@ func TestNewRunAfterADeadNode(t *testing.T) {
 		job, err := l.post("joe", `,"continuous":true`)
 		require.NoError(l, err)
 		l.copied(job.ID)
-		_, err = l.jobs.Requests.Cancel(context.Background(), job.ID)
+		_, err = l.jobs.Requests.Cancel(context.Background(), job.ID, nil)
 		require.NoError(l, err)
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -208,7 +208,7 @@ func TestLastCheckpointThatFails(t *testing.T) {
 		job, err := l.post("joe", `,"continuous":true`)
 		require.NoError(l, err)
 		l.copied(job.ID)
-		_, err = l.jobs.Requests.Cancel(context.Background(), job.ID)
+		_, err = l.jobs.Requests.Cancel(context.Background(), job.ID, nil)
 		require.NoError(l, err)
 		l.posted("joe")
 		time.Sleep(worker.DefaultConfig().StopTimeout - time.Second)

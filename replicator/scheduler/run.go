@@ -244,7 +244,7 @@ func (s *Server) ended(ctx context.Context, a *attempt, result *worker.Result, e
 		s.counter.add(func(c *Counts) { c.Stops++ })
 		ctx, cancel := s.stages.Last(ctx, run.Heartbeat()) // another node waits for longer
 		defer cancel()
-		return run.StopFor(ctx, why.code, why.text, health.heal(result.CopyTo))
+		return run.Stop(ctx, why.code, why.text, health.heal(result.CopyTo))
 	case errors.Is(err, fdbjobs.ErrHalt):
 		return err
 	case errors.Is(err, worker.ErrIDChanged):
@@ -311,11 +311,11 @@ func (s *Server) crashed(
 	if again.State == replicator.StateFailed {
 		log.Warn().Err(run.Redact(failure)).Msg("replication failed")
 		s.counter.add(func(c *Counts) { c.Failed++ })
-		return run.FailFor(ctx, fault)
+		return run.Fail(ctx, fault)
 	}
 	log.Warn().Err(run.Redact(failure)).Int("errors", again.ErrorCount).Time("again", again.At).Msg("replication crashed")
 	s.counter.add(func(c *Counts) { c.Crashes++ })
-	return run.CrashFor(ctx, again.At, again.ErrorCount, fault)
+	return run.Crash(ctx, again.At, again.ErrorCount, fault)
 }
 
 func (s *Server) workerConfig(a *attempt) worker.Config {

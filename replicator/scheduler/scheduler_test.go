@@ -25,6 +25,7 @@ import (
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/docjson"
 	"settee/pkg/docstore"
+	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
 	"settee/pkg/kv/kvtest"
@@ -42,6 +43,7 @@ const limit = 2 * time.Minute
 // cluster is a store with its nodes.
 type cluster struct {
 	t   *testing.T
+	db  kv.Database
 	log *testkit.Journal
 	// open opens the store as another process would.
 	open func(jobs.Options) *jobs.Store
@@ -55,7 +57,7 @@ func newCluster(t *testing.T) *cluster {
 	documents := func(hooks docstore.Hooks) *docstore.Store {
 		return docstore.Open(db, docsPrefix, docstore.Options{Hooks: hooks})
 	}
-	return &cluster{t: t, documents: documents, log: new(testkit.Journal), open: func(opts jobs.Options) *jobs.Store {
+	return &cluster{t: t, db: db, documents: documents, log: new(testkit.Journal), open: func(opts jobs.Options) *jobs.Store {
 		faulty := faultkv.Wrap(db, faultkv.Options{Seed: processes.Add(1), Rates: faultkv.Rates{
 			faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.1, faultkv.UnknownNotCommitted: 0.05,
 			faultkv.TooOld: 0.01, faultkv.Delay: 0.05, faultkv.SpuriousWatch: 0.1,
@@ -66,6 +68,12 @@ func newCluster(t *testing.T) *cluster {
 		require.NoError(t, err)
 		return store
 	}}
+}
+
+// setTimeout sets the time after which a running job without an update is queued again.
+func (n *node) setTimeout(timeout time.Duration) {
+	n.t.Helper()
+	require.NoError(n.t, n.db.Transact(n.t.Context(), func(tx kv.Transaction) error { return n.jobs.Jobs().SetTimeout(tx, timeout) }))
 }
 
 // node is a process: its store and its job server.
@@ -118,7 +126,7 @@ var docsPrefix = []byte("docs")
 // document writes a replication document, and returns the id of its job.
 func (n *node) document(id, format string, args ...any) (jobID string) {
 	n.t.Helper()
-	docs := n.documents(n.jobs.Documents.Hooks(replicator.ParseOptions{}))
+	docs := n.documents(n.jobs.Documents.Hooks(nil))
 	defer docs.Close()
 	db, err := docs.Create(n.t.Context(), repdb)
 	require.NoError(n.t, err)
@@ -314,7 +322,7 @@ func TestContinuousThenShutdown(t *testing.T) {
 		assert.Equal(t, replicator.StateRunning, running.Condition())
 
 		// It stops when cancelled.
-		_, err := other.jobs.Requests.Cancel(ctx, job.ReplicationID())
+		_, err := other.jobs.Requests.Cancel(ctx, job.ReplicationID(), nil)
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return strings.Contains(c.log.String(), "replication stopped") }, limit, 5*time.Millisecond)
 		_, err = other.jobs.Lists.Get(ctx, job.ID)
@@ -331,7 +339,7 @@ func TestDroppedNode(t *testing.T) {
 
 		c := newCluster(t)
 		frontend := c.join()
-		require.NoError(t, frontend.jobs.SetTimeout(t.Context(), 3*time.Second))
+		frontend.setTimeout(3 * time.Second)
 		// The first batches pass, then all requests hang.
 		g := newGate(t, source, func(r *http.Request, before int) bool {
 			return strings.HasSuffix(r.URL.Path, "/_bulk_get") && before >= 10
@@ -366,7 +374,7 @@ func TestNewOptions(t *testing.T) {
 	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
 		source, target := peer.DB(t, "optionsource"), peer.DB(t, "optiontarget")
 		n := newCluster(t).start("a")
-		require.NoError(t, n.jobs.SetTimeout(t.Context(), 10*limit)) // the job is not queued by a monitor
+		n.setTimeout(10 * limit) // the job is not queued by a monitor
 		job := n.replicate(`{"source":%q,"target":%q,"continuous":true}`, source, target)
 		running := n.until(job.ID, func(j *jobs.Job) bool { return j.State.State == replicator.StateRunning })
 		n.replicate(`{"source":%q,"target":%q,"continuous":true,"worker_processes":2}`, source, target)
@@ -487,7 +495,7 @@ func TestSlots(t *testing.T) {
 	require.Eventually(t, func() bool { return running() == 2 && n.server.Running() == 2 }, limit, 5*time.Millisecond)
 	for _, id := range ids {
 		if job, err := n.jobs.Lists.Get(t.Context(), id); err == nil && job.Status == fdbjobs.Running {
-			_, err := n.jobs.Requests.Cancel(t.Context(), id)
+			_, err := n.jobs.Requests.Cancel(t.Context(), id, nil)
 			require.NoError(t, err)
 			break
 		}

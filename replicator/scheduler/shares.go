@@ -45,7 +45,7 @@ func (s *Server) pause(ctx context.Context, run *jobs.Run) error {
 	if err := s.opts.Jobs.Shares.SetWeights(ctx, weights(s.opts.Config())); err != nil {
 		return err // the job is queued again when nothing has kept it alive
 	}
-	return run.StopFor(ctx, databasePaused.code, databasePaused.text, nil)
+	return run.Stop(ctx, databasePaused.code, databasePaused.text, nil)
 }
 
 // flow returns with whom a job takes turns in the budgets of servers: owners by their shares.

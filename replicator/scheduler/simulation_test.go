@@ -20,7 +20,6 @@ import (
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
-	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/scheduler"
 	"settee/replicator/worker"
@@ -81,7 +80,7 @@ func inWorld(t *testing.T, sets []string, test func(w *world)) {
 			beat: fdbjobs.DefaultTimeout / 3,
 		}
 		w.layer, w.jobs = w.open()
-		w.docs = docstore.Open(w.db, []byte("docs"), docstore.Options{Hooks: w.jobs.Documents.Hooks(replicator.ParseOptions{})})
+		w.docs = docstore.Open(w.db, []byte("docs"), docstore.Options{Hooks: w.jobs.Documents.Hooks(nil)})
 		defer func() {
 			for _, n := range w.nodes {
 				n.end()

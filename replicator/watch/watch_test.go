@@ -283,7 +283,7 @@ func TestWatchEnds(t *testing.T) {
 func TestFeedForTheNextJob(t *testing.T) {
 	inLab(t, func(l *lab) {
 		l.source.write("db")
-		_, err := l.jobs.Requests.Cancel(t.Context(), l.park("root", "db"))
+		_, err := l.jobs.Requests.Cancel(t.Context(), l.park("root", "db"), nil)
 		require.NoError(t, err)
 		n := l.start()
 		l.sleeps(10 * time.Second)

@@ -1,7 +1,6 @@
 package replication
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,24 +36,22 @@ func (e *Endpoints) Acknowledge(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return e.changeAcknowledgement(w, r, func(ctx context.Context, id string) error {
-		return e.Jobs.Requests.Acknowledge(ctx, id, ack)
-	})
+	return e.changeAcknowledgement(w, r, &ack)
 }
 
 // Unacknowledge answers DELETE _scheduler/jobs/{id}/_acknowledge: the acknowledgement of a job is taken back, if it has one.
 func (e *Endpoints) Unacknowledge(w http.ResponseWriter, r *http.Request) error {
-	return e.changeAcknowledgement(w, r, e.Jobs.Requests.Unacknowledge)
+	return e.changeAcknowledgement(w, r, nil)
 }
 
-func (e *Endpoints) changeAcknowledgement(w http.ResponseWriter, r *http.Request, change func(context.Context, string) error) error {
+func (e *Endpoints) changeAcknowledgement(w http.ResponseWriter, r *http.Request, ack *replicator.Acknowledgement) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
 	job, err := e.jobOf(ctx, r, web.PathValue(r, "id"), access.RunJob)
 	if err != nil {
 		return err
 	}
-	switch err := change(ctx, job.ID); {
+	switch err := e.Jobs.Requests.Acknowledge(ctx, job.ID, ack); {
 	case errors.Is(err, jobs.ErrNoAttention):
 		return web.NewFailure(http.StatusConflict, "conflict", "the job needs nobody's attention")
 	case err != nil:

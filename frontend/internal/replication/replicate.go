@@ -196,7 +196,7 @@ func (e *Endpoints) cancel(w http.ResponseWriter, r *http.Request, request *repl
 		}
 		return errNotAdmin
 	}
-	job, err := e.Jobs.Requests.CancelIf(ctx, id, may)
+	job, err := e.Jobs.Requests.Cancel(ctx, id, may)
 	if errors.Is(err, jobs.ErrNotFound) && request.ID == "" {
 		// In CouchDB ids do not depend on the user: the job of another user is found, too.
 		theirs, idErr := e.Jobs.Requests.ReplicationID(request.Replication)
@@ -204,7 +204,7 @@ func (e *Endpoints) cancel(w http.ResponseWriter, r *http.Request, request *repl
 			return idErr
 		}
 		if theirs != "" {
-			job, err = e.Jobs.Requests.CancelIf(ctx, theirs, may)
+			job, err = e.Jobs.Requests.Cancel(ctx, theirs, may)
 		}
 	}
 	if errors.Is(err, jobs.ErrNotFound) {
