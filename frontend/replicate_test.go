@@ -62,7 +62,7 @@ func TestReplicateWaitsWhileTheJobIsTriedAgain(t *testing.T) {
 	waiting := n.posting(definition(""))
 	joined := n.posting(definition(""))
 	for range 3 {
-		require.NoError(t, n.accept().Crash(t.Context(), time.Now(), 1, replicator.TextFault("", "too many requests at http://u:"+secret+"@h/")))
+		require.NoError(t, n.accept().Crash(t.Context(), time.Now(), 1, replicator.TextFault("", "too many requests at http://u:"+webtest.Secret+"@h/")))
 	}
 	require.NoError(t, n.accept().Stop(t.Context(), "", "", nil))
 	require.Empty(t, waiting)
@@ -108,11 +108,11 @@ func TestReplicateThatFailed(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	waiting := n.posting(definition(""))
-	require.NoError(t, n.accept().Fail(t.Context(), replicator.TextFault("db_not_found", "could not open http://adm:"+secret+"@b.example/db/")))
-	refused(t, <-waiting, http.StatusInternalServerError, "db_not_found", "could not open http://adm:*****@b.example/db/")
+	require.NoError(t, n.accept().Fail(t.Context(), replicator.TextFault("db_not_found", "could not open http://adm:"+webtest.Secret+"@b.example/db/")))
+	webtest.Refused(t, <-waiting, http.StatusInternalServerError, "db_not_found", "could not open http://adm:*****@b.example/db/")
 	waiting = n.posting(definition(""))
 	require.NoError(t, n.accept().Fail(t.Context(), replicator.TextFault("", "no word for it")))
-	refused(t, <-waiting, http.StatusInternalServerError, "error", "no word for it")
+	webtest.Refused(t, <-waiting, http.StatusInternalServerError, "error", "no word for it")
 
 	// With the statuses of CouchDB.
 	for code, status := range map[string]int{
@@ -121,12 +121,12 @@ func TestReplicateThatFailed(t *testing.T) {
 	} {
 		waiting = n.posting(definition(""))
 		require.NoError(t, n.accept().Fail(t.Context(), replicator.TextFault(code, "no")))
-		refused(t, <-waiting, status, code, "no")
+		webtest.Refused(t, <-waiting, status, code, "no")
 	}
 	for _, code := range []string{"filter_fetch_error", "db_not_found", "unauthorized"} {
 		waiting = n.posting(definition(`"filter": "d/f"`))
 		require.NoError(t, n.accept().Fail(t.Context(), replicator.TextFault(code, "no")))
-		refused(t, <-waiting, http.StatusNotFound, "not_found", "no")
+		webtest.Refused(t, <-waiting, http.StatusNotFound, "not_found", "no")
 	}
 }
 
@@ -231,7 +231,7 @@ func TestReplicateWhoseIDTurnsOutToBeAnothers(t *testing.T) {
 	var collision *jobs.Collision
 	require.ErrorAs(t, run.Identify(t.Context(), name), &collision)
 	require.NoError(t, run.Fail(t.Context(), replicator.TextFault(jobs.CollisionCode, collision.Explain(run.Job()))))
-	refused(t, <-waiting, http.StatusConflict, "conflict", "the replication "+theirs.ReplicationID()+" exists already")
+	webtest.Refused(t, <-waiting, http.StatusConflict, "conflict", "the replication "+theirs.ReplicationID()+" exists already")
 }
 
 // The result of a job is answered even if the job was added again before it was read.

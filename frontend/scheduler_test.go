@@ -113,7 +113,7 @@ func TestJobInEachState(t *testing.T) {
 	require.Equal(t, "0", info["checkpointed_source_seq"])
 
 	require.NoError(t, run.Crash(t.Context(), time.Now(), 1, &replicator.Fault{
-		Code: replicator.FaultDatabaseMissing, Side: replicator.SideTarget, Database: "http://adm:" + secret + "@b.example/",
+		Code: replicator.FaultDatabaseMissing, Side: replicator.SideTarget, Database: "http://adm:" + webtest.Secret + "@b.example/",
 	}))
 	row = job()
 	require.Equal(t, "crashing", row["state"])
@@ -455,9 +455,9 @@ func TestRunNow(t *testing.T) {
 		require.Equal(t, map[string]any{"ok": true, "id": id, "state": "running"}, got)
 		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 3, replicator.TextFault("db_not_found", "no")))
 	}
-	runNow(p.root, id).Is(t, http.StatusAccepted)
+	runNow(p.Root, id).Is(t, http.StatusAccepted)
 	require.NoError(t, n.accept().Fail(t.Context(), replicator.TextFault("", "no")))
-	refused(t, runNow(p.root, id), http.StatusConflict, "conflict", "the replication has ended")
+	webtest.Refused(t, runNow(p.Root, id), http.StatusConflict, "conflict", "the replication has ended")
 
 	// A document is run by its owner and by administrators of the database.
 	n.As(p.Member, http.MethodPut, "/x%2F_replicator/d", definition(`"schedule": "0 0 1 1 *", "doc_ids": ["x"]`)).Is(t, http.StatusCreated)

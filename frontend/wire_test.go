@@ -39,10 +39,10 @@ func TestRecordedExchanges(t *testing.T) {
 		n.RequireSame(all[number], <-waiting, webtest.SameText)
 	}
 	for _, number := range []int{68, 69, 70, 71} {
-		waiting := n.posting(all[number].body)
-		said := all[number].answer.json(t)
+		waiting := n.posting(all[number].Body)
+		said := all[number].Answer.JSON(t)
 		require.NoError(t, n.accept().Fail(t.Context(), replicator.TextFault(said["error"].(string), said["reason"].(string))))
-		n.requireSame(all[number], <-waiting, sameText)
+		n.RequireSame(all[number], <-waiting, webtest.SameText)
 	}
 
 	// A bad request is not a failure of the server.

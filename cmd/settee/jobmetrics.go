@@ -96,13 +96,11 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 	if err == nil {
 		problems, err = n.lists.Problems(ctx)
 	}
-	var late []jobs.LateWatch
+	var late []jobs.Problem
 	if err == nil {
 		late, _, err = n.lists.LateWatches(ctx)
 	}
-	for _, watch := range late {
-		problems = append(problems, jobs.Problem{Attention: watch.Attention(), Jobs: int64(watch.Jobs)})
-	}
+	problems = append(problems, late...)
 	var mirrors []*jobs.Job
 	if err == nil {
 		mirrors, err = n.lists.ListMirrors(ctx, shownMirrors)

@@ -14,10 +14,10 @@ import (
 // What follows from a replication job, see [fdbjobs.Derivation]. Times are in seconds since the Unix epoch.
 //
 //	index        key                     has a job                                                  is read by
-//	crashing     since                   that crashes, with JobState.CrashingSince                  [ByCrash], [Lists.Waits]
-//	stuck        since                   without progress, with JobState.StuckSince                 [ByStuck], [Lists.Waits]
-//	behind       since                   whose target lacks changes, with JobState.BehindSince      [ByLag], [Lists.Waits]
-//	refused      time                    that has not ended, with JobState.RefusedAt                [ByRefusal]
+//	crashing     since                   that crashes, with JobState.CrashingSince                  MarkFailing, [Lists.Waits]
+//	stuck        since                   without progress, with JobState.StuckSince                 MarkStuck, [Lists.Waits]
+//	behind       since                   whose target lacks changes, with JobState.BehindSince      MarkBehind, [Lists.Waits]
+//	refused      time                    that has not ended, with JobState.RefusedAt                MarkDocumentsRefused
 //	named        kind, name              with the name of a host or a database, at most four times  searches, see search.go
 //	mirrors      server                  that is a continuous mirror of a server, and not ended     its watch, lists of mirrors
 //	mirrored     mirror, database        that a mirror has made                                     its run and summary, lists

@@ -44,6 +44,9 @@ const (
 // ErrCannotPark is returned for a source that is too large.
 var ErrCannotPark = errCannotPark
 
+// LateProblem returns what the watch of a server needs a person for.
+var LateProblem = lateProblem
+
 // NextRun returns when a job runs next that waits for a time.
 func (j *Job) NextRun() time.Time { return j.nextRun() }
 

@@ -178,12 +178,8 @@ func TestProblemsOfAMirror(t *testing.T) {
 // Watches that ask too seldom are problems by the host and the reason.
 func TestLateWatchesAreProblems(t *testing.T) {
 	t.Parallel()
-	for why, code := range map[jobs.NoFeed]replicator.FaultCode{
-		jobs.FeedRefused: replicator.FaultFeedRefused, jobs.FeedMissing: replicator.FaultFeedMissing, jobs.FeedFails: replicator.FaultFeedFails,
-	} {
-		late := jobs.LateWatch{Server: "http://a.example:5984/prefix/", Late: jobs.Late{Since: time.Unix(1, 0), NoFeed: why}}
-		require.Equal(t, replicator.Attention{
-			Kind: replicator.NeedsEarlier, Code: code, Side: replicator.SideSource, Host: "a.example:5984", Since: time.Unix(1, 0),
-		}, late.Attention())
-	}
+	late := jobs.Late{Since: time.Unix(1, 0), Code: replicator.FaultFeedMissing, Jobs: 7}
+	require.Equal(t, jobs.Problem{Jobs: 7, Attention: replicator.Attention{
+		Kind: replicator.NeedsEarlier, Code: late.Code, Side: replicator.SideSource, Host: "a.example:5984", Since: late.Since,
+	}}, jobs.LateProblem("http://a.example:5984/prefix/", late))
 }

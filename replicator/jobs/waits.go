@@ -13,27 +13,16 @@ import (
 	"settee/replicator"
 )
 
-// LateWatch is a watch whose questions are late.
-type LateWatch struct {
-	Server string // its URL
-	Late
+// lateProblem returns what the watch of a server needs a person for.
+func lateProblem(server string, late Late) Problem {
+	return Problem{Jobs: int64(late.Jobs), Attention: replicator.Attention{
+		Kind: replicator.NeedsEarlier, Code: late.Code, Side: replicator.SideSource, Host: replicator.Endpoint{URL: server}.Host(), Since: late.Since,
+	}}
 }
 
-// lateCodes are the codes of late questions.
-var lateCodes = map[NoFeed]replicator.FaultCode{
-	FeedRefused: replicator.FaultFeedRefused, FeedMissing: replicator.FaultFeedMissing, FeedFails: replicator.FaultFeedFails,
-}
-
-// Attention returns what the watch needs a person for.
-func (l *LateWatch) Attention() replicator.Attention {
-	return replicator.Attention{
-		Kind: replicator.NeedsEarlier, Code: lateCodes[l.NoFeed], Side: replicator.SideSource, Host: replicator.Endpoint{URL: l.Server}.Host(), Since: l.Since,
-	}
-}
-
-// LateWatches returns the watches whose questions are late, of the first MaxLimit watches that nodes run, by owner and
-// server. more reports whether there may be others.
-func (s *Lists) LateWatches(ctx context.Context) (late []LateWatch, more bool, err error) {
+// LateWatches returns a problem for each watch whose questions are late, with the jobs that it asks, of the first MaxLimit watches that
+// nodes run, by owner and server. more reports whether there may be others.
+func (s *Lists) LateWatches(ctx context.Context) (late []Problem, more bool, err error) {
 	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
 		late = nil
 		running, err := s.watches.Index().List(tx.Snapshot(), fdbjobs.Position{}, MaxLimit, fdbjobs.Part{Status: fdbjobs.Running})
@@ -48,7 +37,7 @@ func (s *Lists) LateWatches(ctx context.Context) (late []LateWatch, more bool, e
 			}
 			if status.Late != (Late{}) {
 				server, _ := route.Server(watch.ID)
-				late = append(late, LateWatch{server, status.Late})
+				late = append(late, lateProblem(server, status.Late))
 			}
 		}
 		return nil

@@ -8,6 +8,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/replicator"
 )
 
 // A server from which parked jobs wait for changes is watched by a job of the queue WatchQueue, whose id is the key of who
@@ -41,21 +42,11 @@ type WatchStatus struct {
 type Late struct {
 	// Since is when the first question was late.
 	Since time.Time `json:"since"`
-	// Jobs is the number of parked jobs that the watch asks, and NoFeed why it asks them. Both were so within the last ten
+	// Jobs is the number of parked jobs that the watch asks, and Code why it follows no feed. Both were so within the last ten
 	// minutes.
-	Jobs   int    `json:"jobs"`
-	NoFeed NoFeed `json:"no_feed"`
+	Jobs int                  `json:"jobs"`
+	Code replicator.FaultCode `json:"code"`
 }
-
-// NoFeed is why a watch does not follow a feed.
-type NoFeed string
-
-// The kinds of reasons.
-const (
-	FeedRefused NoFeed = "refused" // no login may read it
-	FeedMissing NoFeed = "missing" // the server does not have it
-	FeedFails   NoFeed = "failing" // the server does not answer as it should
-)
 
 // The values of [WatchStatus].By: the watch follows the server's _db_updates, or asks the source of each job.
 const (

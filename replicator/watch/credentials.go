@@ -141,18 +141,18 @@ func (w *watch) open(ctx context.Context) (f *feed, why, err error) {
 // errNoLogin is why there is no feed if no login was refused.
 var errNoLogin = errors.New("no job has credentials for its _db_updates")
 
-// noFeedOf returns the kind of a reason why there is no feed. silence is the time since the server has not answered: a
+// noFeedOf returns the code of a reason why there is no feed. silence is the time since the server has not answered: a
 // reason from before it does not count when the silence makes questions late.
-func noFeedOf(why error, silence time.Duration) jobs.NoFeed {
+func noFeedOf(why error, silence time.Duration) replicator.FaultCode {
 	switch {
 	case silence > askLast:
-		return jobs.FeedFails
+		return replicator.FaultFeedFails
 	case isRefusal(why), errors.Is(why, errNoLogin):
-		return jobs.FeedRefused
+		return replicator.FaultFeedRefused
 	case errors.Is(why, couch.ErrNoUpdates):
-		return jobs.FeedMissing
+		return replicator.FaultFeedMissing
 	}
-	return jobs.FeedFails
+	return replicator.FaultFeedFails
 }
 
 // openServer returns a server, by the key of who answers, for requests with an endpoint's credentials, headers and proxy.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestLateQuestions(t *testing.T) {
 	inLab(t, func(l *lab) {
 		l.set("replicator/max_questions_per_sec=1")
-		late := func() []jobs.LateWatch {
+		late := func() []jobs.Problem {
 			found, more, err := l.jobs.Lists.LateWatches(l.Context())
 			require.NoError(l, err)
 			require.False(l, more)
@@ -32,9 +33,9 @@ func TestLateQuestions(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		found := late()
 		require.Len(t, found, 1)
-		require.Equal(t, server, found[0].Server)
-		require.Equal(t, jobs.FeedRefused, found[0].NoFeed)
-		require.Equal(t, many, found[0].Jobs)
+		require.Equal(t, replicator.Endpoint{URL: server}.Host(), found[0].Host)
+		require.Equal(t, replicator.FaultFeedRefused, found[0].Code)
+		require.EqualValues(t, many, found[0].Jobs)
 		require.InDelta(t, 20, time.Since(found[0].Since).Minutes(), 9)
 		since := found[0].Since
 
@@ -91,8 +92,8 @@ func TestLateAtSilentServer(t *testing.T) {
 		found, _, err := l.jobs.Lists.LateWatches(l.Context())
 		require.NoError(t, err)
 		require.Len(t, found, 1)
-		require.Equal(t, jobs.FeedFails, found[0].NoFeed)
-		require.Equal(t, 1, found[0].Jobs)
+		require.Equal(t, replicator.FaultFeedFails, found[0].Code)
+		require.EqualValues(t, 1, found[0].Jobs)
 		l.source.set(func() { l.source.down = false })
 		time.Sleep(15 * time.Minute)
 		found, _, err = l.jobs.Lists.LateWatches(l.Context())

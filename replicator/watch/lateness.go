@@ -126,7 +126,7 @@ func (w *watch) showLate(ctx context.Context, why error) {
 		w.show(ctx, status)
 		return
 	}
-	late := jobs.Late{Since: lateSince(status.Late.Since, max(w.asked.worst, silence), now), NoFeed: noFeedOf(why, silence)}
+	late := jobs.Late{Since: lateSince(status.Late.Since, max(w.asked.worst, silence), now), Code: noFeedOf(why, silence)}
 	if !late.Since.IsZero() {
 		var err error
 		if late.Jobs, err = w.countAsked(ctx); err != nil {

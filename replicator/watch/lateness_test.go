@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"settee/pkg/couch"
+	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
@@ -98,14 +99,14 @@ func TestAsked(t *testing.T) {
 func TestNoFeed(t *testing.T) {
 	t.Parallel()
 	refused := fmt.Errorf("%w for the user \"ann\" (%w)", couch.ErrNoUpdates, couch.ErrForbidden)
-	for want, whys := range map[jobs.NoFeed][]error{
-		jobs.FeedRefused: {refused, errNoLogin},
-		jobs.FeedMissing: {fmt.Errorf("%w because the server does not have it", couch.ErrNoUpdates)},
-		jobs.FeedFails:   {errors.New("its feed fails: 500"), errFlood},
+	for want, whys := range map[replicator.FaultCode][]error{
+		replicator.FaultFeedRefused: {refused, errNoLogin},
+		replicator.FaultFeedMissing: {fmt.Errorf("%w because the server does not have it", couch.ErrNoUpdates)},
+		replicator.FaultFeedFails:   {errors.New("its feed fails: 500"), errFlood},
 	} {
 		for _, why := range whys {
 			assert.Equal(t, want, noFeedOf(why, askLast), why)
 		}
 	}
-	assert.Equal(t, jobs.FeedFails, noFeedOf(refused, askLast+1))
+	assert.Equal(t, replicator.FaultFeedFails, noFeedOf(refused, askLast+1))
 }

@@ -132,16 +132,16 @@ func (p *problem) openUp() {
 }
 
 // lateProblems groups watches by the host and the reason.
-func lateProblems(watches []jobs.LateWatch) (problems []problem) {
+func lateProblems(watches []jobs.Problem) (problems []problem) {
 	for _, watch := range watches {
-		a := watch.Attention()
+		a := watch.Attention
 		at := slices.IndexFunc(problems, func(p problem) bool { return p.Host == a.Host && p.Code == a.Code })
 		if at < 0 {
 			at, problems = len(problems), append(problems, problemOf(&jobs.Problem{Attention: a}))
 			problems[at].of = nil // the jobs are not listed
 		}
 		p := &problems[at]
-		p.Jobs += int64(watch.Jobs)
+		p.Jobs += watch.Jobs
 		if p.since.IsZero() || a.Since.Before(p.since) {
 			p.since = a.Since
 		}

@@ -8,18 +8,21 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
 // Watches of one host whose questions are late for one reason are one problem.
 func TestLateProblems(t *testing.T) {
 	t.Parallel()
-	late := func(server string, why jobs.NoFeed, since time.Duration, n int) jobs.LateWatch {
-		return jobs.LateWatch{Server: server, Late: jobs.Late{Since: noon.Add(-since), Jobs: n, NoFeed: why}}
+	late := func(host string, why replicator.FaultCode, since time.Duration, n int64) jobs.Problem {
+		return jobs.Problem{Jobs: n, Attention: replicator.Attention{
+			Kind: replicator.NeedsEarlier, Code: why, Side: replicator.SideSource, Host: host, Since: noon.Add(-since),
+		}}
 	}
-	found := lateProblems([]jobs.LateWatch{
-		late("http://a:5984/", jobs.FeedRefused, time.Minute, 4000), late("http://b/", jobs.FeedMissing, time.Second, 7),
-		late("http://a:5984/prefix/", jobs.FeedRefused, time.Hour, 5000), late("http://a:5984/", jobs.FeedFails, time.Second, 6),
+	found := lateProblems([]jobs.Problem{
+		late("a:5984", replicator.FaultFeedRefused, time.Minute, 4000), late("b", replicator.FaultFeedMissing, time.Second, 7),
+		late("a:5984", replicator.FaultFeedRefused, time.Hour, 5000), late("a:5984", replicator.FaultFeedFails, time.Second, 6),
 	})
 	text, err := json.Marshal(found)
 	require.NoError(t, err)
