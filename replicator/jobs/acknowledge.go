@@ -141,13 +141,13 @@ func (s *Upkeep) removeAcknowledgements(ctx context.Context) error {
 	for more := true; more; {
 		done, err := s.part(ctx, &limit, func(tx kv.Transaction) error {
 			r := fdbjobs.EntryRange{Until: tuple.Tuple{time.Now().Unix() + 1}, Limit: limit}
-			found, err := s.jobs.Entries(tx.Snapshot(), indexAcknowledged, r).Await()
+			found, err := s.marked(tx.Snapshot(), replicator.MarkAcknowledged, r).Await()
 			if err != nil {
 				return err
 			}
 			more = len(found) == limit
-			for _, e := range found {
-				if err := s.setAcknowledged(tx, e.ID, nil); err != nil {
+			for _, m := range found {
+				if err := s.setAcknowledged(tx, m.id, nil); err != nil {
 					return err
 				}
 			}

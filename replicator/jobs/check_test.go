@@ -132,7 +132,12 @@ func TestCheckRepairsIndexes(t *testing.T) {
 		s.Activity, s.NoProgressSince = &replicator.Activity{Doing: replicator.DoingReading}, time.Now().Add(-time.Hour)
 		s.Stats.DocWriteFailures = 1
 	}))
-	for _, index := range []string{"crashing", "stuck", "behind", "refused", "named"} {
+	for _, mark := range []replicator.MarkType{
+		replicator.MarkFailing, replicator.MarkStuck, replicator.MarkBehind, replicator.MarkDocumentsRefused,
+	} {
+		require.NotEmpty(t, b.times(mark), mark)
+	}
+	for _, index := range []string{"marks", "named"} {
 		all := b.entries(index)
 		require.NotEmpty(t, all, index)
 		require.NoError(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {

@@ -14,36 +14,35 @@ import (
 // What follows from a replication job, see [fdbjobs.Derivation]. Times are in seconds since the Unix epoch.
 //
 //	index        key                     has a job                                                  is read by
-//	crashing     since                   that crashes, with JobState.CrashingSince                  MarkFailing, [Lists.Waits]
-//	stuck        since                   without progress, with JobState.StuckSince                 MarkStuck, [Lists.Waits]
-//	behind       since                   whose target lacks changes, with JobState.BehindSince      MarkBehind, [Lists.Waits]
-//	refused      time                    that has not ended, with JobState.RefusedAt                MarkDocumentsRefused
+//	marks        mark, time              with a mark, at most once each: see below                  [Lists.List], [Lists.Waits]
 //	named        kind, name              with the name of a host or a database, at most four times  searches, see search.go
 //	mirrors      server                  that is a continuous mirror of a server, and not ended     its watch, lists of mirrors
 //	mirrored     mirror, database        that a mirror has made                                     its run and summary, lists
 //	mirror_time  mirror, what, time, database   the same, at most twice: see mirrored.go            its run and summary, lists
 //	needs        problem, since          that needs a person; also if it has ended                  [Lists.Problems], [Lists.FirstOf]
 //	needy        owner                   that needs a person                                        [Lists.Problems], for paused owners
-//	acknowledged until                   with an acknowledgement that has an end                    upkeep, which removes it then
 //
-// The first four, needs and needy follow from the state. A job is in none of them while its document is paused, and while it has a
-// new definition that has not run yet: its state then describes the definition before. A job with an acknowledgement that covers what it
-// needs a person for is not in needs and needy. In crashing and stuck it comes after all other jobs: acknowledgedLater is added to the
-// time. A problem has six elements, see problem.
+// The marks are those of replicator.MarkType, and the times:
+//
+//	MarkFailing           JobState.CrashingSince
+//	MarkStuck             JobState.StuckSince
+//	MarkBehind            JobState.BehindSince
+//	MarkDocumentsRefused  JobState.RefusedAt, of a job that has not ended
+//	MarkAcknowledged      the end of an acknowledgement that has one: upkeep removes it then
+//
+// The marks except the last, needs and needy follow from the state. A job has none of them while its document is paused, and while it
+// has a new definition that has not run yet: its state then describes the definition before. A job with an acknowledgement that covers
+// what it needs a person for is not in needs and needy. As failing or stuck it comes after all other jobs: acknowledgedLater is added to
+// the time. A problem has six elements, see problem.
 // Tallies of needs: "jobs" of each problem; of the whole index, and of each owner in needy, one named by the hash of each problem.
 const (
-	indexCrashing   = "crashing"
-	indexStuck      = "stuck"
-	indexBehind     = "behind"
-	indexRefused    = "refused"
+	indexMarks      = "marks"
 	indexNamed      = "named"
 	indexMirrors    = "mirrors"
 	indexMirrored   = "mirrored"
 	indexMirrorTime = "mirror_time"
 	indexNeeds      = "needs"
 	indexNeedy      = "needy"
-
-	indexAcknowledged = "acknowledged"
 )
 
 // acknowledgedLater is added to the times of jobs that are acknowledged, in seconds. No other time is as late.
@@ -213,9 +212,9 @@ func parseStateFacts(packed []byte) (f stateFacts) {
 
 // entriesOf returns what follows from a job. It is the table above.
 func entriesOf(f fdbjobs.Facts) (all []fdbjobs.Entry) {
-	at := func(index string, seconds int64, is bool) {
+	at := func(mark replicator.MarkType, seconds int64, is bool) {
 		if seconds != 0 && is {
-			all = append(all, fdbjobs.Entry{Index: index, Key: tuple.Tuple{seconds}})
+			all = append(all, fdbjobs.Entry{Index: indexMarks, Key: tuple.Tuple{string(mark), seconds}})
 		}
 	}
 	listed := parseListedFacts(f.Listed)
@@ -227,13 +226,13 @@ func entriesOf(f fdbjobs.Facts) (all []fdbjobs.Entry) {
 		} else {
 			all = append(all, needsOf(f, state.needs.At(listed.source, listed.target))...)
 		}
-		at(indexCrashing, state.crashing+later, state.crashing != 0)
-		at(indexStuck, state.stuck+later, state.stuck != 0)
-		at(indexBehind, state.behind, true)
-		at(indexRefused, state.refused, f.Status != fdbjobs.Finished)
+		at(replicator.MarkFailing, state.crashing+later, state.crashing != 0)
+		at(replicator.MarkStuck, state.stuck+later, state.stuck != 0)
+		at(replicator.MarkBehind, state.behind, true)
+		at(replicator.MarkDocumentsRefused, state.refused, f.Status != fdbjobs.Finished)
 	}
 	if a := listed.acknowledged; a != nil {
-		at(indexAcknowledged, storedTime(a.Until), true)
+		at(replicator.MarkAcknowledged, storedTime(a.Until), true)
 	}
 	if listed.mirrors != "" && f.Status != fdbjobs.Finished {
 		all = append(all, fdbjobs.Entry{Index: indexMirrors, Key: tuple.Tuple{listed.mirrors}})

@@ -90,7 +90,7 @@ func (s *Lists) List(ctx context.Context, f Filter, opts ListOptions) (List, err
 	case opts.Order == ByState:
 		return s.byState(ctx, l, opts)
 	case opts.Order != ByOwner:
-		return s.indexed(ctx, l, opts, s.pages.troubled(opts.Order))
+		return s.indexed(ctx, l, opts, s.pages.marked(replicator.MarkType(opts.Order)))
 	}
 	return s.byOwner(ctx, l, opts)
 }

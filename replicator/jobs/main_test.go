@@ -334,15 +334,17 @@ func (b *bundle) entries(index string) []fdbjobs.Entry {
 	return found
 }
 
-// times returns the times of an index by job id. A job may have one entry.
-func (b *bundle) times(index string) map[string]int64 {
+// times returns the times of a mark by job id.
+func (b *bundle) times(mark replicator.MarkType) map[string]int64 {
 	b.Helper()
 	times := map[string]int64{}
-	all := b.entries(index)
+	all := b.entries("marks")
 	for _, e := range all {
-		times[e.ID] = e.Key[0].(int64)
+		if e.Key[0] == string(mark) {
+			require.NotContains(b, times, e.ID)
+			times[e.ID] = e.Key[1].(int64)
+		}
 	}
-	require.Len(b, times, len(all))
 	return times
 }
 

@@ -11,7 +11,6 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
-	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 	"settee/replicator"
 )
@@ -191,11 +190,10 @@ func (s *pages) unseen(tx kv.ReadTransaction, mirror *Job) (time.Time, error) {
 	return p.Unseen(status.Pause, time.Now()), err
 }
 
-// troubled returns the pageRead of a list in the order of an index by time.
-func (s *pages) troubled(order Order) pageRead {
-	index := map[Order]string{ByCrash: indexCrashing, ByStuck: indexStuck, ByLag: indexBehind, ByRefusal: indexRefused}[order]
+// marked returns the pageRead of the jobs with a mark, by time. A position has the time in place of an owner.
+func (s *pages) marked(mark replicator.MarkType) pageRead {
 	return func(tx kv.ReadTransaction, _ listing, after fdbjobs.Position, n int) (out page, err error) {
-		r := fdbjobs.EntryRange{Limit: n, Reverse: order == ByRefusal}
+		r := fdbjobs.EntryRange{Limit: n, Reverse: mark == replicator.MarkDocumentsRefused}
 		if after != (fdbjobs.Position{}) {
 			key, err := timedKey(after)
 			switch {
@@ -207,23 +205,25 @@ func (s *pages) troubled(order Order) pageRead {
 				r.After = key
 			}
 		}
-		found, err := s.jobs.Entries(tx, index, r).Await()
+		found, err := s.core.marked(tx, mark, r).Await()
 		if err != nil {
 			return out, err
 		}
-		places, ids := make([]fdbjobs.Position, len(found)), make([]string, len(found))
-		for i, e := range found {
-			var since int64
-			if len(e.Key) != 1 || !rows.As(e.Key[0], &since) {
-				return out, fmt.Errorf("reading the index %q of replication jobs: %w", index, tuple.ErrMalformed)
-			}
-			ids[i], places[i] = e.ID, fdbjobs.Position{Owner: strconv.FormatInt(since, 10), ID: e.ID}
+		ids := make([]string, len(found))
+		for i, m := range found {
+			ids[i] = m.id
 		}
-		out, err = s.ofIndex(tx, ids, func(i int) fdbjobs.Position { return places[i] }, func(_ int, job *Job) (*Job, error) { return job, nil })
+		at := func(i int) fdbjobs.Position {
+			return fdbjobs.Position{Owner: strconv.FormatInt(found[i].at, 10), ID: ids[i]}
+		}
+		out, err = s.ofIndex(tx, ids, at, whole)
 		out.more = len(found) == n
 		return out, err
 	}
 }
+
+// whole shows each job of an index as it is.
+func whole(_ int, job *Job) (*Job, error) { return job, nil }
 
 // timedKey returns the end of the key of a position in an index by time: it has the time in place of an owner.
 func timedKey(at fdbjobs.Position) (tuple.Tuple, error) {
@@ -317,7 +317,7 @@ func (s *pages) mirrored(mirror string, order Order) pageRead {
 		at := func(i int) fdbjobs.Position {
 			return fdbjobs.Position{Owner: strconv.FormatInt(found[i].at, 10), ID: found[i].database}
 		}
-		out, err = s.ofIndex(tx, ids, at, func(_ int, job *Job) (*Job, error) { return job, nil })
+		out, err = s.ofIndex(tx, ids, at, whole)
 		out.more = len(found) == n
 		return out, err
 	}

@@ -157,7 +157,7 @@ func (s *Lists) FirstOf(ctx context.Context, p *Problem, limit int) (first []*Jo
 		}
 		since = at
 		found, err := s.pages.ofIndex(tx.Snapshot(), ids, func(int) fdbjobs.Position { return fdbjobs.Position{} },
-			func(_ int, job *Job) (*Job, error) { return job, nil })
+			whole)
 		first = found.jobs
 		return err
 	})
@@ -171,8 +171,8 @@ func (s *Lists) idsOf(tx kv.ReadTransaction, p *Problem, limit int) (ids []strin
 		return nil, since, err
 	}
 	for _, key := range p.keys {
-		r := fdbjobs.EntryRange{Prefix: key, Limit: timedAtOnce}
-		for read := 0; read < maxCounted && len(ids) < limit; read += timedAtOnce {
+		r := fdbjobs.EntryRange{Prefix: key, Limit: entriesAtOnce}
+		for read := 0; read < maxCounted && len(ids) < limit; read += entriesAtOnce {
 			found, err := s.jobs.Entries(tx, indexNeeds, r).Await()
 			if err != nil {
 				return nil, since, err
@@ -190,7 +190,7 @@ func (s *Lists) idsOf(tx kv.ReadTransaction, p *Problem, limit int) (ids []strin
 				}
 				ids = append(ids, e.ID)
 			}
-			if len(found) < timedAtOnce {
+			if len(found) < entriesAtOnce {
 				break
 			}
 		}

@@ -146,7 +146,7 @@ func TestProblemsOfAJob(t *testing.T) {
 		b.remove(repdb, "e", b.document(repdb, "e")["_rev"].(string))
 		require.Empty(t, b.problems())
 		b.check()
-		assert.Empty(t, b.times("stuck"))
+		assert.Empty(t, b.times(replicator.MarkStuck))
 	})
 }
 

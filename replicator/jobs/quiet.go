@@ -9,6 +9,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
+	"settee/replicator"
 )
 
 // quiet are the owners of the databases whose jobs need nobody, by instance: those that are paused, and those that are deleted, whose
@@ -48,31 +49,50 @@ func (s *core) readQuiet(tx kv.ReadTransaction) (quiet, error) {
 	return q, nil
 }
 
-// timedAtOnce is the number of entries of an index by time that are read at once.
-const timedAtOnce = 100
+// markedJob is an entry of the index marks.
+type markedJob struct {
+	id string
+	at int64 // seconds since the Unix epoch
+}
 
-// readTimed calls each with the times of the jobs in an index by time that are not quiet, the earliest first, until it returns false.
+// key returns the end of the entry's key.
+func (m markedJob) key() tuple.Tuple { return tuple.Tuple{m.at, m.id} }
+
+// marked starts reading the jobs with a mark, by time. The range is below the mark.
+func (s *core) marked(tx kv.ReadTransaction, mark replicator.MarkType, r fdbjobs.EntryRange) kv.Future[[]markedJob] {
+	r.Prefix = tuple.Tuple{string(mark)}
+	return kv.Map(s.jobs.Entries(tx, indexMarks, r), func(found []fdbjobs.Entry) ([]markedJob, error) {
+		out := make([]markedJob, len(found))
+		for i, e := range found {
+			if out[i].id = e.ID; !rows.Store(e.Key, nil, &out[i].at) {
+				return nil, fmt.Errorf("reading the marks of replication jobs: %w", tuple.ErrMalformed)
+			}
+		}
+		return out, nil
+	})
+}
+
+// entriesAtOnce is the number of entries of an index by time that are read at once.
+const entriesAtOnce = 100
+
+// eachMarked calls do with the times of the jobs with a mark that are not quiet, the earliest first, until it returns false.
 // It reads at most maxCounted entries with times until then.
-func (s *core) readTimed(tx kv.ReadTransaction, index string, until time.Time, q quiet, each func(at time.Time) bool) error {
-	r := fdbjobs.EntryRange{Until: tuple.Tuple{until.Unix() + 1}, Limit: timedAtOnce}
-	for read := 0; read < maxCounted; read += timedAtOnce {
-		found, err := s.jobs.Entries(tx, index, r).Await()
+func (s *core) eachMarked(tx kv.ReadTransaction, mark replicator.MarkType, until time.Time, q quiet, do func(at time.Time) bool) error {
+	r := fdbjobs.EntryRange{Until: tuple.Tuple{until.Unix() + 1}, Limit: entriesAtOnce}
+	for read := 0; read < maxCounted; read += entriesAtOnce {
+		found, err := s.marked(tx, mark, r).Await()
 		if err != nil {
 			return err
 		}
-		for _, e := range found {
-			var seconds int64
-			if len(e.Key) != 1 || !rows.As(e.Key[0], &seconds) {
-				return fmt.Errorf("reading the index %q of replication jobs: %w", index, tuple.ErrMalformed)
-			}
-			r.After = tuple.Tuple{seconds, e.ID}
-			if !q.has(e.ID) && !each(readTime(seconds)) {
+		for _, m := range found {
+			if !q.has(m.id) && !do(readTime(m.at)) {
 				return nil
 			}
 		}
-		if len(found) < timedAtOnce {
+		if len(found) < entriesAtOnce {
 			return nil
 		}
+		r.After = found[len(found)-1].key()
 	}
 	return nil
 }

@@ -504,13 +504,13 @@ func (w *world) compareTroubles(all map[string]*jobs.Job) {
 	for _, row := range w.parkedRows() {
 		assert.Contains(w, all, row.JobID, "a row is left of a parked job that is gone")
 	}
-	assert.Equal(w, crashing, w.times("crashing"))
-	assert.Equal(w, stuck, w.times("stuck"))
-	assert.Equal(w, behind, w.times("behind"))
+	assert.Equal(w, crashing, w.times(replicator.MarkFailing))
+	assert.Equal(w, stuck, w.times(replicator.MarkStuck))
+	assert.Equal(w, behind, w.times(replicator.MarkBehind))
 	for id := range w.rows("records") {
 		assert.Contains(w, all, id, "a record is left of a job that is gone")
 	}
-	for id := range w.times("refused") {
+	for id := range w.times(replicator.MarkDocumentsRefused) {
 		if assert.Contains(w, all, id) {
 			assert.NotEqual(w, fdbjobs.Finished, all[id].Status)
 		}

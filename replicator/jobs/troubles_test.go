@@ -111,15 +111,15 @@ func TestTroubles(t *testing.T) {
 		b.accept()
 		require.Equal(t, []string{"e", "d"}, crashing())
 		require.Equal(t, []string{"d", "e"}, refused())
-		require.Len(t, b.times("crashing"), 3, "and z, until upkeep")
+		require.Len(t, b.times(replicator.MarkFailing), 3, "and z, until upkeep")
 		for _, id := range []string{"e", "d"} {
 			b.remove(repdb, id, b.document(repdb, id)["_rev"].(string))
 		}
 		for _, task := range b.store.Upkeep.Tasks() {
 			require.NoError(t, task.Run(b.Context(), nil))
 		}
-		assert.Empty(t, b.times("crashing"))
-		assert.Empty(t, b.times("refused"))
+		assert.Empty(t, b.times(replicator.MarkFailing))
+		assert.Empty(t, b.times(replicator.MarkDocumentsRefused))
 	})
 }
 
@@ -134,7 +134,7 @@ func TestStuck(t *testing.T) {
 			require.NoError(t, err)
 			for _, job := range page.Jobs {
 				found = append(found, job.ID)
-				require.Equal(t, b.times("stuck")[job.ID], job.State.StuckSince.Unix())
+				require.Equal(t, b.times(replicator.MarkStuck)[job.ID], job.State.StuckSince.Unix())
 			}
 			return found
 		}
@@ -165,7 +165,7 @@ func TestStuck(t *testing.T) {
 		pass(11 * time.Second)
 		report()
 		require.ElementsMatch(t, ids[:2], stuck())
-		require.Equal(t, map[string]int64{ids[0]: began.Unix(), ids[1]: began.Unix()}, b.times("stuck"))
+		require.Equal(t, map[string]int64{ids[0]: began.Unix(), ids[1]: began.Unix()}, b.times(replicator.MarkStuck))
 		require.NoError(t, doing(1, replicator.DoingCopying, time.Now()))
 		require.Len(t, stuck(), 2, "another activity is no progress")
 		progress := func(i int) error {
@@ -182,7 +182,7 @@ func TestStuck(t *testing.T) {
 		}
 		require.NoError(t, doing(0, replicator.DoingCopying, began.Add(time.Second)))
 		require.Equal(t, []string{ids[0]}, stuck())
-		require.Len(t, b.times("stuck"), 1)
+		require.Len(t, b.times(replicator.MarkStuck), 1)
 		b.check()
 
 		// Its node dies. It stays stuck in its next run; the time without a run does not count.
@@ -198,13 +198,13 @@ func TestStuck(t *testing.T) {
 		runs[0] = b.accept()
 		require.NoError(t, runs[0].Start(t.Context(), "other", "pid"))
 		require.Equal(t, []string{ids[0]}, stuck())
-		require.InDelta(t, began.Add(time.Since(last)).Unix(), b.times("stuck")[ids[0]], 1)
+		require.InDelta(t, began.Add(time.Since(last)).Unix(), b.times(replicator.MarkStuck)[ids[0]], 1)
 
 		// It stays so after a crash, and not after its end.
 		require.NoError(t, runs[0].Crash(t.Context(), time.Now(), 1, replicator.TextFault("", "no")))
 		require.Equal(t, []string{ids[0]}, stuck())
 		require.NoError(t, b.accept().Complete(t.Context(), nil))
-		require.Empty(t, b.times("stuck"))
+		require.Empty(t, b.times(replicator.MarkStuck))
 		require.NoError(t, runs[2].Complete(t.Context(), nil))
 	})
 }
@@ -231,11 +231,11 @@ func TestBehindForLong(t *testing.T) {
 			waits, err := b.store.Lists.Waits(b.Context(), time.Now())
 			require.NoError(t, err)
 			if len(page.Jobs) == 0 {
-				require.Empty(t, b.times("behind"))
+				require.Empty(t, b.times(replicator.MarkBehind))
 				require.Zero(t, waits.Behind)
 				return 0
 			}
-			require.Equal(t, map[string]int64{job.ID: waits.Behind.Unix()}, b.times("behind"))
+			require.Equal(t, map[string]int64{job.ID: waits.Behind.Unix()}, b.times(replicator.MarkBehind))
 			return waits.Behind.Unix()
 		}
 		pass := func(d time.Duration) { <-time.After(d) }

@@ -79,28 +79,40 @@ func (s *Lists) Waits(ctx context.Context, crashed time.Time) (w Waits, err erro
 		if err != nil {
 			return err
 		}
-		for index, into := range map[string]*time.Time{indexCrashing: &w.Crashing, indexBehind: &w.Behind} {
-			if err := s.readTimed(tx.Snapshot(), index, time.Now(), q, func(at time.Time) bool {
-				*into = at
-				return false
-			}); err != nil {
-				return err
-			}
+		each := func(mark replicator.MarkType, do func(at time.Time) bool) error {
+			return s.eachMarked(tx.Snapshot(), mark, time.Now(), q, do)
 		}
-		if err := s.readTimed(tx.Snapshot(), indexCrashing, crashed, q, func(time.Time) bool {
+		if err := each(replicator.MarkBehind, func(at time.Time) bool {
+			w.Behind = at
+			return false
+		}); err != nil {
+			return err
+		}
+		if err := each(replicator.MarkFailing, func(at time.Time) bool {
+			w.Crashing = first(w.Crashing, at)
+			if at.After(crashed) {
+				return false
+			}
 			w.LongCrashing++
 			return true
 		}); err != nil {
 			return err
 		}
-		return s.readTimed(tx.Snapshot(), indexStuck, time.Now(), q, func(at time.Time) bool {
-			if w.StuckJobs++; w.Stuck.IsZero() {
-				w.Stuck = at
-			}
+		return each(replicator.MarkStuck, func(at time.Time) bool {
+			w.StuckJobs++
+			w.Stuck = first(w.Stuck, at)
 			return true
 		})
 	})
 	return w, err
+}
+
+// first returns the first time that is set.
+func first(known, at time.Time) time.Time {
+	if known.IsZero() {
+		return at
+	}
+	return known
 }
 
 // OldestDue reads the time for which the due job that waits longest is scheduled ([fdbjobs.Index.OldestDue]). It is zero if
