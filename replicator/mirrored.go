@@ -120,6 +120,9 @@ func (f *MirroredFacts) State() MirroredState {
 // Fails reports whether the latest run of a database in a state failed.
 func (s MirroredState) Fails() bool { return s == MirroredFailing || s == MirroredFailed }
 
+// Ended reports whether the database's job has ended, and may be added again.
+func (s MirroredState) Ended() bool { return s == MirroredFailed || s == MirroredElsewhere }
+
 // NotCopied reports whether the replication of the database fails, has failed, or belongs to another job.
 func (s MirroredState) NotCopied() bool { return s.Fails() || s == MirroredElsewhere }
 

@@ -101,9 +101,9 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 		late, _, err = n.lists.LateWatches(ctx)
 	}
 	problems = append(problems, late...)
-	var mirrors []*jobs.Job
+	var mirrors jobs.List
 	if err == nil {
-		mirrors, err = n.lists.ListMirrors(ctx, shownMirrors)
+		mirrors, err = n.lists.List(ctx, jobs.Filter{Mirrors: true}, jobs.ListOptions{Limit: shownMirrors})
 	}
 	put(n.readable, oneIf(err == nil))
 	put(n.readingSeconds, time.Since(began).Seconds())
@@ -113,13 +113,13 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 	}
 	n.count(counts, out)
 	n.countProblems(problems, out)
-	put(n.due, secondsSince(waits.Due))
+	put(n.due, secondsSince(counts.Due))
 	put(n.crashing, secondsSince(waits.Crashing))
 	put(n.longCrashing, float64(waits.LongCrashing))
 	put(n.stuck, secondsSince(waits.Stuck))
 	put(n.stuckJobs, float64(waits.StuckJobs))
 	put(n.behind, secondsSince(waits.Behind))
-	for _, mirror := range mirrors {
+	for _, mirror := range mirrors.Jobs {
 		name, failing := mirrorName(mirror), mirror.Summary.NotCopied()-mirror.Summary.Acknowledged
 		if progress := mirror.State.Mirror; progress != nil {
 			failing += progress.LeftOut

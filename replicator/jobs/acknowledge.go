@@ -27,8 +27,8 @@ var ErrNoAttention = errors.New("the replication needs nobody's attention")
 // there is no job with that job id or replication id, and ErrNoAttention if the job needs nobody, whether it is acknowledged or not.
 func (s *Requests) Acknowledge(ctx context.Context, id string, ack *replicator.Acknowledgement) error {
 	return s.db.Transact(ctx, func(tx kv.Transaction) error {
-		job, err := s.pages.sealedToo(tx.Snapshot())(s.reservations.resolve(tx.Snapshot(), id))
-		if err != nil {
+		job, err := s.reservations.resolve(tx.Snapshot(), id)
+		if job, err = s.pages.opened(tx.Snapshot(), job, err); err != nil {
 			return err
 		}
 		if ack == nil {

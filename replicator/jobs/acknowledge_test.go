@@ -19,7 +19,7 @@ import (
 // told returns what people are told of a job: as lists and as a page of it have it, which is the same.
 func (b *bundle) told(id string) replicator.Condition {
 	b.Helper()
-	job, err := b.store.Lists.Shown(b.Context(), id)
+	job, err := b.store.Lists.Get(b.Context(), id)
 	require.NoError(b, err)
 	c := replicator.Explain(job.Facts(time.Now(), nil))
 	list, err := b.store.Lists.List(b.Context(), jobs.Filter{States: jobs.States{Shown: replicator.ShownStates}}, jobs.ListOptions{Limit: 100})

@@ -227,7 +227,7 @@ func TestDocumentsThatEndedElsewhere(t *testing.T) {
 		b.put(repdb, "went", "", "")
 		went := b.put(repdb, "went", b.document(repdb, "went")["_rev"].(string), `"doc_ids": ["x"], "_replication_state": "completed"`)
 		assert.Zero(b, b.total())
-		list, err := b.store.Lists.ListDocuments(b.Context(), repdb, jobs.States{}, jobs.ListOptions{Limit: 10})
+		list, err := b.store.Lists.List(b.Context(), jobs.Filter{Documents: true, Database: repdb}, jobs.ListOptions{Limit: 10})
 		require.NoError(b, err)
 		require.Len(b, list.Jobs, 4)
 		assert.EqualValues(b, 4, list.Total)
@@ -248,7 +248,7 @@ func TestDocumentsThatEndedElsewhere(t *testing.T) {
 		b.put(repdb, "done", done, "") // starts anew
 		assert.Equal(b, 1, b.total())
 		b.remove(repdb, "went", went)
-		list, err = b.store.Lists.ListDocuments(b.Context(), repdb, jobs.States{}, jobs.ListOptions{Limit: 10})
+		list, err = b.store.Lists.List(b.Context(), jobs.Filter{Documents: true, Database: repdb}, jobs.ListOptions{Limit: 10})
 		require.NoError(b, err)
 		assert.Len(b, list.Jobs, 3)
 	})

@@ -22,6 +22,9 @@ type Job struct {
 	Paused      bool
 	PausedSince time.Time
 
+	// Sealed reports that this node cannot open the definition of a job that was read alone: then Args are as lists have them.
+	Sealed bool
+
 	// Summary sums up the databases of a mirror, in jobs of lists and in those that Get and Document return. It is nil for
 	// other jobs.
 	Summary *replicator.MirrorSummary

@@ -6,13 +6,14 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
 	"settee/replicator"
 )
 
-// MaxLimit is the most jobs on a page of [Lists.List] and [Lists.ListDocuments].
+// MaxLimit is the most jobs on a page of [Lists.List].
 const MaxLimit = 1_000
 
 // skipAtOnce is the most jobs that one transaction skips.
@@ -34,11 +35,11 @@ type Lists struct {
 }
 
 // Get returns the job with that job id or replication id, including jobs that have ended. It
-// returns ErrNotFound if there is none.
+// returns ErrNotFound if there is none. See [Job].Sealed.
 func (s *Lists) Get(ctx context.Context, id string) (*Job, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
 		job, err := s.reservations.resolve(tx.Snapshot(), id)
-		return s.pages.summed(tx.Snapshot())(s.usage.withPause(tx.Snapshot(), job, err))
+		return s.pages.single(tx.Snapshot(), job, err)
 	})
 }
 
@@ -52,6 +53,11 @@ type Filter struct {
 	// the anonymous user is empty.
 	Transient bool
 	User      *string
+	// Documents selects the jobs of documents alone, with the zero value of States also those that have ended. As in CouchDB
+	// the Total of their list is the number of jobs in any state.
+	Documents bool
+	// Mirrors selects the continuous mirrors that have not ended, by their sources. Their list has no Total, no Query and cannot Skip.
+	Mirrors bool
 	// Mirror, if not empty, is the job id of a mirror whose jobs are listed, by the names of their databases. Their list has no
 	// Total and cannot Skip. With the order ByCrash it has the databases whose runs fail.
 	Mirror string
@@ -85,6 +91,10 @@ func (s *Lists) List(ctx context.Context, f Filter, opts ListOptions) (List, err
 	switch {
 	case err != nil:
 		return List{}, err
+	case f.Mirrors:
+		g := gathering{limit: opts.Limit, after: opts.After, more: true}
+		err = s.gather(ctx, &g, l, s.pages.ofServers)
+		return g.list(), err
 	case f.Mirror != "":
 		return s.indexed(ctx, l, opts, s.pages.mirrored(f.Mirror, opts.Order))
 	case opts.Order == ByState:
@@ -116,7 +126,9 @@ func (s *Lists) filtered(ctx context.Context, f Filter) (l listing, err error) {
 	if f.Unmirrored {
 		l.labels = slices.DeleteFunc(slices.Clone(l.labels), isMirroredLabel)
 	}
-	l.counted = l.states
+	if l.counted = l.states; f.Documents {
+		l.states, l.counted, l.labels = f.States, States{}, []string{labelDocument}
+	}
 	return l, nil
 }
 
@@ -127,24 +139,6 @@ func (s *Lists) currentOwner(ctx context.Context, database string) (string, erro
 		return "", err
 	}
 	return databaseOwner(db.Name(), db.Instance()), nil
-}
-
-// ListDocuments returns the jobs of documents in the given states. The list has the jobs of
-// one replicator database, by document id, or of all databases if database is empty, by
-// database and document id. As in CouchDB its Total is the number of jobs in any state. It returns
-// docstore.ErrDatabaseNotFound if there is no such database.
-func (s *Lists) ListDocuments(ctx context.Context, database string, states States, opts ListOptions) (List, error) {
-	if err := opts.check(); err != nil {
-		return List{}, err
-	}
-	l := listing{states: states, labels: []string{labelDocument}}
-	if database != "" {
-		var err error
-		if l.owner, err = s.currentOwner(ctx, database); err != nil {
-			return List{}, err
-		}
-	}
-	return s.byOwner(ctx, l, opts)
 }
 
 // Document returns the job of a document of a replicator database, as lists have it if its definition cannot be opened. It
@@ -159,8 +153,8 @@ func (s *Lists) Document(ctx context.Context, database, id string) (*Job, error)
 		if len(jobID) > fdbjobs.MaxNameSize {
 			return nil, ErrNotFound
 		}
-		job, err := s.pages.sealedToo(tx.Snapshot())(s.read(tx.Snapshot(), jobID))
-		return s.pages.summed(tx.Snapshot())(s.usage.withPause(tx.Snapshot(), job, err))
+		job, err := s.read(tx.Snapshot(), jobID)
+		return s.pages.single(tx.Snapshot(), job, err)
 	})
 }
 
@@ -196,6 +190,9 @@ type Counts struct {
 	Turn, Gone int64
 	// Databases and Users are the numbers of replicator databases and of users that have jobs.
 	Databases, Users int64
+	// Due is the time for which the due job that waits longest is scheduled ([fdbjobs.Index.OldestDue]). It is zero if no job
+	// is due.
+	Due time.Time
 }
 
 // Counts counts the jobs, from counters. Jobs of deleted databases are left out.
@@ -210,8 +207,12 @@ func (s *Lists) Counts(ctx context.Context) (Counts, error) {
 		if err != nil {
 			return Counts{}, err
 		}
+		due, err := s.jobs.Index().OldestDue(tx.Snapshot())
+		if err != nil {
+			return Counts{}, err
+		}
 		counts := Counts{
-			Jobs: make(map[replicator.ShownState]int64, len(replicator.ShownStates)), Mirrored: map[replicator.ShownState]int64{},
+			Due: due, Jobs: make(map[replicator.ShownState]int64, len(replicator.ShownStates)), Mirrored: map[replicator.ShownState]int64{},
 			Databases: owners[labelDocument], Users: owners[labelTransient],
 		}
 		for _, state := range replicator.ShownStates {
@@ -266,7 +267,7 @@ func matches(job *Job, lower string) bool {
 // there is no such job. Failures that are listed at the same time may be missing, or replace
 // others in the result.
 func (s *Lists) Failures(ctx context.Context, id string) (Failures, error) {
-	job, err := s.Shown(ctx, id)
+	job, err := s.Get(ctx, id)
 	if err != nil {
 		return Failures{}, err
 	}
@@ -323,47 +324,4 @@ func (s *Lists) Runs(ctx context.Context, job *Job) ([]json.RawMessage, error) {
 		}
 		return runs, nil
 	})
-}
-
-// ListMirrors returns up to limit continuous mirrors that have not ended, by their sources, with their summaries.
-func (s *Lists) ListMirrors(ctx context.Context, limit int) (found []*Job, err error) {
-	r := fdbjobs.EntryRange{}
-	for more := true; more && len(found) < limit; {
-		r.Limit = min(limit-len(found), mirrorsAtOnce)
-		page, entries, err := s.pageOfMirrors(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		if found, more = append(found, page...), len(entries) == r.Limit; more {
-			last := entries[len(entries)-1]
-			r.After = append(slices.Clip(last.Key), last.ID)
-		}
-	}
-	return found, nil
-}
-
-// pageOfMirrors reads mirrors of the index of mirrors, and returns the entries that it has read.
-func (s *Lists) pageOfMirrors(ctx context.Context, r fdbjobs.EntryRange) (found []*Job, entries []fdbjobs.Entry, err error) {
-	err = s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
-		now := tx.Snapshot()
-		found = nil
-		if entries, err = s.jobs.Entries(now, indexMirrors, r).Await(); err != nil {
-			return err
-		}
-		for _, e := range entries {
-			job, err := s.mirrors.liveMirror(now, e.ID)
-			if err != nil {
-				return err
-			}
-			if job == nil || !job.IsMirror() {
-				continue // its database is gone, or its definition cannot be opened
-			}
-			if job, err = s.pages.summed(now)(s.usage.withPause(now, job, nil)); err != nil {
-				return err
-			}
-			found = append(found, job)
-		}
-		return nil
-	})
-	return found, entries, err
 }

@@ -218,7 +218,7 @@ func TestListStates(t *testing.T) {
 					require.NoError(b, err)
 					assert.Len(b, page.Jobs, min(1, len(all)-skip))
 				}
-				documents, err := b.store.Lists.ListDocuments(b.Context(), "", jobs.States{Shown: only}, jobs.ListOptions{Limit: 100})
+				documents, err := b.store.Lists.List(b.Context(), jobs.Filter{Documents: true, States: jobs.States{Shown: only}}, jobs.ListOptions{Limit: 100})
 				require.NoError(b, err)
 				assert.Equal(b, all, names(documents))
 				assert.EqualValues(b, 16, documents.Total, "as in CouchDB it is the number of all")

@@ -105,7 +105,7 @@ func (s *Lists) search(ctx context.Context, g *gathering, l listing, opts ListOp
 		case err == nil && l.has(job):
 			g.Jobs, g.Scanned, g.more = []*Job{job}, 1, false
 			return nil
-		case err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, fdbjobs.ErrSealed):
+		case err != nil && !errors.Is(err, ErrNotFound):
 			return err
 		}
 	}

@@ -33,14 +33,6 @@ type MirroredDatabase struct {
 	Instance string
 }
 
-// Retry reports whether the job has ended, and may be added again.
-func (d MirroredDatabase) Retry() bool {
-	return d.State == replicator.MirroredFailed || d.State == replicator.MirroredElsewhere
-}
-
-// Gone reports whether the database was deleted at the source.
-func (d MirroredDatabase) Gone() bool { return d.State == replicator.MirroredGone }
-
 // holds returns fdbjobs.ErrHalt if the run no longer holds its job, or the job has a new definition.
 func (r *Run) holds(tx kv.ReadTransaction) error {
 	raw, err := r.store.jobs.Get(tx, r.job.ID)
@@ -288,8 +280,7 @@ func (r *Run) StartMirrored(ctx context.Context, most int) (n int, err error) {
 // RedefineMirrored gives the jobs of databases the mirror's current definition, and adds those again that have failed.
 func (r *Run) RedefineMirrored(ctx context.Context, databases []string) error {
 	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry, order uint16) error {
-		d := MirroredDatabase{State: e.state}
-		if d.Gone() || r.defines(*e) && !d.Retry() {
+		if e.state == replicator.MirroredGone || r.defines(*e) && !e.state.Ended() {
 			return nil
 		}
 		spec := fdbjobs.Spec{Order: order}
@@ -365,7 +356,7 @@ func (r *Run) againMirrored(ctx context.Context, databases []string, change func
 	})
 }
 
-// EndMirrored ends the jobs of databases that the mirror no longer mirrors. If deleteAt is not zero, they were deleted at
+// EndMirrored ends the jobs of databases that the mirror no longer mirrors, and forgets those that are gone. If deleteAt is not zero, they were deleted at
 // the source, and [Run.GoneMirrored] returns them from then on.
 func (r *Run) EndMirrored(ctx context.Context, databases []string, deleteAt time.Time) error {
 	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry, order uint16) error {
@@ -397,16 +388,6 @@ func (r *Run) GoneMirrored(ctx context.Context, by time.Time, limit int) (databa
 		databases = append(databases, e.database)
 	}
 	return databases, time.Time{}, err
-}
-
-// ForgetGone forgets a database that was deleted at the target, or need not be.
-func (r *Run) ForgetGone(ctx context.Context, database string) error {
-	return r.eachMirrored(ctx, []string{database}, func(tx kv.Transaction, e *mirroredEntry, _ uint16) error {
-		if e.state != replicator.MirroredGone {
-			return nil
-		}
-		return r.store.writer.removeChild(tx, e.id)
-	})
 }
 
 // MirrorNews returns up to limit news, by the names of their databases.
@@ -453,9 +434,8 @@ func (r *Run) DropNews(ctx context.Context, news []News) error {
 
 // HasFeed reports whether the watch of the mirror's source follows the server's feed at the moment.
 func (r *Run) HasFeed(ctx context.Context) (bool, error) {
-	server := MirrorServer(r.job.Args.Replication)
 	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) (bool, error) {
-		status, err := r.store.watchStatus(tx.Snapshot(), server)
-		return status.By == ByFeed, err
+		status, running, err := r.store.readWatch(tx.Snapshot(), MirrorServer(r.job.Args.Replication))
+		return running && status.By == ByFeed, err
 	})
 }

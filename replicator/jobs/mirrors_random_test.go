@@ -260,7 +260,7 @@ func (w mirrorWorld) step(run *jobs.Run) error {
 		databases, _, err := run.GoneMirrored(ctx, time.Now(), 5)
 		for _, database := range databases {
 			if err == nil {
-				err = run.ForgetGone(ctx, database)
+				err = run.EndMirrored(ctx, []string{database}, time.Time{})
 			}
 		}
 		return err

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 	"settee/replicator"
 )
@@ -66,7 +68,10 @@ func (s *pages) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n
 			out.after, out.more = fdbjobs.Position{Owner: raw.Owner + "\x00"}, true
 			return out, nil
 		}
-		job, err := s.summed(tx)(s.parseListed(raw, of))
+		job, err := s.parseListed(raw, of)
+		if err == nil {
+			job, err = s.summed(tx, job)
+		}
 		if err != nil {
 			return out, err
 		}
@@ -156,24 +161,70 @@ func countIn(tx kv.ReadTransaction, index fdbjobs.Index, parts []fdbjobs.Part) (
 	return total, err
 }
 
-// summed returns a function that sums up the databases of a job that is a mirror, and returns the job and the error.
-func (s *pages) summed(tx kv.ReadTransaction) func(*Job, error) (*Job, error) {
-	return func(job *Job, err error) (*Job, error) {
-		if err != nil || !job.IsMirror() {
-			return job, err
-		}
-		if job.Status == fdbjobs.Finished && job.State.Mirror != nil && job.State.Mirror.Summary != nil {
-			job.Summary = job.State.Mirror.Summary // its databases go
-			return job, nil
-		}
-		summary, err := s.mirrors.mirrorSummary(tx, job.ID)
-		if err == nil && job.Status != fdbjobs.Finished {
-			summary.KnownBehind(job.State.Mirror)
-			summary.Unseen, err = s.unseen(tx, job)
-		}
-		job.Summary = &summary
+// single returns a job that was read alone, with its pause and its summary.
+func (s *pages) single(tx kv.ReadTransaction, job *Job, err error) (*Job, error) {
+	if job, err = s.opened(tx, job, err); err != nil {
 		return job, err
 	}
+	p, err := s.usage.readPause(tx, job.owner())
+	if job.setPause(p); err != nil {
+		return job, err
+	}
+	return s.summed(tx, job)
+}
+
+// opened replaces a job whose definition cannot be opened by the job as lists have it.
+func (s *pages) opened(tx kv.ReadTransaction, job *Job, err error) (*Job, error) {
+	if !errors.Is(err, fdbjobs.ErrSealed) {
+		return job, err
+	}
+	raw, err := s.jobs.Index().Read(tx, job.ID).Await()
+	if err != nil {
+		return nil, err
+	}
+	if job, err = s.parseListed(raw, ownership{exists: true}); err == nil {
+		job.Sealed = true
+	}
+	return job, err
+}
+
+// summed sums up the databases of a job if it is a mirror.
+func (s *pages) summed(tx kv.ReadTransaction, job *Job) (*Job, error) {
+	if !job.IsMirror() {
+		return job, nil
+	}
+	if job.Status == fdbjobs.Finished && job.State.Mirror != nil && job.State.Mirror.Summary != nil {
+		job.Summary = job.State.Mirror.Summary // its databases go
+		return job, nil
+	}
+	summary, err := s.mirrors.mirrorSummary(tx, job.ID)
+	if err == nil && job.Status != fdbjobs.Finished {
+		summary.KnownBehind(job.State.Mirror)
+		summary.Unseen, err = s.unseen(tx, job)
+	}
+	job.Summary = &summary
+	return job, err
+}
+
+// ofServers is the pageRead of the continuous mirrors, by their sources' servers. A position has the server in place of an owner.
+func (s *pages) ofServers(tx kv.ReadTransaction, _ listing, after fdbjobs.Position, n int) (out page, err error) {
+	r := fdbjobs.EntryRange{Limit: n}
+	if after != (fdbjobs.Position{}) {
+		r.After = tuple.Tuple{after.Owner, after.ID}
+	}
+	found, err := s.jobs.Entries(tx, indexMirrors, r).Await()
+	if err != nil {
+		return out, err
+	}
+	ids, at := make([]string, len(found)), make([]fdbjobs.Position, len(found))
+	for i, e := range found {
+		if ids[i], at[i].ID = e.ID, e.ID; !rows.Store(e.Key, &at[i].Owner) {
+			return out, fmt.Errorf("reading the mirrors of a server: %w", tuple.ErrMalformed)
+		}
+	}
+	out, err = s.ofIndex(tx, ids, func(i int) fdbjobs.Position { return at[i] }, func(_ int, job *Job) (*Job, error) { return s.summed(tx, job) })
+	out.more = len(found) == n
+	return out, err
 }
 
 // unseen returns since when changes of a mirror's source may not be known; zero if its feed tells of them.
@@ -186,7 +237,10 @@ func (s *pages) unseen(tx kv.ReadTransaction, mirror *Job) (time.Time, error) {
 	if server == "" {
 		server = MirrorServer(r)
 	}
-	status, err := s.watchStatus(tx, server)
+	status, running, err := s.readWatch(tx, server)
+	if !running {
+		status = WatchStatus{}
+	}
 	return p.Unseen(status.Pause, time.Now()), err
 }
 

@@ -148,10 +148,9 @@ func TestPausesOfJobsThatDoNotRun(t *testing.T) {
 		assert.Equal(t, replicator.ReasonDocument, reasonOf(b.get(id)), "a change does not wake it")
 		rev = b.put(repdb, "parked", rev, `"continuous": true, "doc_ids": ["x"]`)
 		assert.Equal(t, replicator.ReasonSlot, reasonOf(b.get(id)))
-		n, more, err := b.store.Lists.Before(t.Context(), b.get(id))
+		queue, err := b.store.Lists.Queue(t.Context(), b.get(id))
 		require.NoError(t, err)
-		assert.Zero(t, n)
-		assert.False(t, more)
+		assert.Zero(t, *queue)
 
 		// A run ends when its document is changed and paused at once.
 		run = b.accept()

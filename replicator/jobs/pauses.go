@@ -89,16 +89,6 @@ func parsePause(value []byte) (pause, error) {
 	return p, nil
 }
 
-// withPause sets whether the database of a job that was read is paused.
-func (s *usageRows) withPause(tx kv.ReadTransaction, job *Job, err error) (*Job, error) {
-	if err != nil {
-		return job, err
-	}
-	p, err := s.readPause(tx, job.owner())
-	job.setPause(p)
-	return job, err
-}
-
 func (j *Job) setPause(p pause) {
 	if j.Status != fdbjobs.Finished {
 		j.Paused, j.PausedSince = p.paused, p.since

@@ -28,7 +28,7 @@ func TestPeriodicJob(t *testing.T) {
 			s.LastRun = &replicator.Stats{DocCounts: replicator.DocCounts{DocsWritten: 7}}
 		}))
 
-		list, err := b.store.Lists.ListDocuments(b.Context(), repdb, jobs.States{Shown: []replicator.ShownState{replicator.ShownScheduled}}, jobs.ListOptions{Limit: 10})
+		list, err := b.store.Lists.List(b.Context(), jobs.Filter{Documents: true, Database: repdb, States: jobs.States{Shown: []replicator.ShownState{replicator.ShownScheduled}}}, jobs.ListOptions{Limit: 10})
 		require.NoError(b, err)
 		require.Len(b, list.Jobs, 2)
 		assert.EqualValues(b, 2, list.Total)

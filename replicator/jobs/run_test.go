@@ -149,7 +149,7 @@ func TestAcceptedAfterACrashButNotStarted(t *testing.T) {
 		<-requeued
 		stop()
 		state := b.get(b.jobID(repdb, "a")).Condition()
-		list, err := b.store.Lists.ListDocuments(b.Context(), repdb, jobs.States{Shown: []replicator.ShownState{replicator.ShownState(state)}}, jobs.ListOptions{Limit: 10})
+		list, err := b.store.Lists.List(b.Context(), jobs.Filter{Documents: true, Database: repdb, States: jobs.States{Shown: []replicator.ShownState{replicator.ShownState(state)}}}, jobs.ListOptions{Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, list.Jobs, 1)
 		require.Equal(t, state, list.Jobs[0].Condition())

@@ -59,7 +59,7 @@ func (s *pages) named(lower string) pageRead {
 			if !l.has(job) || !found[i].finds(job, lower) {
 				return nil, nil
 			}
-			return s.summed(tx)(job, nil)
+			return s.summed(tx, job)
 		})
 		out.more = len(found) == n
 		return out, err

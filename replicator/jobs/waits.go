@@ -47,9 +47,6 @@ func (s *Lists) LateWatches(ctx context.Context) (late []Problem, more bool, err
 
 // Waits is what [Lists.Waits] reads. It is without jobs that are paused, or whose databases are.
 type Waits struct {
-	// Due is the time for which the due job that waits longest is scheduled ([fdbjobs.Index.OldestDue]). It is zero if
-	// no job is due.
-	Due time.Time
 	// Crashing is when the crashes of the job began that has crashed for the longest time. It is zero if no job has
 	// crashed since it last recovered.
 	Crashing time.Time
@@ -66,15 +63,11 @@ type Waits struct {
 // maxCounted is the largest number of jobs that [Lists.Waits] counts. They are rows of an index.
 const maxCounted = 1_000
 
-// Waits reads since when jobs wait: for a node, for a run without a crash, and for progress. Jobs that have crashed since
+// Waits reads since when jobs wait for a run without a crash, for progress, and for a target that has everything. Jobs that have crashed since
 // before the time crashed are counted.
 func (s *Lists) Waits(ctx context.Context, crashed time.Time) (w Waits, err error) {
-	if w.Due, err = s.OldestDue(ctx); err != nil {
-		return Waits{}, err
-	}
-	due := w.Due
 	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
-		w = Waits{Due: due}
+		w = Waits{}
 		q, err := s.readQuiet(tx.Snapshot())
 		if err != nil {
 			return err
@@ -115,60 +108,51 @@ func first(known, at time.Time) time.Time {
 	return known
 }
 
-// OldestDue reads the time for which the due job that waits longest is scheduled ([fdbjobs.Index.OldestDue]). It is zero if
-// no job is due.
-func (s *Lists) OldestDue(ctx context.Context) (time.Time, error) {
-	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (time.Time, error) {
-		return s.jobs.Index().OldestDue(tx.Snapshot())
-	})
-}
-
-// maxBefore is the most jobs that [Lists.Before] counts.
+// maxBefore is the most jobs that [Lists.Queue] counts.
 const maxBefore = 1_000
 
-// Before returns how many jobs of the same database or user have been due for longer than a job that waits for a slot, up
-// to maxBefore, and whether there are more.
-func (s *Lists) Before(ctx context.Context, job *Job) (n int, more bool, err error) {
-	err = s.db.Transact(ctx, func(tx kv.Transaction) (err error) {
-		n, more, err = s.jobs.Index().DueBefore(tx.Snapshot(), job.ID, maxBefore)
-		return err
+// Queue returns how many jobs of the same database or user have been due for longer than a job that waits for a slot, up
+// to maxBefore.
+func (s *Lists) Queue(ctx context.Context, job *Job) (*replicator.Queue, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*replicator.Queue, error) {
+		n, more, err := s.jobs.Index().DueBefore(tx.Snapshot(), job.ID, maxBefore)
+		return &replicator.Queue{Before: n, More: more}, err
 	})
-	return n, more, err
 }
 
-// Waking is what wakes a parked job.
-type Waking struct {
-	// Server is the URL of the job's source's server, and Database the name of the database.
-	Server, Database string
-	WatchStatus
-	// NextQuestion is when the source is asked next. It is zero if it is not asked.
-	NextQuestion time.Time
-}
-
-// Waking returns what wakes a parked job, or nil if the job is not parked.
-func (s *Lists) Waking(ctx context.Context, job *Job) (*Waking, error) {
+// Watch returns how a parked job learns that its source has changed, or nil if the job is not parked.
+func (s *Lists) Watch(ctx context.Context, job *Job) (*replicator.Watch, error) {
 	if job.Parked().IsZero() {
 		return nil, nil
 	}
 	of := sourceOf(job.State.Parked)
-	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Waking, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*replicator.Watch, error) {
 		reading := s.parking.readParked(tx.Snapshot(), of, job.ID)
-		waking := &Waking{Database: of.database}
-		waking.Server, _ = route.Server(of.server)
-		watch, err := s.watches.Get(tx.Snapshot(), of.server)
-		switch {
-		case errors.Is(err, fdbjobs.ErrNotFound):
-		case err != nil:
+		status, _, err := s.readWatch(tx.Snapshot(), of.server)
+		if err != nil {
 			return nil, err
-		default:
-			if err := json.Unmarshal(watch.State, &waking.WatchStatus); err != nil {
-				return nil, fmt.Errorf("reading the state of the watch of %q: %w", of.server, err)
-			}
 		}
+		watch := &replicator.Watch{Database: of.database, By: status.By, Reason: status.Why}
+		watch.Server, _ = route.Server(of.server)
 		row, err := reading.Await()
-		if err == nil && row != nil && waking.By == ByQuestions {
-			waking.NextQuestion = row.Ask
+		if err == nil && row != nil && watch.By == ByQuestions {
+			watch.NextQuestion = row.Ask.UTC()
 		}
-		return waking, err
+		return watch, err
 	})
+}
+
+// readWatch returns how the watch of a server hears of changes, and whether a node runs it.
+func (s *core) readWatch(tx kv.ReadTransaction, server string) (status WatchStatus, running bool, err error) {
+	watch, err := s.watches.Get(tx, server)
+	if errors.Is(err, fdbjobs.ErrNotFound) {
+		return status, false, nil
+	}
+	if err != nil {
+		return status, false, err
+	}
+	if err := json.Unmarshal(watch.State, &status); err != nil {
+		return status, false, fmt.Errorf("reading the state of the watch of %q: %w", server, err)
+	}
+	return status, watch.Status == fdbjobs.Running, nil
 }

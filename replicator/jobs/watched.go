@@ -1,9 +1,6 @@
 package jobs
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
 	"time"
 
 	"settee/fdbjobs"
@@ -53,21 +50,6 @@ const (
 	ByFeed      = "feed"
 	ByQuestions = "questions"
 )
-
-// watchStatus returns what people see of the watch of a server: the zero value if it has none that runs.
-func (s *core) watchStatus(tx kv.ReadTransaction, server string) (status WatchStatus, err error) {
-	watch, err := s.watches.Get(tx, server)
-	switch {
-	case errors.Is(err, fdbjobs.ErrNotFound):
-		return status, nil
-	case err != nil || watch.Status != fdbjobs.Running:
-		return status, err
-	}
-	if err := json.Unmarshal(watch.State, &status); err != nil {
-		return WatchStatus{}, fmt.Errorf("reading the state of the watch of %q: %w", server, err)
-	}
-	return status, nil
-}
 
 func (s *parkedRows) watchedKey(server string) []byte { return s.space.Pack("watched", server) }
 

@@ -1,6 +1,9 @@
 package mirror
 
-import "settee/replicator/jobs"
+import (
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
 
 // plan is what a comparison of the source's databases with those that the mirror knows asks for. Its lists are in the order
 // of names.
@@ -37,9 +40,9 @@ func (p *plan) listed(d jobs.MirroredDatabase, selects func(string) bool) {
 	switch {
 	case !selects(d.Database):
 		p.end = append(p.end, d.Database)
-	case d.Gone():
+	case d.State == replicator.MirroredGone:
 		p.add = append(p.add, d.Database)
-	case !d.Current || d.Retry():
+	case !d.Current || d.State.Ended():
 		p.redefine = append(p.redefine, d.Database)
 	}
 }
@@ -50,7 +53,7 @@ func (p *plan) unlisted(d jobs.MirroredDatabase, selects func(string) bool) {
 	switch {
 	case !selects(d.Database):
 		p.end = append(p.end, d.Database)
-	case !d.Gone():
+	case d.State != replicator.MirroredGone:
 		p.missing = append(p.missing, d.Database)
 	}
 }

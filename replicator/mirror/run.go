@@ -525,7 +525,7 @@ func (m *mirror) deleteOne(ctx context.Context, database string) (done bool, err
 	exists, err := m.source.Exists(ctx, database)
 	if err == nil && exists {
 		m.lookAt = time.Time{} // the database is mirrored again
-		return true, m.Run.ForgetGone(ctx, database)
+		return true, m.Run.EndMirrored(ctx, []string{database}, time.Time{})
 	}
 	if err == nil {
 		if err := m.Run.Check(); err != nil {
@@ -534,7 +534,7 @@ func (m *mirror) deleteOne(ctx context.Context, database string) (done bool, err
 		var made bool
 		if made, err = worker.MadeByMirror(ctx, m.r.Child(database), m.Worker); err == nil && !made {
 			m.Log.Info().Str("target_database", m.r.Mirror.TargetName(database)).Msg("a mirror deletes only databases that a mirror has made: it is left at the target")
-			return true, m.Run.ForgetGone(ctx, database)
+			return true, m.Run.EndMirrored(ctx, []string{database}, time.Time{})
 		}
 		if err == nil {
 			err = m.target.Delete(ctx, m.r.Mirror.TargetName(database))
@@ -542,7 +542,7 @@ func (m *mirror) deleteOne(ctx context.Context, database string) (done bool, err
 	}
 	if err == nil {
 		m.Log.Warn().Str("target_database", m.r.Mirror.TargetName(database)).Msg("a mirror has deleted a database at the target")
-		return true, m.Run.ForgetGone(ctx, database)
+		return true, m.Run.EndMirrored(ctx, []string{database}, time.Time{})
 	}
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"settee/fdbjobs"
 	"settee/pkg/config"
 	"settee/pkg/couch"
 	"settee/pkg/route"
@@ -56,7 +55,7 @@ func (w *watch) newLogin() bool {
 // job returns a job, or nil if it does not exist or this node does not have the key of its definition.
 func (w *watch) job(ctx context.Context, id string) (*jobs.Job, error) {
 	job, err := w.watcher.opts.Jobs.Lists.Get(ctx, id)
-	if errors.Is(err, jobs.ErrNotFound) || errors.Is(err, fdbjobs.ErrSealed) {
+	if errors.Is(err, jobs.ErrNotFound) || err == nil && job.Sealed {
 		return nil, nil
 	}
 	return job, err

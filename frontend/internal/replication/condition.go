@@ -50,35 +50,12 @@ func (t *telling) condition(job *jobs.Job) replicator.Condition {
 func (e *Endpoints) single(ctx context.Context, job *jobs.Job, t *telling) (c replicator.Condition, err error) {
 	f := job.Facts(t.now, t.cluster)
 	if reason := replicator.Explain(f).Reason; reason == replicator.ReasonSlot || reason == replicator.ReasonNoNode {
-		if f.Queue, err = e.queueOf(ctx, job); err != nil {
-			return c, err
+		if f.Queue, err = e.Jobs.Lists.Queue(ctx, job); err != nil {
+			return c, fmt.Errorf("counting the jobs before a replication job: %w", err)
 		}
 	}
-	if f.Watch, err = e.watchOf(ctx, job); err != nil {
-		return c, err
+	if f.Watch, err = e.Jobs.Lists.Watch(ctx, job); err != nil {
+		return c, fmt.Errorf("reading what wakes a parked replication job: %w", err)
 	}
 	return t.explain(f), nil
-}
-
-// queueOf counts the jobs before one that waits for a slot.
-func (e *Endpoints) queueOf(ctx context.Context, job *jobs.Job) (*replicator.Queue, error) {
-	n, more, err := e.Jobs.Lists.Before(ctx, job)
-	if err != nil {
-		return nil, fmt.Errorf("counting the jobs before a replication job: %w", err)
-	}
-	return &replicator.Queue{Before: n, More: more}, nil
-}
-
-// watchOf returns how a parked job learns that its source has changed. It returns nil for other jobs.
-func (e *Endpoints) watchOf(ctx context.Context, job *jobs.Job) (*replicator.Watch, error) {
-	w, err := e.Jobs.Lists.Waking(ctx, job)
-	if err != nil {
-		return nil, fmt.Errorf("reading what wakes a parked replication job: %w", err)
-	}
-	if w == nil {
-		return nil, nil
-	}
-	return &replicator.Watch{
-		Server: w.Server, Database: w.Database, By: w.By, NextQuestion: w.NextQuestion.UTC().Truncate(time.Second), Reason: w.Why,
-	}, nil
 }

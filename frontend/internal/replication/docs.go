@@ -152,7 +152,7 @@ func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database 
 	err := e.Scans.Run(r, func() (err error) {
 		ctx, cancel := web.StoreContext(r)
 		defer cancel()
-		list, err = e.Jobs.Lists.ListDocuments(ctx, database, states, opts)
+		list, err = e.Jobs.Lists.List(ctx, jobs.Filter{Documents: true, Database: database, States: states}, opts)
 		return err
 	})
 	if errors.Is(err, docstore.ErrDatabaseNotFound) {

@@ -113,8 +113,8 @@ func (e *Endpoints) GetDefinition(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	if job, err = e.Jobs.Lists.Get(ctx, job.ID); err != nil { // a job may be shown whose definition cannot be opened
-		return failureOf("reading the definition of a replication job", err)
+	if job.Sealed {
+		return failureOf("reading the definition of a replication job", fdbjobs.ErrSealed)
 	}
 	definition, err := job.Args.Replication.Definition()
 	if err != nil {
@@ -320,10 +320,10 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 // jobOf returns the job with that job id or replication id, if the user of the request may use it so. If its definition cannot
 // be opened, it is as lists have it.
 func (e *Endpoints) jobOf(ctx context.Context, r *http.Request, id string, use access.JobUse) (*jobs.Job, error) {
-	job, err := e.Jobs.Lists.Shown(ctx, id)
+	job, err := e.Jobs.Lists.Get(ctx, id)
 	// This node, or a proxy, may have decoded the + of an id as a space.
 	if plus := strings.ReplaceAll(id, " ", "+"); plus != id && errors.Is(err, jobs.ErrNotFound) {
-		job, err = e.Jobs.Lists.Shown(ctx, plus)
+		job, err = e.Jobs.Lists.Get(ctx, plus)
 	}
 	switch {
 	case err != nil:

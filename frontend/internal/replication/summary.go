@@ -6,6 +6,7 @@ import (
 
 	"settee/frontend/internal/web"
 	"settee/replicator"
+	"settee/replicator/jobs"
 )
 
 // inSummary is the most mirrors in a summary.
@@ -20,13 +21,9 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("counting the replication jobs: %w", err)
 	}
-	mirrors, err := e.Jobs.Lists.ListMirrors(ctx, inSummary)
+	mirrors, err := e.Jobs.Lists.List(ctx, jobs.Filter{Mirrors: true}, jobs.ListOptions{Limit: inSummary})
 	if err != nil {
 		return fmt.Errorf("listing the mirrors: %w", err)
-	}
-	oldest, err := e.Jobs.Lists.OldestDue(ctx)
-	if err != nil {
-		return fmt.Errorf("reading since when replication jobs wait: %w", err)
 	}
 	return web.Respond(w, r, http.StatusOK, struct {
 		Jobs      map[replicator.ShownState]int64 `json:"jobs"`
@@ -37,5 +34,5 @@ func (e *Endpoints) Summary(w http.ResponseWriter, r *http.Request) error {
 		Databases int64                           `json:"databases"`
 		Users     int64                           `json:"users"`
 		Mirrors   []listedJob                     `json:"mirrors"`
-	}{counts.Jobs, counts.Mirrored, counts.Turn, counts.Gone, timeText(oldest), counts.Databases, counts.Users, listedAll(mirrors, e.telling(r))})
+	}{counts.Jobs, counts.Mirrored, counts.Turn, counts.Gone, timeText(counts.Due), counts.Databases, counts.Users, listedAll(mirrors.Jobs, e.telling(r))})
 }
