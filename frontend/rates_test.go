@@ -11,7 +11,7 @@ import (
 
 	"settee/frontend/internal/webtest"
 	"settee/replicator"
-	"settee/replicator/jobs"
+	"settee/replicator/rates"
 )
 
 // What the nodes did is answered in at most 720 whole steps, whatever is asked for.
@@ -20,7 +20,7 @@ func TestRates(t *testing.T) {
 	n := start(t)
 	now := time.Now()
 	for _, ago := range []time.Duration{10 * time.Hour, 90 * time.Minute} {
-		err := n.jobs.Rates.Record(t.Context(), now.Add(-ago), jobs.Work{DocCounts: replicator.DocCounts{DocsWritten: 7}, Crashes: 1})
+		err := n.jobs.Rates.Record(t.Context(), now.Add(-ago), rates.Work{DocCounts: replicator.DocCounts{DocsWritten: 7}, Crashes: 1})
 		require.NoError(t, err)
 	}
 	unix := func(ago time.Duration) int64 { return now.Add(-ago).Unix() }

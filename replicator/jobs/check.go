@@ -11,6 +11,7 @@ import (
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 	"settee/replicator"
+	"settee/replicator/rates"
 )
 
 // Check checks all rows of the package: their forms, and that they agree with the jobs that they belong to. It removes
@@ -188,7 +189,7 @@ func (checker) news(e entry) (func() error, error) {
 }
 
 func (checker) work(e entry) (func() error, error) {
-	if _, err := parseWork(e.Value); err != nil {
+	if !rates.Valid(e.Value) {
 		return e.unreadable("what a process did")
 	}
 	return nil, nil

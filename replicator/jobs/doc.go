@@ -120,7 +120,7 @@
 //
 // # Keys
 //
-// Below the subspace ("replicator"):
+// Below the subspace ("replicator"), which replicator/rates has a row in, too:
 //
 //	("uuid")                             -> the server uuid, made once
 //	("replication_ids", replication_id)  -> job id
@@ -134,6 +134,5 @@
 //	("ending", replication_id)           -> (job id, lock, timeout, time): its run ends, see endings.go
 //	("deleted", instance)                -> owner: a deleted database that may still have jobs
 //	("paused", owner)                    -> (time, weight before) of a database without shares, see pauses.go
-//	("rates", length, slot, process)     -> what a process did in some seconds, see rates.go
 //	("times", sum, slice, owner)         -> int64: milliseconds that an owner's jobs ran, or were entitled to, see entitled.go
 package jobs

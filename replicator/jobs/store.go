@@ -15,6 +15,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
 	"settee/replicator"
+	"settee/replicator/rates"
 )
 
 // Options are the options of [Open].
@@ -58,7 +59,7 @@ type Store struct {
 	// Shares sets, decays and lists the shares of owners, for the scheduler and the HTTP interface.
 	Shares *Shares
 	// Rates keeps what the nodes did in the last day, for the scheduler and the HTTP interface.
-	Rates *Rates
+	Rates *rates.Rates
 	// Upkeep is for the program: the tasks of upkeep, and what it does when it opens a store.
 	Upkeep *Upkeep
 }
@@ -76,7 +77,7 @@ func newStore(c *core) *Store {
 		Runs:      &Runs{c, reservations, parking, records, mirrors, usage, writer},
 		Watches:   &Watches{c, parking, mirrors},
 		Shares:    &Shares{c, usage},
-		Rates:     newRates(c),
+		Rates:     rates.Open(c.db),
 		Upkeep:    &Upkeep{c, reservations, mirrors, writer},
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"settee/replicator/jobs"
+	"settee/replicator/rates"
 )
 
 // recordTime is how long a record may take. It holds up the shutdown of a node whose store does not answer.
@@ -23,7 +23,7 @@ func (s *Server) record(ctx context.Context, ended <-chan struct{}) {
 		before = now
 	}
 	for {
-		end := time.Now().Truncate(jobs.FineSlot).Add(jobs.FineSlot)
+		end := time.Now().Truncate(rates.FineSlot).Add(rates.FineSlot)
 		timer := time.NewTimer(time.Until(end))
 		select {
 		case <-ctx.Done():
@@ -40,10 +40,10 @@ func (s *Server) record(ctx context.Context, ended <-chan struct{}) {
 }
 
 // work returns what a node did between two moments.
-func work(now, before Counts) jobs.Work {
+func work(now, before Counts) rates.Work {
 	stats := now.Stats
 	stats.Subtract(before.Stats)
-	return jobs.Work{
+	return rates.Work{
 		DocCounts: stats.DocCounts,
 		Starts:    now.Starts - before.Starts, Stops: now.Stops - before.Stops, Crashes: now.Crashes - before.Crashes,
 		Completed: now.Completed - before.Completed, Failed: now.Failed - before.Failed,

@@ -15,6 +15,7 @@ import (
 	"settee/pkg/nodes"
 	"settee/replicator"
 	"settee/replicator/jobs"
+	"settee/replicator/rates"
 )
 
 func query(text string) *web.Query { return web.NewQuery(&http.Request{URL: &url.URL{RawQuery: text}}) }
@@ -144,7 +145,7 @@ func TestPlots(t *testing.T) {
 		p := readPlot(q, now)
 		require.NoError(t, q.Err, text)
 		slot := int64(p.slot / time.Second)
-		assert.Contains(t, []time.Duration{jobs.FineSlot, jobs.CoarseSlot}, p.slot, text)
+		assert.Contains(t, []time.Duration{rates.FineSlot, rates.CoarseSlot}, p.slot, text)
 		assert.Zero(t, p.step%slot, text)
 		assert.Zero(t, p.since%p.step, text)
 		assert.Zero(t, p.until%p.step, text)

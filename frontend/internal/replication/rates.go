@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"settee/frontend/internal/web"
-	"settee/replicator/jobs"
+	"settee/replicator/rates"
 )
 
 // maxPoints is the most points of a plot.
-const maxPoints = jobs.SlotsKept
+const maxPoints = rates.SlotsKept
 
-// rates is the answer of _scheduler/rates: what all nodes did, in each step.
-type rates struct {
+// rateColumns is the answer of _scheduler/rates: what all nodes did, in each step.
+type rateColumns struct {
 	Since            int64   `json:"since"` // seconds since the epoch
 	Until            int64   `json:"until"`
 	Step             int64   `json:"step"` // seconds
@@ -38,12 +38,12 @@ type plot struct {
 // readPlot reads since, until and step at a time. It widens the step to whole slots and to at most maxPoints, and the
 // time to whole steps.
 func readPlot(q *web.Query, at time.Time) plot {
-	const fine, coarse = int64(jobs.FineSlot / time.Second), int64(jobs.CoarseSlot / time.Second)
+	const fine, coarse = int64(rates.FineSlot / time.Second), int64(rates.CoarseSlot / time.Second)
 	now := at.Unix()
 	latest := (now - fine) / fine * fine // the nodes record a slot when it is over
 	until := min(int64(q.Count("until", int(latest))), latest)
-	since := max(int64(q.Count("since", int(max(until-3600, 0)))), now-jobs.SlotsKept*coarse)
-	step := min(int64(q.Count("step", 1)), jobs.SlotsKept*coarse)
+	since := max(int64(q.Count("since", int(max(until-3600, 0)))), now-rates.SlotsKept*coarse)
+	step := min(int64(q.Count("step", 1)), rates.SlotsKept*coarse)
 	switch {
 	case step == 0:
 		q.Refuse("Invalid value for integer parameter `step`: it must be at least 1")
@@ -53,11 +53,11 @@ func readPlot(q *web.Query, at time.Time) plot {
 	if q.Err != nil {
 		return plot{}
 	}
-	p := plot{slot: jobs.FineSlot}
+	p := plot{slot: rates.FineSlot}
 	step = max(step, (until-since+maxPoints-1)/maxPoints)
 	length := fine
-	if since-step < now-(jobs.SlotsKept-1)*fine || step%coarse == 0 { // the first step may begin before since
-		p.slot, length = jobs.CoarseSlot, coarse
+	if since-step < now-(rates.SlotsKept-1)*fine || step%coarse == 0 { // the first step may begin before since
+		p.slot, length = rates.CoarseSlot, coarse
 	}
 	p.step = (step + length - 1) / length * length
 	p.since = since / p.step * p.step
@@ -85,24 +85,24 @@ func (e *Endpoints) Rates(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("reading the rates of the nodes: %w", err)
 	}
-	column := func(of func(jobs.Work) int64) []int64 {
+	column := func(of func(rates.Work) int64) []int64 {
 		out := make([]int64, n)
 		for i, w := range steps {
 			out[i] = of(w)
 		}
 		return out
 	}
-	return web.Respond(w, r, http.StatusOK, rates{
+	return web.Respond(w, r, http.StatusOK, rateColumns{
 		Since: p.since, Until: p.until, Step: p.step,
-		DocsRead:         column(func(w jobs.Work) int64 { return w.DocsRead }),
-		DocsWritten:      column(func(w jobs.Work) int64 { return w.DocsWritten }),
-		DocWriteFailures: column(func(w jobs.Work) int64 { return w.DocWriteFailures }),
-		Starts:           column(func(w jobs.Work) int64 { return w.Starts }),
-		Stops:            column(func(w jobs.Work) int64 { return w.Stops }),
-		Crashes:          column(func(w jobs.Work) int64 { return w.Crashes }),
-		Completed:        column(func(w jobs.Work) int64 { return w.Completed }),
-		Failed:           column(func(w jobs.Work) int64 { return w.Failed }),
-		BytesReceived:    column(func(w jobs.Work) int64 { return w.BytesReceived }),
-		BytesSent:        column(func(w jobs.Work) int64 { return w.BytesSent }),
+		DocsRead:         column(func(w rates.Work) int64 { return w.DocsRead }),
+		DocsWritten:      column(func(w rates.Work) int64 { return w.DocsWritten }),
+		DocWriteFailures: column(func(w rates.Work) int64 { return w.DocWriteFailures }),
+		Starts:           column(func(w rates.Work) int64 { return w.Starts }),
+		Stops:            column(func(w rates.Work) int64 { return w.Stops }),
+		Crashes:          column(func(w rates.Work) int64 { return w.Crashes }),
+		Completed:        column(func(w rates.Work) int64 { return w.Completed }),
+		Failed:           column(func(w rates.Work) int64 { return w.Failed }),
+		BytesReceived:    column(func(w rates.Work) int64 { return w.BytesReceived }),
+		BytesSent:        column(func(w rates.Work) int64 { return w.BytesSent }),
 	})
 }

@@ -1,4 +1,15 @@
-package jobs
+// Package rates keeps what the nodes did: in slots of ten seconds for two hours, and of two minutes for a day. The scheduler records
+// what its process does, and the HTTP interface shows the sum of all.
+//
+// Keys, below the subspace ("replicator"):
+//
+//	("rates", length, slot, process) -> Work    what a process did in a slot
+//
+// length is the length of the slot in seconds, and slot its number from the Unix epoch. A process sets its
+// own rows, which a repeated transaction does not count twice. It writes nothing for a slot in which
+// it did nothing. Each process that writes also removes the old rows of all, so there are at most
+// 1,440 for each process that lived in the last day.
+package rates
 
 import (
 	"context"
@@ -13,14 +24,6 @@ import (
 	"settee/replicator"
 )
 
-// What nodes do is recorded in slots of ten seconds for two hours, and of two minutes for a day:
-//
-//	("rates", length, slot, process) -> Work    what a process did in a slot
-//
-// length is the length of the slot in seconds, and slot its number from the Unix epoch. A process sets its
-// own rows, which a repeated transaction does not count twice. It writes nothing for a slot in which
-// it did nothing. Each process that writes also removes the old rows of all, so there are at most
-// 1,440 for each process that lived in the last day.
 const (
 	// FineSlot and CoarseSlot are the lengths of slots, SlotsKept is the number that is kept of each.
 	FineSlot   = 10 * time.Second
@@ -89,9 +92,9 @@ func slotAt(t time.Time, length time.Duration) slot {
 	return slot{length, t.Unix() / int64(length/time.Second)}
 }
 
-// Rates keeps what the nodes did. The scheduler records what its process does, and the HTTP interface reads it.
+// Rates are the rates of a store. It is safe for concurrent use.
 type Rates struct {
-	*core
+	db      kv.Database
 	process string
 
 	mu      sync.Mutex
@@ -101,12 +104,20 @@ type Rates struct {
 	cleared slot
 }
 
-func newRates(c *core) *Rates {
-	return &Rates{core: c, process: rand.Text(), unsaved: map[slot]struct{}{}, work: map[slot]*Work{}}
+// Open returns the rates of a store, for a process.
+func Open(db kv.Database) *Rates {
+	return &Rates{db: db, process: rand.Text(), unsaved: map[slot]struct{}{}, work: map[slot]*Work{}}
 }
 
-func (r *Rates) ratesOf(length time.Duration) tuple.Subspace {
-	return r.space.Sub("rates", int64(length/time.Second))
+// rowsOf returns the rows of the slots of a length.
+func rowsOf(length time.Duration) tuple.Subspace {
+	return tuple.NewSubspace("replicator", "rates", int64(length/time.Second))
+}
+
+// Valid reports whether a value is one that Record writes.
+func Valid(value []byte) bool {
+	_, err := parseWork(value)
+	return err == nil
 }
 
 // Record adds what the process did around a time. If that cannot be stored, it returns the error, and
@@ -141,10 +152,10 @@ func (r *Rates) Record(ctx context.Context, at time.Time, w Work) error {
 	now := slotAt(at, CoarseSlot)
 	err := r.db.Transact(ctx, func(tx kv.Transaction) error {
 		for of := range r.unsaved {
-			tx.Set(r.ratesOf(of.length).Pack(of.number, r.process), r.work[of].pack())
+			tx.Set(rowsOf(of.length).Pack(of.number, r.process), r.work[of].pack())
 		}
 		for _, length := range []time.Duration{FineSlot, CoarseSlot} {
-			if all := r.ratesOf(length); now != r.cleared {
+			if all := rowsOf(length); now != r.cleared {
 				old := rows.Range(all)
 				old.End = all.Pack(slotAt(at, length).number - SlotsKept)
 				tx.ClearRange(old)
@@ -166,7 +177,7 @@ func (r *Rates) Record(ctx context.Context, at time.Time, w Work) error {
 func (r *Rates) Read(ctx context.Context, length time.Duration, since time.Time, step time.Duration, n int) ([]Work, error) {
 	const atOnce = 2_000
 	steps, first, inStep := make([]Work, n), slotAt(since, length).number, int64(step/length)
-	all := r.ratesOf(length)
+	all := rowsOf(length)
 	rest := kv.KeyRange{Begin: all.Pack(first), End: all.Pack(first + int64(n)*inStep)}
 	for {
 		pairs, err := kv.TransactValue(ctx, r.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
