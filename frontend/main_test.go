@@ -142,7 +142,7 @@ func (n *node) accepting() <-chan *jobs.Run {
 
 // accept takes a job.
 func accept(ctx context.Context, store *jobs.Store) (*jobs.Run, error) {
-	runs, err := store.Runs.Accept(ctx, jobs.AcceptOptions{})
+	runs, err := store.Runs.Accept(ctx, 1, nil)
 	if err != nil {
 		return nil, err
 	}

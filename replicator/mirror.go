@@ -140,6 +140,12 @@ func (m *Mirror) SelectsAt(database string, sameServer bool) bool {
 // SameServer reports whether the URLs of a mirror's source and target are of one server. Two spellings of a URL may be, too.
 func (r *Replication) SameServer() bool { return r.Source.canonicalURL() == r.Target.canonicalURL() }
 
+// MirrorServer returns the key of who answers for a mirror's source, as [Endpoint.Route] returns it for its databases.
+func (r *Replication) MirrorServer() string {
+	server, _, _ := r.Child("x").Source.Route()
+	return server
+}
+
 // Child returns the replication of a database of a mirror's source: the mirror's definition with the URLs of the two
 // databases. Its base replication id is the base id of a replication of these URLs by another document. Names in URLs
 // are percent-encoded except letters, digits and `-_.~`. Mirror must not be nil.

@@ -146,3 +146,17 @@ func TestAfterChange(t *testing.T) {
 		}
 	}
 }
+
+// Several watches end with the first one, and are cancelled together.
+func TestAnyWatch(t *testing.T) {
+	t.Parallel()
+	one, two := &fakeWatch{ended: make(chan struct{})}, &fakeWatch{ended: make(chan struct{}), err: kv.ErrClosed}
+	all := kv.AnyWatch(one, two)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, all.Wait(gone), context.Canceled)
+	close(two.ended)
+	require.ErrorIs(t, all.Wait(t.Context()), kv.ErrClosed)
+	all.Cancel()
+	require.True(t, one.cancelled && two.cancelled)
+}

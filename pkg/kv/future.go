@@ -37,3 +37,12 @@ func All[T any](reads []Future[T]) ([]T, error) {
 	}
 	return out, nil
 }
+
+// Each starts a read for each element of a list, and returns the results of all, or the first error.
+func Each[T, U any](list []T, read func(T) Future[U]) ([]U, error) {
+	reads := make([]Future[U], len(list))
+	for i, element := range list {
+		reads[i] = read(element)
+	}
+	return All(reads)
+}

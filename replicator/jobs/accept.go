@@ -24,24 +24,15 @@ type Runs struct {
 	writer       *writer
 }
 
-// AcceptOptions are the options of [Runs.Accept].
-type AcceptOptions struct {
-	// Count is the most jobs to accept. Default: 1.
-	Count int
-	// Yielding, if not nil, are runs of this node that can be stopped for other jobs, see
-	// fdbjobs.AcceptOptions. With it Accept does not wait.
-	Yielding []*Run
-}
-
-// Accept waits for jobs that are due and returns runs for them. It drops the job of a deleted
+// Accept waits for jobs that are due and returns runs for up to n of them. If yielding is not nil, it does not wait: these are runs of
+// this node that can be stopped for other jobs, see fdbjobs.AcceptOptions. It drops the job of a deleted
 // database, and fails a job that cannot be parsed. If this node does not have the key of a job, it
 // queues the job again for later. It returns the errors of fdbjobs.Queue.Accept, and
 // fdbjobs.ErrSealed. It may return both runs and an error.
-func (s *Runs) Accept(ctx context.Context, opts AcceptOptions) (runs []*Run, err error) {
-	accept := fdbjobs.AcceptOptions{Count: opts.Count}
-	if opts.Yielding != nil {
-		accept.Wait = -1
-		accept.Yielding = yielding(opts.Yielding)
+func (s *Runs) Accept(ctx context.Context, n int, yielding []*Run) (runs []*Run, err error) {
+	accept := fdbjobs.AcceptOptions{Count: n}
+	if yielding != nil {
+		accept.Wait, accept.Yielding = -1, holdsOf(yielding)
 	}
 	for {
 		held, err := s.jobs.Accept(ctx, accept)
@@ -62,13 +53,14 @@ func (s *Runs) Accept(ctx context.Context, opts AcceptOptions) (runs []*Run, err
 			run.charged = taken
 			runs = append(runs, run)
 		}
-		if len(runs) > 0 || failed != nil || opts.Yielding != nil {
+		if len(runs) > 0 || failed != nil || yielding != nil {
 			return runs, failed
 		}
 	}
 }
 
-func yielding(runs []*Run) []*fdbjobs.Held {
+// holdsOf returns the holds of runs.
+func holdsOf(runs []*Run) []*fdbjobs.Held {
 	out := make([]*fdbjobs.Held, len(runs))
 	for i, run := range runs {
 		out[i] = run.held
@@ -80,12 +72,11 @@ func yielding(runs []*Run) []*fdbjobs.Held {
 // fdbjobs.Queue.Yield.
 func (s *Runs) Yield(ctx context.Context, runs []*Run, n int) ([]string, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]string, error) {
-		return s.jobs.Yield(tx.Snapshot(), yielding(runs), n)
+		return s.jobs.Yield(tx.Snapshot(), holdsOf(runs), n)
 	})
 }
 
-// Instead returns the id of the job to stop in exchange for this one, see
-// [AcceptOptions].Yielding.
+// Instead returns the id of the job to stop in exchange for this one, see [Runs.Accept].
 func (r *Run) Instead() string { return r.held.Job().Instead }
 
 // take makes a run of a held job. It returns fdbjobs.ErrHalt if there is nothing to run.
@@ -140,7 +131,7 @@ func (s *Runs) setAside(ctx context.Context, held *fdbjobs.Held, why error) erro
 	}
 	held.Tag = tagCrashing
 	return held.Resubmit(ctx, state.LastUpdated.Add(setAsideDelay), text, func(tx kv.Transaction) error {
-		return s.parking.unparking(tx, parkedAt, held.Job().ID)()
+		return s.parking.unpark(tx, place{parkedAt, held.Job().ID})
 	})
 }
 
@@ -160,7 +151,7 @@ func (s *Runs) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
 	}
 	held.Tag = tagFailed
 	err = held.Finish(ctx, state, func(tx kv.Transaction) error {
-		return s.parking.unparking(tx, sourceOf(was.Parked), held.Job().ID)()
+		return s.parking.unpark(tx, place{sourceOf(was.Parked), held.Job().ID})
 	})
 	if err != nil {
 		return err

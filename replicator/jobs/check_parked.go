@@ -65,7 +65,7 @@ func (k checker) parked(e entry) (func() error, error) {
 			return nil //nolint:nilerr // a fault of the job layer
 		}
 		if there == nil || sourceOf(state.Parked) != row.source() {
-			e.Fault(e.Key, func() error { return k.parking.unparking(e, row.source(), row.JobID)() }, "a parked job %q, which does not exist or does not name the row", row.JobID)
+			e.Fault(e.Key, func() error { return k.parking.unpark(e, place{row.source(), row.JobID}) }, "a parked job %q, which does not exist or does not name the row", row.JobID)
 			return nil
 		}
 		value, err := watched.Await()
@@ -73,7 +73,9 @@ func (k checker) parked(e entry) (func() error, error) {
 			return err
 		}
 		if value == nil {
-			e.Fault(e.Key, func() error { return k.parking.watching(e, row.Server, there.Owner)() }, "a parked job of a server that is not watched")
+			e.Fault(e.Key, func() error {
+				return k.parking.watch(e, row.Server, there.Owner, e.Get(k.parking.watchedKey(row.Server)))
+			}, "a parked job of a server that is not watched")
 		}
 		if asked == nil {
 			return nil

@@ -209,3 +209,21 @@ func (s *core) part(ctx context.Context, limit *int, run func(kv.Transaction) er
 	}
 	return err == nil, err
 }
+
+// inParts calls do with parts of a list, at most that many elements each. If a part is too much for a transaction, it continues with
+// smaller ones.
+func inParts[T any](list []T, most int, do func(part []T) error) error {
+	for len(list) > 0 {
+		part := list[:min(len(list), most)]
+		err := do(part)
+		if kv.TooMuch(err) && most > 1 {
+			most /= 2
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		list = list[len(part):]
+	}
+	return nil
+}

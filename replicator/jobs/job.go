@@ -93,6 +93,19 @@ func (j *Job) states() inStates {
 	return statesIn(fdbjobs.Part{Status: j.Status, Tag: j.tag}, j.Paused)
 }
 
+// Facts returns what replicator.Explain needs to know of the job. cluster may be nil.
+func (j *Job) Facts(now time.Time, cluster *replicator.Cluster) *replicator.Facts {
+	f := &replicator.Facts{
+		Now: now, Status: replicator.JobStatus(j.Status), Scheduled: j.scheduled, Queued: j.tag == tagCrashing || j.tag == tagWaiting,
+		Again: j.tag == tagAgain, Parked: !j.Parked().IsZero(), Turn: j.tag == tagTurn, Redefined: j.redefined, Args: j.Args, State: j.State, Cluster: cluster,
+		Mirror: j.Summary,
+	}
+	if j.Paused {
+		f.Pause = &replicator.Pause{Since: j.PausedSince}
+	}
+	return f
+}
+
 // nextRun returns when a job runs next that waits for a time: a crashing job, or the job of a periodic replication.
 // A time in the past means that it is due. nextRun is zero for other jobs, for paused ones, and while the job runs.
 func (j *Job) nextRun() time.Time {
@@ -212,13 +225,6 @@ func (j *Job) IsMirror() bool { return j.Args.Replication != nil && j.Args.Repli
 func (j *Job) Mirror() string {
 	id, _ := replicator.MirrorOf(j.ID)
 	return id
-}
-
-// MirrorServer returns the key of who answers for a mirror's source, as [replicator.Endpoint.Route] returns it for its
-// databases.
-func MirrorServer(r *replicator.Replication) string {
-	server, _, _ := r.Child("x").Source.Route()
-	return server
 }
 
 // holding is what a running job's row says about its run.

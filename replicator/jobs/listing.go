@@ -308,20 +308,17 @@ func (s *Lists) Failures(ctx context.Context, id string) (Failures, error) {
 // Runs returns the latest runs of a job that have ended, at most maxRuns, the newest first.
 func (s *Lists) Runs(ctx context.Context, job *Job) ([]json.RawMessage, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]json.RawMessage, error) {
-		var reads []kv.Future[[]byte]
+		var latest []int64
 		for n := job.State.Runs; n > max(job.State.Runs-maxRuns, 0); n-- {
-			reads = append(reads, tx.Snapshot().Get(s.records.runKey(job.ID, n)))
+			latest = append(latest, n)
 		}
-		runs := make([]json.RawMessage, 0, len(reads))
-		for _, read := range reads {
-			text, err := read.Await()
-			if err != nil {
-				return nil, err
-			}
+		found, err := kv.Each(latest, func(n int64) kv.Future[[]byte] { return tx.Snapshot().Get(s.records.runKey(job.ID, n)) })
+		runs := make([]json.RawMessage, 0, len(found))
+		for _, text := range found {
 			if text != nil { // the job may have been removed since
 				runs = append(runs, text)
 			}
 		}
-		return runs, nil
+		return runs, err
 	})
 }

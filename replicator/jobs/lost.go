@@ -130,20 +130,13 @@ func (r *Run) eachEnding(tx kv.ReadTransaction, do func(key []byte, row ending))
 	r.tenure.mu.Lock()
 	ids := slices.Clone(r.tenure.ids)
 	r.tenure.mu.Unlock()
-	reads := make([]kv.Future[[]byte], len(ids))
-	for i, id := range ids {
-		reads[i] = tx.Get(r.store.reservations.endingKey(id))
-	}
-	for i, id := range ids {
-		value, err := reads[i].Await()
-		if err != nil {
-			return err
-		}
+	values, err := kv.Each(ids, func(id string) kv.Future[[]byte] { return tx.Get(r.store.reservations.endingKey(id)) })
+	for i, value := range values {
 		if row, err := parseEnding(value); value != nil && err == nil && row.lock == r.held.Job().Lock {
-			do(r.store.reservations.endingKey(id), row)
+			do(r.store.reservations.endingKey(ids[i]), row)
 		}
 	}
-	return nil
+	return err
 }
 
 // Release ends a run whose methods have returned fdbjobs.ErrHalt. The worker must have ended. It queues a job with a new

@@ -12,31 +12,19 @@ import (
 // Jobs whose rows have another Target by now, or are woken, are left alone. It also marks the rows of jobs whose runs are about
 // to park, as Wake does. n is the number of jobs that became due, also if WakeLost fails. It may be repeated.
 func (s *Watches) WakeLost(ctx context.Context, lost []ParkedRow) (n int, err error) {
-	for limit := wakeAtOnce; len(lost) > 0; {
-		some := lost[:min(len(lost), limit)]
+	err = inParts(lost, wakeAtOnce, func(some []ParkedRow) error {
 		woken, err := s.wakeLost(ctx, some)
 		n += woken
-		if kv.TooMuch(err) && limit > 1 {
-			limit /= 2
-			continue
-		}
-		if err != nil {
-			return n, err
-		}
-		lost = lost[len(some):]
-	}
-	return n, nil
+		return err
+	})
+	return n, err
 }
 
 // wakeLost wakes the jobs of some rows in one transaction.
 func (s *Watches) wakeLost(ctx context.Context, lost []ParkedRow) (int, error) {
 	made := map[string]bool{} // the jobs that became due, also by a run of the transaction whose result was unknown
 	err := s.db.Transact(ctx, func(tx kv.Transaction) error {
-		reads := make([]kv.Future[*ParkedRow], len(lost))
-		for i, row := range lost {
-			reads[i] = s.parking.readParked(tx, row.source(), row.JobID)
-		}
-		found, err := kv.All(reads)
+		found, err := s.parking.again(tx, lost)
 		if err != nil {
 			return err
 		}

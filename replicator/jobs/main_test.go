@@ -348,17 +348,6 @@ func (b *bundle) times(mark replicator.MarkType) map[string]int64 {
 	return times
 }
 
-// rates returns the rows of what nodes did.
-func (b *bundle) rates() []kv.KeyValue {
-	b.Helper()
-	begin, end := tuple.NewSubspace("replicator", "rates").Range()
-	pairs, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
-		return tx.Snapshot().GetRange(kv.KeyRange{Begin: begin, End: end}, kv.RangeOptions{}).Slice()
-	})
-	require.NoError(b, err)
-	return pairs
-}
-
 // monitor runs an activity monitor until stop is called.
 func (b *bundle) monitor(requeued func([]string)) (stop func()) {
 	ctx, cancel := context.WithCancel(b.Context())
@@ -378,7 +367,7 @@ func (b *bundle) monitor(requeued func([]string)) (stop func()) {
 
 // accept accepts a job.
 func accept(ctx context.Context, store *jobs.Store) (*jobs.Run, error) {
-	runs, err := store.Runs.Accept(ctx, jobs.AcceptOptions{})
+	runs, err := store.Runs.Accept(ctx, 1, nil)
 	if err != nil {
 		return nil, err
 	}

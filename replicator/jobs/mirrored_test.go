@@ -49,7 +49,7 @@ func TestMirroredThatCannotRun(t *testing.T) {
 	has, hasNot := b.withKeys(sealedtest.Keys(t, "a")), b.withKeys(sealedtest.Keys(t, "b"))
 	mirror, run := has.mirrorOne("films")
 	require.NoError(t, run.Stop(t.Context(), "", "", nil))
-	_, err := hasNot.store.Runs.Accept(t.Context(), jobs.AcceptOptions{})
+	_, err := hasNot.store.Runs.Accept(t.Context(), 1, nil)
 	require.ErrorIs(t, err, fdbjobs.ErrSealed)
 	require.Equal(t, replicator.MirroredFailing, b.states(mirror)["films"])
 	summary, err := mirror.MirrorSummary(t.Context())
@@ -68,7 +68,7 @@ func TestMirroredThatCannotRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := has.store.Runs.Accept(ctx, jobs.AcceptOptions{})
+		_, err := has.store.Runs.Accept(ctx, 1, nil)
 		ended <- err
 	}()
 	require.Eventually(t, func() bool { return b.states(mirror)["films"] == replicator.MirroredFailed }, time.Minute, time.Millisecond)

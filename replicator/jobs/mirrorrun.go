@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"settee/fdbjobs"
@@ -71,10 +70,9 @@ func (r *Run) holding(ctx context.Context, fn func(kv.Transaction) error) error 
 // BeginMirror makes the watch of the source's server tell the mirror of databases, and adds the watch if there is none.
 // Read the list of databases after it has returned: so none is missed.
 func (r *Run) BeginMirror(ctx context.Context) error {
-	server := MirrorServer(r.job.Args.Replication)
+	server := r.job.Args.Replication.MirrorServer()
 	return r.holding(ctx, func(tx kv.Transaction) error {
-		watched := r.store.parking.watching(tx, server, r.job.owner())
-		return watched()
+		return r.store.parking.watch(tx, server, r.job.owner(), tx.Get(r.store.parking.watchedKey(server)))
 	})
 }
 
@@ -86,40 +84,12 @@ func (r *Run) AwaitMirror(ctx context.Context) (kv.Watch, error) {
 		states = append(states, replicator.MirroredFailing, replicator.MirroredCurrent)
 	}
 	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) (kv.Watch, error) {
-		all := watches{tx.Watch(r.store.mirrors.newsCounterKey(r.job.ID))}
+		all := []kv.Watch{tx.Watch(r.store.mirrors.newsCounterKey(r.job.ID))}
 		for _, state := range states {
 			all = append(all, r.store.jobs.WatchTally(tx, indexMirrored, tuple.Tuple{r.job.ID}, string(state)))
 		}
-		return all, nil
+		return kv.AnyWatch(all...), nil
 	})
-}
-
-// watches are several watches as one: it ends when one of them does.
-type watches []kv.Watch
-
-// Wait implements [kv.Watch].
-func (w watches) Wait(ctx context.Context) error {
-	waiting, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var all sync.WaitGroup
-	var first sync.Once // the others end only because it did
-	var err error
-	for _, one := range w {
-		all.Go(func() {
-			ended := one.Wait(waiting)
-			first.Do(func() { err = ended })
-			cancel()
-		})
-	}
-	all.Wait()
-	return cmp.Or(ctx.Err(), err)
-}
-
-// Cancel implements [kv.Watch].
-func (w watches) Cancel() {
-	for _, one := range w {
-		one.Cancel()
-	}
 }
 
 // Mirrored returns up to limit databases of the mirror after one, by name.
@@ -198,29 +168,17 @@ func (r *Run) AddMirrored(ctx context.Context, databases []string, turn int64) e
 func (r *Run) someMirrored(
 	ctx context.Context, databases []string, do func(kv.Transaction, []string, []*mirroredEntry) error,
 ) error {
-	for limit := mirroredAtOnce; len(databases) > 0; {
-		part := databases[:min(len(databases), limit)]
-		err := r.holding(ctx, func(tx kv.Transaction) error {
-			reads := make([]kv.Future[*mirroredEntry], len(part))
-			for i, database := range part {
-				reads[i] = r.store.mirrors.database(tx, r.job.ID, database)
-			}
-			found, err := kv.All(reads)
+	return inParts(databases, mirroredAtOnce, func(part []string) error {
+		return r.holding(ctx, func(tx kv.Transaction) error {
+			found, err := kv.Each(part, func(database string) kv.Future[*mirroredEntry] {
+				return r.store.mirrors.database(tx, r.job.ID, database)
+			})
 			if err != nil {
 				return err
 			}
 			return do(tx, part, found)
 		})
-		if kv.TooMuch(err) && limit > 1 {
-			limit /= 2
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		databases = databases[len(part):]
-	}
-	return nil
+	})
 }
 
 // eachMirrored calls do with the entry of each database that the mirror knows, and a number that is unique in the transaction.
@@ -415,17 +373,13 @@ func (r *Run) MirrorNews(ctx context.Context, limit int) ([]News, error) {
 // DropNews forgets news that the mirror has followed, except where there are later ones.
 func (r *Run) DropNews(ctx context.Context, news []News) error {
 	return r.holding(ctx, func(tx kv.Transaction) error {
-		reads := make([]kv.Future[[]byte], len(news))
-		for i, n := range news {
-			reads[i] = tx.Get(r.store.mirrors.mirrorNewsKey(r.job.ID, n.Database))
+		stored, err := kv.Each(news, func(n News) kv.Future[[]byte] { return tx.Get(r.store.mirrors.mirrorNewsKey(r.job.ID, n.Database)) })
+		if err != nil {
+			return err
 		}
-		for i, read := range reads {
-			value, err := read.Await()
-			if err != nil {
-				return err
-			}
-			if string(value) == string(news[i].value) {
-				tx.Clear(r.store.mirrors.mirrorNewsKey(r.job.ID, news[i].Database))
+		for i, n := range news {
+			if string(stored[i]) == string(n.value) {
+				tx.Clear(r.store.mirrors.mirrorNewsKey(r.job.ID, n.Database))
 			}
 		}
 		return nil
@@ -435,7 +389,7 @@ func (r *Run) DropNews(ctx context.Context, news []News) error {
 // HasFeed reports whether the watch of the mirror's source follows the server's feed at the moment.
 func (r *Run) HasFeed(ctx context.Context) (bool, error) {
 	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) (bool, error) {
-		status, running, err := r.store.readWatch(tx.Snapshot(), MirrorServer(r.job.Args.Replication))
+		status, running, err := r.store.readWatch(tx.Snapshot(), r.job.Args.Replication.MirrorServer())
 		return running && status.By == ByFeed, err
 	})
 }

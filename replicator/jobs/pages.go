@@ -235,7 +235,7 @@ func (s *pages) unseen(tx kv.ReadTransaction, mirror *Job) (time.Time, error) {
 	}
 	server := mirror.Args.MirrorServer // a list does not have the whole source
 	if server == "" {
-		server = MirrorServer(r)
+		server = r.MirrorServer()
 	}
 	status, running, err := s.readWatch(tx, server)
 	if !running {
@@ -293,11 +293,7 @@ func timedKey(at fdbjobs.Position) (tuple.Tuple, error) {
 func (s *pages) ofIndex(
 	tx kv.ReadTransaction, ids []string, at func(i int) fdbjobs.Position, show func(i int, job *Job) (*Job, error),
 ) (out page, err error) {
-	reads := make([]kv.Future[*fdbjobs.Job], len(ids))
-	for i, id := range ids {
-		reads[i] = s.jobs.Index().Read(tx, id)
-	}
-	found, err := kv.All(reads)
+	found, err := kv.Each(ids, func(id string) kv.Future[*fdbjobs.Job] { return s.jobs.Index().Read(tx, id) })
 	if err != nil {
 		return out, err
 	}

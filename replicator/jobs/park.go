@@ -33,13 +33,13 @@ func (r *Run) Parking(ctx context.Context, at replicator.Parked) error {
 	return r.update(ctx, func(state *replicator.JobState) {
 		state.Parked = &replicator.Parked{Server: at.Server, Database: at.Database}
 	}, func(tx kv.Transaction, _ *replicator.JobState) error {
-		watched := r.store.parking.watching(tx, at.Server, r.job.owner())
+		watched := tx.Get(r.store.parking.watchedKey(at.Server))
 		old, err := r.store.parking.readParked(tx, next.source(), r.job.ID).Await()
 		if err != nil {
 			return err
 		}
 		r.store.parking.setParked(tx, old, next)
-		return watched()
+		return r.store.parking.watch(tx, at.Server, r.job.owner(), watched)
 	})
 }
 
@@ -88,15 +88,7 @@ func (r *Run) Park(ctx context.Context, change func(*replicator.JobState)) (woke
 		}
 		r.event(state, now, replicator.EventStopped, replicator.EndParked, "")
 	}), func(state *replicator.JobState, text json.RawMessage, c charge) error {
-		also := func(tx kv.Transaction) error {
-			if err := r.account(tx, c, state); err != nil {
-				return err
-			}
-			if err := r.recordEnd(tx, again.Outcome, state); err != nil {
-				return err
-			}
-			return writeDocument(tx, state)
-		}
+		also := func(tx kv.Transaction) error { return r.settle(tx, c, again.Outcome, state, writeDocument) }
 		r.held.Tag = tagParked
 		err := r.held.Resubmit(ctx, again.At, text, func(tx kv.Transaction) error {
 			// Wake writes the row in the transaction that makes the job due, if it is parked. So either that transaction

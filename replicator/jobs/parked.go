@@ -25,7 +25,7 @@ import (
 // most. A job that may not read it any more is woken once, and is not parked again.
 //
 // ask is when to ask the source next whether it has changes, in seconds since the Unix epoch. It is 0 in a row without a
-// key in asks. [Run.Parking] writes the rows. Whatever writes a state that does not name the row clears it , and so does the removal of the job.
+// key in asks. [Run.Parking] writes the rows. Whatever writes a state that does not name the row clears it, and so does the removal of the job.
 
 const (
 	// FirstAsk is how long after [Run.Parking] a source without a feed is asked for changes.
@@ -117,6 +117,9 @@ func (s *parkedRows) parseParked(pair kv.KeyValue) (r ParkedRow, err error) {
 
 // readParked reads the row of a job. The result is nil if there is none.
 func (s *parkedRows) readParked(tx kv.ReadTransaction, of source, jobID string) kv.Future[*ParkedRow] {
+	if of == (source{}) {
+		return kv.Known[*ParkedRow](nil)
+	}
 	key := s.parkedKey(of, jobID)
 	return kv.Map(tx.Get(key), func(value []byte) (*ParkedRow, error) {
 		if value == nil {
@@ -125,6 +128,11 @@ func (s *parkedRows) readParked(tx kv.ReadTransaction, of source, jobID string) 
 		row, err := s.parseParked(kv.KeyValue{Key: key, Value: value})
 		return &row, err
 	})
+}
+
+// again reads rows as they are now. Those that are gone are nil.
+func (s *parkedRows) again(tx kv.ReadTransaction, some []ParkedRow) ([]*ParkedRow, error) {
+	return kv.Each(some, func(row ParkedRow) kv.Future[*ParkedRow] { return s.readParked(tx, row.source(), row.JobID) })
 }
 
 // setParked replaces a row of the same job and source, nil if there is none.
@@ -138,43 +146,40 @@ func (s *parkedRows) setParked(tx kv.Transaction, old *ParkedRow, next ParkedRow
 	tx.Set(s.parkedKey(next.source(), next.JobID), next.value())
 }
 
-// unparkExcept clears the rows of a job for sources that are not keep.
-func (s *parkedRows) unparkExcept(tx kv.Transaction, jobID string, keep source, sources ...source) error {
-	for _, of := range sources {
-		if of == keep {
-			continue
-		}
-		if err := s.unparking(tx, of, jobID)(); err != nil {
-			return err
-		}
-	}
-	return nil
+// place is where the row of a parked job is. A job with the zero source has none.
+type place struct {
+	source
+	jobID string
 }
 
-// unparking starts reading the row of a job. The function that it returns clears it, if it is there.
-func (s *parkedRows) unparking(tx kv.Transaction, of source, jobID string) func() error {
-	if of == (source{}) {
-		return func() error { return nil }
-	}
-	reading := s.readParked(tx, of, jobID)
-	return func() error {
-		row, err := reading.Await()
-		if err != nil || row == nil {
-			return err
+// unpark clears the rows of jobs that are there.
+func (s *parkedRows) unpark(tx kv.Transaction, all ...place) error {
+	found, err := kv.Each(all, func(at place) kv.Future[*ParkedRow] { return s.readParked(tx, at.source, at.jobID) })
+	for _, row := range found {
+		if row == nil {
+			continue
 		}
 		if row.ask() != 0 {
-			tx.Clear(s.askKey(row.Server, row.ask(), jobID))
+			tx.Clear(s.askKey(row.Server, row.ask(), row.JobID))
 		}
-		tx.Clear(s.parkedKey(of, jobID))
-		return nil
+		tx.Clear(s.parkedKey(row.source(), row.JobID))
 	}
+	return err
+}
+
+// unparkExcept clears the rows of a job for sources that are not keep.
+func (s *parkedRows) unparkExcept(tx kv.Transaction, jobID string, keep source, sources ...source) error {
+	var left []place
+	for _, of := range sources {
+		if of != keep {
+			left = append(left, place{of, jobID})
+		}
+	}
+	return s.unpark(tx, left...)
 }
 
 // waitsForChange reports whether the row that a state names is there, and was not woken.
 func (s *parkedRows) waitsForChange(tx kv.Transaction, state *replicator.JobState, jobID string) (bool, error) {
-	if state.Parked == nil {
-		return false, nil
-	}
 	row, err := s.readParked(tx, sourceOf(state.Parked), jobID).Await()
 	return row != nil && !row.Woken, err
 }
@@ -182,9 +187,6 @@ func (s *parkedRows) waitsForChange(tx kv.Transaction, state *replicator.JobStat
 // lostSince returns since when the target of a parked job has lost what it had, as its row says. The zero time means that it has
 // not, or that there is no row.
 func (s *parkedRows) lostSince(tx kv.ReadTransaction, of source, jobID string) (time.Time, error) {
-	if of == (source{}) {
-		return time.Time{}, nil
-	}
 	row, err := s.readParked(tx, of, jobID).Await()
 	if err != nil || row == nil {
 		return time.Time{}, err

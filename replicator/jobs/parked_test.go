@@ -280,7 +280,7 @@ func TestWakeMany(t *testing.T) {
 		}
 		require.NoError(b, adding.Wait())
 		for done := 0; done < ofOne+others; {
-			runs, err := b.store.Runs.Accept(b.Context(), jobs.AcceptOptions{Count: 50})
+			runs, err := b.store.Runs.Accept(b.Context(), 50, nil)
 			require.NoError(b, err)
 			for _, run := range runs {
 				at := atSource()

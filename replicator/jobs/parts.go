@@ -148,7 +148,7 @@ func (j *Job) summary() (json.RawMessage, error) {
 		args.Replication.Mirror = &replicator.Mirror{
 			Security: r.Mirror.Security, Deleted: r.Mirror.Deleted, Prefix: r.Mirror.Prefix,
 		}
-		args.MirrorServer = MirrorServer(&r)
+		args.MirrorServer = r.MirrorServer()
 	}
 	text, err := json.Marshal(args)
 	if err != nil {

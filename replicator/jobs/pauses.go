@@ -7,6 +7,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
+	"settee/replicator"
 )
 
 // Pauses, on one page. A database or a document can be paused, and a job does not run while either is.
@@ -21,7 +22,7 @@ import (
 //
 // A document is paused while it says `"paused": true`. Its job is pending with the tag "paused", and scheduled for a time
 // that does not come. Its args say since when, and when it would have run. Its definition is the same one, so its state
-// stays: a job that is resumed goes on with its errors, its wait and its progress (pausedjob.go).
+// stays: a job that is resumed goes on with its errors, its wait and its progress.
 //
 // A run whose document is paused has lost its job, as if the definition had changed: it writes what it has read and its last
 // checkpoint, and [Run.Release] writes its end into the state.
@@ -93,4 +94,30 @@ func (j *Job) setPause(p pause) {
 	if j.Status != fdbjobs.Finished {
 		j.Paused, j.PausedSince = p.paused, p.since
 	}
+}
+
+// pausedFor is how long a job waits that is paused.
+const pausedFor = 100 * 365 * 24 * time.Hour
+
+// pausedAt returns the pause of a job that is paused now.
+func (j *Job) pausedAt(now time.Time) *replicator.Pause {
+	p := &replicator.Pause{Since: now, Crashing: j.Condition() == replicator.StateCrashing}
+	if next := j.nextRun(); next.After(now) {
+		p.Next = next
+	}
+	return p
+}
+
+// resumedAt returns when a paused job runs that is resumed now, and its tag until then.
+func (j *Job) resumedAt(now time.Time) (at time.Time, tag string, err error) {
+	p := j.Args.Paused
+	switch {
+	case p.Crashing:
+		return p.Next, tagCrashing, nil
+	case p.Next.IsZero() && j.State.StartTime.IsZero() && j.Args.Replication.Periodic(): // it was paused when it was added
+		at, err = j.Args.Replication.NextRun(time.Time{}, now)
+	default:
+		at = p.Next
+	}
+	return at, waitingTag(at, now), err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -130,15 +131,13 @@ func (s *Lists) needCounts(tx kv.ReadTransaction) (map[string]int64, error) {
 		return nil, err
 	}
 	all := s.jobs.Tallies(tx, indexNeeds, tuple.Tuple{})
-	var without []kv.Future[map[string]int64]
-	for _, owner := range q {
-		without = append(without, s.jobs.Tallies(tx, indexNeedy, tuple.Tuple{owner.name}))
-	}
-	counts, err := all.Await()
+	quiet, err := kv.Each(slices.Collect(maps.Values(q)), func(o quietOwner) kv.Future[map[string]int64] {
+		return s.jobs.Tallies(tx, indexNeedy, tuple.Tuple{o.name})
+	})
 	if err != nil {
 		return nil, err
 	}
-	quiet, err := kv.All(without)
+	counts, err := all.Await()
 	for _, of := range quiet {
 		for hash, n := range of {
 			counts[hash] -= n

@@ -114,37 +114,25 @@ func (s *reservations) reserveFree(tx kv.Transaction, replicationID, jobID strin
 func (s *reservations) releaseExcept(tx kv.Transaction, job *Job, keep string) error {
 	var reservations []reservation
 	for _, id := range []string{job.State.ReplicationID, job.Args.ReplicationID} {
-		if id != keep {
+		if id != keep && id != "" {
 			reservations = append(reservations, reservation{id, job.ID})
 		}
 	}
 	return s.release(tx, reservations...)
 }
 
-// reservation is a job's reservation of a replication id, which may be "".
+// reservation is a job's reservation of a replication id.
 type reservation struct{ replicationID, jobID string }
 
 // release removes reservations that are still the job's.
 func (s *reservations) release(tx kv.Transaction, reservations ...reservation) error {
-	reads := make([]kv.Future[[]byte], len(reservations))
-	for i, r := range reservations {
-		if r.replicationID != "" {
-			reads[i] = tx.Get(s.reservationKey(r.replicationID))
+	reserved, err := kv.Each(reservations, func(r reservation) kv.Future[[]byte] { return tx.Get(s.reservationKey(r.replicationID)) })
+	for i, jobID := range reserved {
+		if jobID != nil && string(jobID) == reservations[i].jobID {
+			tx.Clear(s.reservationKey(reservations[i].replicationID))
 		}
 	}
-	for i, r := range reservations {
-		if reads[i] == nil {
-			continue
-		}
-		reserved, err := reads[i].Await()
-		if err != nil {
-			return err
-		}
-		if string(reserved) == r.jobID {
-			tx.Clear(s.reservationKey(r.replicationID))
-		}
-	}
-	return nil
+	return err
 }
 
 // resolve returns the job with that job id or replication id.

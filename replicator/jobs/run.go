@@ -391,24 +391,22 @@ func unparked(change func(*replicator.JobState)) func(*replicator.JobState) {
 	}
 }
 
-// finish ends the job. A transient job is kept for TransientMaxAge; the job of a document writes
+// finish ends the job. A posted job is kept for TransientMaxAge; the job of a document writes
 // the document too.
 func (r *Run) finish(ctx context.Context, outcome replicator.Outcome, change func(*replicator.JobState)) error {
 	writeDocument := r.documentWriter()
 	return r.halted(ctx, r.write(r.counting(unparked(change)), func(state *replicator.JobState, text json.RawMessage, c charge) error {
-		r.held.Tag = endTag(state.State)
-		if r.job.posted() {
+		if r.held.Tag = endTag(state.State); r.job.posted() {
 			// Requests that wait for the job read its end.
 			r.held.Expires = time.Now().Add(max(r.store.settings().TransientMaxAge, leastMaxAge))
-			return r.held.Finish(ctx, text, func(tx kv.Transaction) error {
-				return r.settle(tx, c, outcome, state)
-			})
 		}
 		return r.held.Finish(ctx, text, func(tx kv.Transaction) error {
-			if err := r.settle(tx, c, outcome, state); err != nil {
-				return err
+			if r.job.IsMirror() {
+				if err := r.store.mirrors.endMirror(tx, r.job); err != nil {
+					return err
+				}
 			}
-			return writeDocument(tx, state)
+			return r.settle(tx, c, outcome, state, writeDocument)
 		})
 	}))
 }
@@ -424,13 +422,7 @@ func (r *Run) resubmit(
 	return r.halted(ctx, r.write(r.counting(unparked(change)), func(state *replicator.JobState, text json.RawMessage, c charge) error {
 		r.held.Tag = tag
 		return r.held.Resubmit(ctx, at, text, func(tx kv.Transaction) error {
-			if err := r.account(tx, c, state); err != nil {
-				return err
-			}
-			if err := r.recordEnd(tx, outcome, state); err != nil {
-				return err
-			}
-			return writeDocument(tx, state)
+			return r.settle(tx, c, outcome, state, writeDocument)
 		})
 	}))
 }
@@ -508,18 +500,18 @@ func (r *Run) account(tx kv.Transaction, c charge, state *replicator.JobState) e
 	return r.store.parking.unparkExcept(tx, r.job.ID, at, r.parkedAt...)
 }
 
-// settle makes the writes that follow from the end of a job.
-func (r *Run) settle(tx kv.Transaction, c charge, outcome replicator.Outcome, state *replicator.JobState) error {
+// settle makes the writes that follow from the end of a run. writeDocument is what liveStateWriter or documentWriter has returned.
+func (r *Run) settle(
+	tx kv.Transaction, c charge, outcome replicator.Outcome, state *replicator.JobState,
+	writeDocument func(kv.Transaction, *replicator.JobState) error,
+) error {
 	if err := r.account(tx, c, state); err != nil {
 		return err
 	}
 	if err := r.recordEnd(tx, outcome, state); err != nil {
 		return err
 	}
-	if !r.job.IsMirror() {
-		return nil
-	}
-	return r.store.mirrors.endMirror(tx, r.job)
+	return writeDocument(tx, state)
 }
 
 // mayHaveCommitted reports whether a write that failed with err may have been committed. Later

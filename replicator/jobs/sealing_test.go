@@ -111,7 +111,7 @@ func TestJobWithoutTheKey(t *testing.T) {
 		var runs []*jobs.Run
 		var failed error
 		for len(runs) == 0 {
-			found, err := hasNot.store.Runs.Accept(t.Context(), jobs.AcceptOptions{Count: 2})
+			found, err := hasNot.store.Runs.Accept(t.Context(), 2, nil)
 			runs = append(runs, found...)
 			if err != nil {
 				failed = err

@@ -183,7 +183,7 @@ func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 			return before, nil
 		}
 		if !job.Parked().IsZero() {
-			if err := s.parking.unparking(tx, job.parkedAt, job.ID)(); err != nil {
+			if err := s.parking.unpark(tx, place{job.parkedAt, job.ID}); err != nil {
 				return nil, err
 			}
 		}

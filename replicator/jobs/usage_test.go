@@ -62,7 +62,7 @@ func TestWaitingIsNotCharged(t *testing.T) {
 		b.create(repdb)
 		taken := make(chan *jobs.Run)
 		go func() {
-			runs, err := b.store.Runs.Accept(b.Context(), jobs.AcceptOptions{})
+			runs, err := b.store.Runs.Accept(b.Context(), 1, nil)
 			assert.NoError(t, err)
 			taken <- runs[0]
 		}()

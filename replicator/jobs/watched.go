@@ -55,18 +55,14 @@ func (s *parkedRows) watchedKey(server string) []byte { return s.space.Pack("wat
 
 func (s *parkedRows) parksKey(server string) []byte { return s.space.Pack("watched", server, "parks") }
 
-// watching starts reading whether a server is watched. The function that it returns adds the watch for an owner, if there is
-// none, and tells it of a new row.
-func (s *parkedRows) watching(tx kv.Transaction, server, owner string) func() error {
-	reading := tx.Get(s.watchedKey(server))
+// watch tells the watch of a server of a new row, and adds the watch for an owner if there is none. watched is a read of watchedKey.
+func (s *parkedRows) watch(tx kv.Transaction, server, owner string, watched kv.Future[[]byte]) error {
 	tx.Add(s.parksKey(server), 1)
-	return func() error {
-		value, err := reading.Await()
-		if err != nil || value != nil {
-			return err
-		}
-		return s.addWatch(tx, server, owner)
+	value, err := watched.Await()
+	if err != nil || value != nil {
+		return err
 	}
+	return s.addWatch(tx, server, owner)
 }
 
 // addWatch adds the watch of a server that has none.

@@ -121,14 +121,9 @@ const asksAtOnce = 200
 // again. It returns the zero time for a row that is not to be asked, because its server has a feed. Rows that are gone or
 // woken stay as they are.
 func (s *Watches) Ask(ctx context.Context, some []ParkedRow, at func(ParkedRow) time.Time) error {
-	for begin := 0; begin < len(some); begin += asksAtOnce {
-		part := some[begin:min(begin+asksAtOnce, len(some))]
-		err := s.db.Transact(ctx, func(tx kv.Transaction) error {
-			reads := make([]kv.Future[*ParkedRow], len(part))
-			for i, row := range part {
-				reads[i] = s.parking.readParked(tx, row.source(), row.JobID)
-			}
-			found, err := kv.All(reads)
+	return inParts(some, asksAtOnce, func(part []ParkedRow) error {
+		return s.db.Transact(ctx, func(tx kv.Transaction) error {
+			found, err := s.parking.again(tx, part)
 			if err != nil {
 				return err
 			}
@@ -143,11 +138,7 @@ func (s *Watches) Ask(ctx context.Context, some []ParkedRow, at func(ParkedRow) 
 			}
 			return nil
 		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }
 
 // Queue returns the job layer's queue of watches. Its jobs have no args, and begin with the state {}.
@@ -334,18 +325,13 @@ func (s *Watches) tell(ctx context.Context, mirror *Job, news []News) error {
 		}
 	}
 	token := rand.Text()
-	for begin := 0; begin < len(selected); begin += newsAtOnce {
-		part := selected[begin:min(begin+newsAtOnce, len(selected))]
-		err := s.db.Transact(ctx, func(tx kv.Transaction) error {
-			if live, err := s.mirrors.liveMirror(tx, mirror.ID); err != nil || live == nil {
-				return err
+	return inParts(selected, newsAtOnce, func(part []News) error {
+		return s.db.Transact(ctx, func(tx kv.Transaction) error {
+			live, err := s.mirrors.liveMirror(tx, mirror.ID)
+			if err == nil && live != nil {
+				s.mirrors.tellIn(tx, mirror.ID, token, part...)
 			}
-			s.mirrors.tellIn(tx, mirror.ID, token, part...)
-			return nil
-		})
-		if err != nil {
 			return err
-		}
-	}
-	return nil
+		})
+	})
 }

@@ -154,21 +154,21 @@ type left struct {
 
 // leave removes what jobs leave behind.
 func (s *writer) leave(tx kv.Transaction, all ...left) error {
-	runs, unpark := make([]noted, len(all)), make([]func() error, len(all))
+	runs, parked := make([]noted, len(all)), make([]place, len(all))
 	var reserved []reservation
 	for i, l := range all {
-		runs[i], unpark[i] = l.run, s.parking.unparking(tx, l.parkedAt, l.run.jobID)
+		runs[i], parked[i] = l.run, place{l.parkedAt, l.run.jobID}
 		for _, id := range l.reserved {
-			reserved = append(reserved, reservation{id, l.run.jobID})
+			if id != "" {
+				reserved = append(reserved, reservation{id, l.run.jobID})
+			}
 		}
 		if l.forgotten {
 			s.records.clearRecords(tx, l.run.jobID)
 		}
 	}
-	for _, end := range unpark {
-		if err := end(); err != nil {
-			return err
-		}
+	if err := s.parking.unpark(tx, parked...); err != nil {
+		return err
 	}
 	if err := s.reservations.noteEndings(tx, runs...); err != nil { // while they still have their reservations
 		return err

@@ -131,7 +131,7 @@ func (s *Server) rotate(ctx, accepting context.Context, list occupied, at time.T
 		}
 	}
 	for churn := config.MaxChurn.Get(cfg); churn > 0 && len(yielding) > 0; {
-		runs, err := s.opts.Jobs.Runs.Accept(accepting, jobs.AcceptOptions{Count: churn, Yielding: yielding})
+		runs, err := s.opts.Jobs.Runs.Accept(accepting, churn, yielding)
 		gone := map[string]bool{}
 		for _, run := range runs {
 			s.start(ctx, run, at)

@@ -147,7 +147,7 @@ func (s *Server) accept(ctx, accepting context.Context) {
 		if n == 0 {
 			return
 		}
-		runs, err := s.opts.Jobs.Runs.Accept(waiting, jobs.AcceptOptions{Count: n})
+		runs, err := s.opts.Jobs.Runs.Accept(waiting, n, nil)
 		changed := waiting.Err() != nil // checked first: accepting may end later
 		for _, run := range runs {
 			s.start(ctx, run, time.Now())

@@ -71,7 +71,7 @@ func (w *watch) ofJob(ctx context.Context, id string) (c credentials, ok bool, e
 	r := job.Args.Replication
 	server, _, ok := r.Source.Route()
 	if job.IsMirror() {
-		server, ok = jobs.MirrorServer(r), true
+		server, ok = r.MirrorServer(), true
 	}
 	if !ok || server != w.server || job.Condition().Terminal() || !w.allowed(r) {
 		return c, false, nil

@@ -212,7 +212,7 @@ func (l *lab) accept() *jobs.Run {
 	l.Helper()
 	ctx, cancel := context.WithTimeout(l.Context(), 5*time.Hour)
 	defer cancel()
-	runs, err := l.jobs.Runs.Accept(ctx, jobs.AcceptOptions{})
+	runs, err := l.jobs.Runs.Accept(ctx, 1, nil)
 	require.NoError(l, err, "no job became due; the log: %s", &l.log)
 	require.Len(l, runs, 1)
 	return runs[0]

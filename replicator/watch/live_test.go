@@ -116,7 +116,7 @@ func TestLiveCouchDB(t *testing.T) {
 	put("/_global_changes", "")
 	woken := make(chan []*jobs.Run, 1)
 	go func() {
-		runs, _ := l.jobs.Runs.Accept(t.Context(), jobs.AcceptOptions{}) // without runs, the test fails
+		runs, _ := l.jobs.Runs.Accept(t.Context(), 1, nil) // without runs, the test fails
 		woken <- runs
 	}()
 	waitFor(t, l, "woken", writes(func() bool { return len(woken) > 0 }))
