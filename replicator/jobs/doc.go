@@ -120,7 +120,7 @@
 //
 // # Keys
 //
-// Below the subspace ("replicator"), which replicator/rates has a row in, too:
+// Below the subspace ("replicator"), in which replicator/rates has rows, too:
 //
 //	("uuid")                             -> the server uuid, made once
 //	("replication_ids", replication_id)  -> job id

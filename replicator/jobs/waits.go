@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -82,7 +83,7 @@ func (s *Lists) Waits(ctx context.Context, crashed time.Time) (w Waits, err erro
 			return err
 		}
 		if err := each(replicator.MarkFailing, func(at time.Time) bool {
-			w.Crashing = first(w.Crashing, at)
+			w.Crashing = cmp.Or(w.Crashing, at)
 			if at.After(crashed) {
 				return false
 			}
@@ -93,19 +94,11 @@ func (s *Lists) Waits(ctx context.Context, crashed time.Time) (w Waits, err erro
 		}
 		return each(replicator.MarkStuck, func(at time.Time) bool {
 			w.StuckJobs++
-			w.Stuck = first(w.Stuck, at)
+			w.Stuck = cmp.Or(w.Stuck, at)
 			return true
 		})
 	})
 	return w, err
-}
-
-// first returns the first time that is set.
-func first(known, at time.Time) time.Time {
-	if known.IsZero() {
-		return at
-	}
-	return known
 }
 
 // maxBefore is the most jobs that [Lists.Queue] counts.
