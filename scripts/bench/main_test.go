@@ -37,9 +37,7 @@ var build = sync.OnceValue(func() error { return lab.Build(context.Background(),
 // execute runs a scenario with these arguments, and checks that nothing is left behind.
 func execute(ctx context.Context, t *testing.T, progress io.Writer, args ...string) (*lab.Report, error) {
 	t.Helper()
-	dir := t.TempDir()
-	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755)) // for PostgreSQL's user
-	t.Setenv("TMPDIR", dir)
+	t.Setenv("TMPDIR", t.TempDir())
 	require.NoError(t, build())
 	r, err := lab.Execute(ctx, scenarios, append(args, "-settee="+built, "-limit=5m"), progress)
 	left, listed := os.ReadDir(os.TempDir())

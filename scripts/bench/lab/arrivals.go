@@ -164,8 +164,8 @@ func Both(ctx context.Context, beside, f func(context.Context) error) error {
 	defer end()
 	both.Go(func() error {
 		err := beside(until)
-		if errors.Is(err, context.Canceled) && until.Err() != nil {
-			return nil // f has returned, or failed
+		if until.Err() != nil && errors.Is(err, context.Canceled) {
+			err = nil // f has returned, or failed
 		}
 		return err
 	})

@@ -57,7 +57,7 @@ type Run struct {
 // ErrUsage is the error for wrong arguments. How the program is used has been printed then.
 var ErrUsage = errors.New("wrong arguments")
 
-// Execute runs the scenario that the arguments name, prints the progress, and returns the report, nil if nothing was measured.
+// Execute runs the scenario that the arguments name, prints the progress, and returns the report, nil with ErrUsage.
 func Execute(ctx context.Context, all []Scenario, args []string, progress io.Writer) (*Report, error) {
 	at := slices.IndexFunc(all, func(one Scenario) bool { return len(args) > 0 && one.Name == args[0] })
 	if at < 0 {

@@ -110,8 +110,8 @@ func machineTime() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	var user, nice, system, idle, wait, interrupts, soft, stolen time.Duration // in ticks: see proc(5)
+	var user, nice, system, idle, wait, interrupts, soft, stolen int64 // ticks: see proc(5)
 	_, err = fmt.Sscanf(string(stat), "cpu %d %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &interrupts, &soft, &stolen)
 	const tick = 10 * time.Millisecond
-	return (user + nice + system + interrupts + soft) * tick, err
+	return time.Duration(user+nice+system+interrupts+soft) * tick, err
 }
