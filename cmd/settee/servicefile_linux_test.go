@@ -13,6 +13,31 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestGroupOfAService(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("it is about what root writes")
+	}
+	const service = 54321
+	for _, folder := range []struct {
+		user, group int
+		mode        fs.FileMode
+		gives       bool
+	}{
+		{0, service, 0o750, true}, {0, service, 0o770, true},
+		{0, service, 0o755, false}, {0, service, 0o700, false}, {0, service, 0o740, false}, {0, 0, 0o750, false}, {1, service, 0o750, false},
+	} {
+		dir := t.TempDir()
+		require.NoError(t, os.Chown(dir, folder.user, folder.group))
+		require.NoError(t, os.Chmod(dir, folder.mode))
+		info, err := os.Stat(dir)
+		require.NoError(t, err)
+		group, gives := serviceGroup(info)
+		assert.Equal(t, folder.gives, gives, "%+v", folder)
+		assert.Equal(t, folder.group, group)
+	}
+}
+
 // In the folder of a service root writes files that the service can read, whatever the umask is. Elsewhere a file is for its
 // owner alone, and one that was there keeps its owner.
 func TestFilesForTheService(t *testing.T) {

@@ -26,6 +26,24 @@ func parsed(t *testing.T, ok string) *document {
 	return d
 }
 
+func TestWhoseADocumentIs(t *testing.T) {
+	t.Parallel()
+	couchdb, settee := new(Server), new(Server)
+	const deleted = `{"_id":"a","_rev":"2-bb","_deleted":true,"_revisions":{"start":2,"ids":["bb","aa"]}`
+	mover := &Mover{CouchDB: couchdb, Settee: settee}
+	moved := &transfer{Mover: mover, ids: map[*Server]string{couchdb: "c1", settee: "s1"}}
+	for body, left := range map[string]*Server{
+		deleted + `,"` + Mark + `":{"to":"http://x","id":"s1"}}`: couchdb,
+		deleted + `,"` + Mark + `":{"to":"http://x","id":"c1"}}`: settee,
+	} {
+		assert.True(t, moved.belongs(left, parsed(t, body)), "it has moved to the other server")
+		assert.False(t, moved.belongs(mover.other(left), parsed(t, body)), "it has moved to another one")
+	}
+	mover.TakeOver = true
+	assert.True(t, moved.belongs(couchdb, parsed(t, deleted+`,"`+Mark+`":{"to":"http://x","id":"lost"}}`)))
+	assert.False(t, moved.belongs(couchdb, parsed(t, deleted+`}`)), "somebody has deleted it")
+}
+
 func TestResultsOfBulkGet(t *testing.T) {
 	t.Parallel()
 	d := parsed(t, `{"_id":"a","_rev":"2-bb","_revisions":{"start":2,"ids":["bb","aa"]},"source":"x"}`)
