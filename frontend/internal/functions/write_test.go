@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/frontend/internal/web"
 	"settee/frontend/internal/webtest"
 	"settee/internal/testkit"
 	"settee/pkg/docjson"
@@ -124,8 +125,9 @@ func TestWriteWhileFunctionsChange(t *testing.T) {
 				default:
 				}
 				_, err := r.put(fmt.Sprintf("doc-%d-%d", w, i), docstore.Rev{}, fmt.Sprintf(`{"epoch":%d}`, i%epochs))
-				if err != nil {
-					assert.EqualError(t, err, "late")
+				var refused *web.Failure
+				if err != nil && assert.ErrorAs(t, err, &refused) {
+					assert.Equal(t, web.Failure{Status: http.StatusForbidden, Code: "forbidden", Reason: "late"}, *refused)
 				}
 			}
 		})
