@@ -190,9 +190,10 @@ func (d *Database) Login() int {
 // LoginHolds reports whether the login that [Database.Login] has returned is still the current one, and valid. A server
 // that does not know a cookie any more need not refuse requests: CouchDB carries them out without a user, and a validation
 // function may refuse what they write. If the server says that there is no user, the next request logs in again. It asks
-// GET /_session, unless there is no session. The answer is yes if the server does not tell.
+// GET /_session, unless there is no session. The answer is yes if the server does not tell, and for access tokens: a server
+// refuses those that have expired.
 func (d *Database) LoginHolds(ctx context.Context, login int) (bool, error) {
-	if d.session == nil || !d.session.inUse() {
+	if d.session == nil || d.cfg.Token != nil || !d.session.inUse() {
 		return true, nil
 	}
 	user := true

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"sync"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	"settee/internal/testkit"
 	"settee/pkg/couch"
 	"settee/pkg/couch/couchtest"
+	"settee/pkg/outbound"
 	"settee/pkg/redact"
 )
 
@@ -109,6 +112,11 @@ func TestTokensAreShared(t *testing.T) {
 		for _, authorization := range lab.asked {
 			require.Equal(t, "Bearer token-1", authorization, "not the header of the job, nor a cookie")
 		}
+		db := lab.open(t)
+		holds, err := db.LoginHolds(t.Context(), db.Login())
+		require.NoError(t, err)
+		require.True(t, holds)
+		require.Len(t, lab.asked, 20, "nothing is asked")
 		other := lab.open(t, func(c *couch.Config) {
 			c.Token = &clientcredentials.Config{ClientID: "me", ClientSecret: "s3cret-key", TokenURL: tokenURL}
 		})
@@ -354,6 +362,45 @@ func TestTokenSecretsAreNotPrinted(t *testing.T) {
 		require.Error(t, err, wrong)
 		require.NotContains(t, err.Error(), "s3cret")
 	}
+}
+
+// The networks that a node does not connect to are denied to token servers, too, and a proxy of the endpoint is theirs.
+func TestTokenServerIsAnEndpoint(t *testing.T) {
+	t.Parallel()
+	database := httptest.NewServer(says(http.StatusOK, dbInfo))
+	t.Cleanup(database.Close)
+	open := func(proxy string, denied ...netip.Prefix) *couch.Database {
+		pool := outbound.NewPool(outbound.PoolOptions{Config: func() outbound.PoolConfig { return outbound.PoolConfig{Denied: denied} }})
+		t.Cleanup(pool.Close)
+		transport, err := pool.Transport(outbound.TransportOptions{Proxy: proxy})
+		require.NoError(t, err)
+		cfg := couch.DefaultConfig()
+		cfg.URL, cfg.Proxy, cfg.Transport, cfg.Retries = database.URL+"/db", proxy, transport, 0
+		cfg.Token = &clientcredentials.Config{ClientID: "me", ClientSecret: "s3cret-key", TokenURL: "http://127.0.0.2:1/token"}
+		db, err := couch.Open(cfg)
+		require.NoError(t, err)
+		t.Cleanup(db.Close)
+		return db
+	}
+	_, err := open("", netip.MustParsePrefix("127.0.0.2/32")).Info(t.Context())
+	var e *couch.Error
+	require.ErrorAs(t, err, &e)
+	require.ErrorIs(t, err, outbound.ErrDenied)
+	require.Equal(t, couch.ClassTokenFailed, e.Class())
+	require.False(t, e.Temporary())
+
+	tokens := couchtest.NewTokenServer()
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Host == "127.0.0.2:1" {
+			tokens.ServeHTTP(w, r)
+			return
+		}
+		says(http.StatusOK, dbInfo)(w, r)
+	}))
+	t.Cleanup(proxy.Close)
+	_, err = open(proxy.URL).Info(t.Context())
+	require.NoError(t, err)
+	require.Len(t, tokens.Asked(), 1)
 }
 
 // says answers with a status and a body.
