@@ -28,7 +28,7 @@ const (
 	AdviceRenew             AdviceCode = "renew_certificate"
 	AdviceClientCertificate AdviceCode = "client_certificate"
 	AdviceCredentials       AdviceCode = "credentials"
-	AdviceToken             AdviceCode = "token" //nolint:gosec // a word, not a credential
+	AdviceToken             AdviceCode = "token"
 	AdviceTokenServer       AdviceCode = "token_server"
 	AdviceRights            AdviceCode = "rights"
 	AdviceListRights        AdviceCode = "list_rights"

@@ -103,7 +103,7 @@ var faultTexts = map[FaultCode]string{
 }
 
 // adviceTexts say what helps. SIDE, HOST, PROXY, USER and AGAIN are replaced.
-var adviceTexts = map[AdviceCode]string{
+var adviceTexts = map[AdviceCode]string{ //nolint:gosec // texts, not credentials
 	AdviceHost:              "Correct the name of the host.",
 	AdviceCorrectHost:       "The certificate of HOST is for another name: correct the host, or the certificate.",
 	AdviceCorrectURL:        "Is this the URL of a CouchDB database?",

@@ -170,7 +170,7 @@ type tokenTransport func(*http.Request) (*http.Response, error)
 func (t tokenTransport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
 var (
-	// ErrToken: the token server gave no access token, and the database was not asked. The error's Method and URL are those of
+	// ErrToken means that the token server gave no access token, and that the database was not asked. The error's Method and URL are those of
 	// the request to the token server, its Status is 0, and its Code and Reason are what the token server said.
 	ErrToken = errors.New("no access token")
 	// ErrTokenRefused implies ErrToken and ErrUnauthorized: the token server refuses the credentials.

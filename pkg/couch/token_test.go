@@ -243,7 +243,7 @@ func TestTokenServerFails(t *testing.T) {
 				require.Zero(t, e.Status)
 				require.Empty(t, lab.asked, "the database is not asked")
 				before := len(lab.tokens.Asked())
-				lab.fails(t, lab.open(t))
+				_ = lab.fails(t, lab.open(t))
 				require.Len(t, lab.tokens.Asked(), before, "nor the token server at once again")
 
 				lab.tokens.Set(func(s *couchtest.TokenServer) { s.Answer = nil })
@@ -340,7 +340,7 @@ func TestWaitingForATokenEnds(t *testing.T) {
 		synctest.Wait()
 		cancel(io.ErrClosedPipe)
 		running.Wait()
-		running.Go(func() { lab.fails(t, lab.open(t)) })
+		running.Go(func() { _ = lab.fails(t, lab.open(t)) })
 		close(answer)
 		running.Wait()
 		require.Equal(t, []string{"Bearer late"}, lab.asked[:1])
