@@ -78,6 +78,7 @@ func (h *Handler) replicationRoutes(r *mux.Router) {
 	h.handle(r, "/_scheduler/problems/_acknowledge", web.Methods{http.MethodPost: e.AcknowledgeProblem})
 	h.handle(r, "/_scheduler/rates", web.Methods{http.MethodGet: watched(e.Rates, replication.RateParameters...)})
 	h.handle(r, "/_scheduler/shares", web.Methods{http.MethodGet: watched(e.ListShares)})
+	h.handle(r, "/_scheduler/audit", web.Methods{http.MethodGet: watched(e.Audit, replication.AuditParameters...)})
 	h.handle(r, "/_scheduler/docs", web.Methods{http.MethodGet: watched(e.ListDocs, replication.DocParameters...)})
 	h.handle(r, "/_scheduler/docs/{rest:.+}", web.Methods{http.MethodGet: watched(e.DocsBelow, replication.DocParameters...)})
 	h.handle(r, "/_active_tasks", web.Methods{http.MethodGet: watched(e.ActiveTasks)})

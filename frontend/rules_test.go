@@ -58,6 +58,7 @@ var rules = []struct {
 	{"GET", "/_scheduler/problems", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/rates", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/shares", "", 200, 401, 401, 401, 401},
+	{"GET", "/_scheduler/audit", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/docs", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/docs/_replicator", "", 200, 401, 401, 401, 401},
 	{"GET", "/_scheduler/docs/_replicator/x", "", 404, 401, 401, 401, 401},

@@ -12,6 +12,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/frontend/accounts"
+	"settee/pkg/audit"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
@@ -210,6 +211,7 @@ func checkLayers(ctx context.Context, c *check.Checker, keys *sealed.Keys) error
 		check  func() error
 	}{
 		{"accounts", accountsPrefix, func() error { return accounts.Check(ctx, c, accountsPrefix, keys) }},
+		{"audit", audit.Prefix, func() error { return audit.Check(ctx, c) }},
 		{"config", configPrefix, func() error { return config.CheckStored(ctx, c, configPrefix, keys) }},
 		{"docs", docsPrefix, func() error { return docs.Check(ctx, c) }},
 		{"jobs", jobsPrefix, func() error { return layer.Check(ctx, c) }},

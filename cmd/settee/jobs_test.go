@@ -197,6 +197,19 @@ func TestJobsOfANode(t *testing.T) {
 	assert.Contains(t, do(0, "resume", "_replicator", "--shares", "50"), "resumed with 50 shares")
 	until(admin, func(out string) bool { return jobLines(t, out)[0]["state"] == "running" }, "show", "live", "--json")
 
+	// Who has done that.
+	changes, _, code := setteeWith(t, admin, "audit")
+	assert.Zero(t, code)
+	assert.Regexp(t, `(?m)^TIME +USER +ACTION +OF +VALUE$`, changes)
+	assert.Regexp(t, `(?m)^\d.* admin +set +\[replicator.shares\] _replicator +100 -> 50$`, changes)
+	changes, errs, code = setteeWith(t, admin, "audit", "lost", "--json")
+	assert.Zero(t, code, errs)
+	ran := jobLines(t, changes)
+	require.NotEmpty(t, ran)
+	assert.Equal(t, []any{"run", "lost"}, []any{ran[0]["action"], ran[0]["doc_id"]})
+	_, _, code = setteeWith(t, ann, "audit")
+	assert.Equal(t, exitFailed, code)
+
 	// A list that is followed, while a job is deleted.
 	lines, stop := node.watchJobs(t, admin, "--json", "--search", "missing")
 	assert.Equal(t, "lost", (<-lines)["doc_id"])

@@ -82,7 +82,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(usage)
 	secrets, jobs := newSecrets(), newJobs()
-	root.AddCommand(newServe(), newReplicate(), newVerify(), newFailover(), newCheck(), newBackup(), newRestore(), newImportCouchDB(), newDemo(), newConfig(), newFirewall(), newHealth(), newPassword(), newUpgrade(), newVersion(), secrets, jobs, newTop())
+	root.AddCommand(newServe(), newReplicate(), newVerify(), newFailover(), newCheck(), newBackup(), newRestore(), newImportCouchDB(), newDemo(), newConfig(), newFirewall(), newHealth(), newPassword(), newUpgrade(), newVersion(), secrets, jobs, newTop(), newAudit())
 	for _, cmd := range slices.Concat(root.Commands(), secrets.Commands(), jobs.Commands(), []*cobra.Command{root}) {
 		check := cmd.Args
 		cmd.Args = func(cmd *cobra.Command, args []string) error {

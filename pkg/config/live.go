@@ -213,7 +213,7 @@ func (l *Live) SetFirst(ctx context.Context, section, key, text string) (first b
 		}
 		next, err := l.without().change(rows, Value{section, key, text, "start"})
 		return next, true, err
-	})
+	}, nil)
 	if err != nil {
 		return false, err
 	}
@@ -235,7 +235,7 @@ func (l *Live) Replace(ctx context.Context, section, key, was, text string) (rep
 		}
 		next, err := l.without().change(rows, v)
 		return next, true, err
-	})
+	}, nil)
 	if err != nil {
 		return false, err
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"settee/pkg/audit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
@@ -159,8 +160,10 @@ func (s *storage) readIn(tx kv.Transaction) (out stored, err error) {
 // returns the new ones; it is called for each attempt of the transaction.
 //
 // If an attempt had an unknown result and its token is there, it was committed, and its answer is
-// returned.
-func write[T any](ctx context.Context, s *storage, plan func(rows Layer) (Layer, T, error)) (T, error) {
+// returned. changed, if not nil, is called in the transaction of a change.
+func write[T any](
+	ctx context.Context, s *storage, plan func(rows Layer) (Layer, T, error), changed func(tx kv.Transaction, answer T) error,
+) (T, error) {
 	type run struct {
 		token  string
 		answer T
@@ -188,6 +191,11 @@ func write[T any](ctx context.Context, s *storage, plan func(rows Layer) (Layer,
 		}
 		if !s.replace(tx, rows, next) {
 			return answer, nil
+		}
+		if changed != nil {
+			if err := changed(tx, answer); err != nil {
+				return answer, err
+			}
 		}
 		token := rand.Text()[:tokenSize]
 		runs = append(runs, run{token, answer})
@@ -232,7 +240,7 @@ type Check func(before, after *Config) error
 // of the store, or ctx's.
 func (l *Live) Set(ctx context.Context, section, key, text string, checks ...Check) (old string, err error) {
 	v := Value{section, key, text, "request"}
-	return l.write(ctx, v, func(own *Config, rows Layer) (Layer, string, error) {
+	return l.write(ctx, audit.Set, v, func(own *Config, rows Layer) (Layer, string, error) {
 		now, _ := own.withStored(rows)
 		before, _ := now.text(v.name())
 		next, err := own.change(rows, v)
@@ -248,7 +256,7 @@ func (l *Live) Set(ctx context.Context, section, key, text string, checks ...Che
 // otherwise one of Set's.
 func (l *Live) Delete(ctx context.Context, section, key string, checks ...Check) (old string, err error) {
 	v := Value{Section: section, Key: key}
-	return l.write(ctx, v, func(own *Config, rows Layer) (Layer, string, error) {
+	return l.write(ctx, audit.Unset, v, func(own *Config, rows Layer) (Layer, string, error) {
 		at := slices.IndexFunc(rows, func(row Value) bool { return row.name() == v.name() })
 		if at < 0 {
 			return nil, "", fmt.Errorf("%v: %w", v.name(), ErrNotSet)
@@ -261,11 +269,18 @@ func (l *Live) Delete(ctx context.Context, section, key string, checks ...Check)
 	})
 }
 
-// write changes the store and applies the change to this node before it returns.
+// write changes the store and applies the change to this node before it returns. It records who made the change.
 func (l *Live) write(
-	ctx context.Context, v Value, plan func(own *Config, rows Layer) (Layer, string, error),
+	ctx context.Context, action audit.Action, v Value, plan func(own *Config, rows Layer) (Layer, string, error),
 ) (string, error) {
-	old, err := write(ctx, &l.storage, func(rows Layer) (Layer, string, error) { return plan(l.without(), rows) })
+	entry := audit.New(ctx, action)
+	entry.Section, entry.Key, entry.New = v.Section, v.Key, show(v.name(), v.Text)
+	old, err := write(ctx, &l.storage, func(rows Layer) (Layer, string, error) {
+		return plan(l.without(), rows)
+	}, func(tx kv.Transaction, old string) error {
+		entry.Old = old
+		return entry.Record(tx)
+	})
 	if err != nil {
 		return "", err
 	}

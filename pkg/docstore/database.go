@@ -228,7 +228,7 @@ func (db *Database) Delete(ctx context.Context) error {
 		}
 		began = true
 		if deleted := db.store.hooks.Deleted; deleted != nil {
-			if err := deleted(tx, db); err != nil {
+			if err := deleted(ctx, tx, db); err != nil {
 				return err
 			}
 		}

@@ -56,6 +56,8 @@ type WriteOptions struct {
 	// the design documents of the database, by id. A change of one that is committed meanwhile repeats the write. Check
 	// runs in a transaction, as hooks do: it may be called several times, must not wait, and does not change what it gets.
 	Check func(edit int, change *Change, designs []Design) error
+	// By is passed on to hooks: who writes the documents.
+	By string
 
 	// The other fields are for [Database.WriteIn] only.
 

@@ -240,6 +240,7 @@ func (w *writer) after(d *docWrite) error {
 		body, _ = docjson.Parse(text) // damage is {} to the hook: it must not keep the winner from being replaced
 	}
 	change := d.change(now, body, before)
+	change.By = w.opts.By
 	change.Draft = d.drafts[now.Rev()]
 	if err := after(w.tx, w.db, change); err != nil {
 		return inDocument(d.id, err)

@@ -1,6 +1,7 @@
 package docstore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -48,7 +49,7 @@ func (m *mirror) hooks() docstore.Hooks {
 			tx.SetVersionstampedKey(stamped(c.Order), []byte(c.ID))
 			return nil
 		},
-		Deleted: func(tx kv.Transaction, db *docstore.Database) error {
+		Deleted: func(_ context.Context, tx kv.Transaction, db *docstore.Database) error {
 			if m.fail != nil {
 				return m.fail
 			}

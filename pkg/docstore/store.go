@@ -58,8 +58,8 @@ type Hooks struct {
 	// After is called when a document has a new winning revision. An error fails the transaction, and all documents in
 	// it.
 	After func(tx kv.Transaction, db *Database, change *Change) error
-	// Deleted is called when a database is deleted. An error keeps the database.
-	Deleted func(tx kv.Transaction, db *Database) error
+	// Deleted is called when a database is deleted, with the context of [Database.Delete]. An error keeps the database.
+	Deleted func(ctx context.Context, tx kv.Transaction, db *Database) error
 }
 
 // Change describes a revision that is to be added, or a document's new winning revision. Hooks must not modify it.
@@ -77,6 +77,8 @@ type Change struct {
 	Winner Rev
 	// WinnerDeleted reports whether Winner was deleted.
 	WinnerDeleted bool
+	// By is [WriteOptions].By.
+	By string
 	// Order is the number of the document within the transaction, from 0. It is unique, so a hook can use it in its own
 	// versionstamps.
 	Order uint16

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,11 +60,11 @@ func (s *Documents) Hooks(options func() replicator.ParseOptions) docstore.Hooks
 			}
 			return s.follow(tx, db, change)
 		},
-		Deleted: func(tx kv.Transaction, db *docstore.Database) error {
+		Deleted: func(ctx context.Context, tx kv.Transaction, db *docstore.Database) error {
 			if !replicator.IsReplicatorDatabase(db.Name()) {
 				return nil
 			}
-			return s.cancelAll(tx, db)
+			return errors.Join(s.cancelAll(tx, db), recordDeleted(ctx, tx, db))
 		},
 	}
 }
@@ -140,6 +141,9 @@ func (s *Documents) follow(tx kv.Transaction, db *docstore.Database, change *doc
 	existing, err := s.read(tx, id)
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, fdbjobs.ErrSealed) {
 		return err // a job whose args cannot be opened can be replaced and removed
+	}
+	if err := recordChange(tx, db, change, existing); err != nil {
+		return err
 	}
 	var current *replicator.Replication
 	if existing != nil && existing.Status != fdbjobs.Finished {

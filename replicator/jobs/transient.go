@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"settee/fdbjobs"
+	"settee/pkg/audit"
 	"settee/pkg/kv"
 	"settee/replicator"
 )
@@ -164,7 +165,7 @@ var ErrEnded = errors.New("the replication has ended")
 // ErrNotFound if there is no job with that job id or replication id, and ErrEnded if it has ended.
 func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 	var before *Job // that an earlier attempt found
-	token := rand.Text()
+	token, entry := rand.Text(), audit.New(ctx, audit.Ran)
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
 		job, err := s.reservations.resolve(tx, id)
 		if err != nil {
@@ -172,6 +173,9 @@ func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 		}
 		if job.Status == fdbjobs.Finished {
 			return nil, fmt.Errorf("%w: %q", ErrEnded, id)
+		}
+		if err := auditedJob(entry, job).Record(tx); err != nil {
+			return nil, err
 		}
 		if job.IsMirror() {
 			s.mirrors.tellIn(tx, job.ID, token, News{Database: askedName, Type: NewsAsked})
@@ -197,6 +201,7 @@ func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 func (s *Requests) Cancel(ctx context.Context, id string, may func(*Job) error) (*Job, error) {
 	// before is what an earlier attempt found. If that attempt was committed, the job is gone.
 	var before *Job
+	entry := audit.New(ctx, audit.Deleted)
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
 		job, err := s.reservations.resolve(tx, id)
 		switch {
@@ -211,6 +216,9 @@ func (s *Requests) Cancel(ctx context.Context, id string, may func(*Job) error) 
 			if err := may(job); err != nil {
 				return nil, err
 			}
+		}
+		if err := auditedJob(entry, job).Record(tx); err != nil {
+			return nil, err
 		}
 		before = job
 		return job, s.writer.remove(tx, job)

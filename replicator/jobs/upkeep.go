@@ -10,6 +10,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/fdbjobs/upkeep"
+	"settee/pkg/audit"
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 	"settee/replicator"
@@ -32,19 +33,23 @@ const (
 
 	expiredTask      = "expired replications"
 	acknowledgedTask = "acknowledgements that have ended"
+	auditTask        = "old changes by users"
+	// trimEvery is the interval of auditTask, which reads all that is kept.
+	trimEvery = 10 * time.Minute
 )
 
 // Tasks returns the upkeep tasks: removing the jobs of deleted databases, transient jobs that have
-// expired, the jobs of mirrors that have ended, and the acknowledgements whose end has come.
+// expired, the jobs of mirrors that have ended, the acknowledgements whose end has come, and old changes by users.
 func (s *Upkeep) Tasks() []upkeep.Task {
-	task := func(name string, run func(context.Context) error) upkeep.Task {
-		return upkeep.Task{Name: name, Every: upkeepEvery, Run: func(ctx context.Context, _ *fdbjobs.Held) error {
+	task := func(name string, every time.Duration, run func(context.Context) error) upkeep.Task {
+		return upkeep.Task{Name: name, Every: every, Run: func(ctx context.Context, _ *fdbjobs.Held) error {
 			return run(ctx)
 		}}
 	}
 	return []upkeep.Task{
-		task(cancelledTask, s.removeCancelled), task(expiredTask, s.removeExpired), task(mirrorsTask, s.dropMirrors),
-		task(acknowledgedTask, s.removeAcknowledgements),
+		task(cancelledTask, upkeepEvery, s.removeCancelled), task(expiredTask, upkeepEvery, s.removeExpired),
+		task(mirrorsTask, upkeepEvery, s.dropMirrors), task(acknowledgedTask, upkeepEvery, s.removeAcknowledgements),
+		task(auditTask, trimEvery, func(ctx context.Context) error { return audit.Trim(ctx, s.db) }),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"settee/frontend/accounts"
 	"settee/frontend/internal/auth"
 	"settee/frontend/internal/web"
+	"settee/pkg/audit"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 )
@@ -35,7 +36,7 @@ func (g *Guard) Admit(w http.ResponseWriter, r *http.Request) (*http.Request, er
 	if err != nil {
 		return nil, err
 	}
-	ctx := context.WithValue(r.Context(), identityKey{}, user)
+	ctx := audit.By(context.WithValue(r.Context(), identityKey{}, user), user.Name)
 	return r.WithContext(context.WithValue(ctx, rightsKey{}, a)), nil
 }
 

@@ -72,7 +72,7 @@ func mayUse(use JobUse, transient bool, is standing) bool {
 }
 
 // audienceOfJobs is audienceOf for paths of the server that are about jobs. The endpoints for users show and change only
-// what mayUse admits. The others, among them _active_tasks and the summary, the problems, the rates and the shares of the
+// what mayUse admits. The others, among them _active_tasks and the summary, the problems, the rates, the shares and the audit of the
 // scheduler, show the jobs of all owners.
 func audienceOfJobs(segments []string, reads bool) audience {
 	switch {

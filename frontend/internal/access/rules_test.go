@@ -38,7 +38,7 @@ func TestAudiences(t *testing.T) {
 		{"PUT", "_node/_local/_stats", serverAdmins}, {"GET", "_node/_local/_prometheus/x", serverAdmins},
 		{"POST", "_scheduler/check", users}, {"GET", "_scheduler/jobs", users}, {"GET", "_scheduler/jobs/1", users},
 		{"POST", "_scheduler/jobs/1/_run", users}, {"POST", "_scheduler/jobs/1", serverAdmins},
-		{"DELETE", "_scheduler/jobs/1/_acknowledge", users}, {"POST", "_scheduler/problems/_acknowledge", serverAdmins},
+		{"DELETE", "_scheduler/jobs/1/_acknowledge", users}, {"POST", "_scheduler/problems/_acknowledge", serverAdmins}, {"GET", "_scheduler/audit", serverAdmins},
 		{"GET", "_scheduler/docs/db/doc", users}, {"GET", "_scheduler/docs", serverAdmins}, {"GET", "_scheduler/shares", serverAdmins},
 
 		{"GET", "db", members}, {"HEAD", "db", members}, {"POST", "db", members}, {"PUT", "db", serverAdmins}, {"DELETE", "db", serverAdmins},

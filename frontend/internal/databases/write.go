@@ -82,7 +82,7 @@ func (w *writer) write(entries []*entry) error {
 		}
 	}
 	arguments := &functionArguments{writer: w}
-	results, err := w.endpoints.Functions.Write(w.r.Context(), w.db, edits, w.replicated, arguments.of)
+	results, err := w.endpoints.Functions.Write(w.r.Context(), w.db, edits, docstore.WriteOptions{Replicated: w.replicated, By: access.UserOf(w.r).Name}, arguments.of)
 	if err != nil {
 		return web.StoreFailure(err)
 	}

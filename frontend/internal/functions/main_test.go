@@ -37,7 +37,7 @@ func open(t *testing.T, settings ...string) *room {
 
 // write writes edits. Functions get bodies only: ids and revisions are the caller's matter.
 func (r *room) write(replicated bool, edits ...docstore.Edit) []docstore.Result {
-	results, err := r.functions.Write(r.Context(), r.db, edits, replicated,
+	results, err := r.functions.Write(r.Context(), r.db, edits, docstore.WriteOptions{Replicated: replicated},
 		func(ctx context.Context, _ *docstore.Edit, change *docstore.Change) (functions.Arguments, error) {
 			empty := json.RawMessage("{}")
 			args := functions.Arguments{Doc: change.Body.Bytes(), Old: json.RawMessage("null"), User: empty, Security: empty}

@@ -28,7 +28,7 @@ type Arguments struct {
 	Security json.RawMessage `json:"security"`
 }
 
-// Write writes edits if validate functions, or the check of design documents, accept them. It returns the results and errors
+// Write writes edits if validate functions, or the check of design documents, accept them; opts has no Check. It returns the results and errors
 // of [docstore.Database.Write]. The error of a result is a [web.Failure] if functions refuse the edit. arguments is called
 // for an edit that functions decide about, with the change that a transaction has found the edit to be.
 //
@@ -36,10 +36,10 @@ type Arguments struct {
 // get (the revision, the one that it replaces, and the design documents), and refuses an edit whose verdict is not of the
 // same. Then the functions run outside, and the edit is written again. The transaction of that write conflicts with
 // changes of all of these.
-func (f *Functions) Write(ctx context.Context, db *docstore.Database, edits []docstore.Edit, replicated bool,
+func (f *Functions) Write(ctx context.Context, db *docstore.Database, edits []docstore.Edit, opts docstore.WriteOptions,
 	arguments func(context.Context, *docstore.Edit, *docstore.Change) (Arguments, error),
 ) ([]docstore.Result, error) {
-	w := &checkedWrite{f, db, replicated, arguments}
+	w := &checkedWrite{f, db, opts, arguments}
 	results := make([]docstore.Result, len(edits))
 	left := make([]*checkedEdit, len(edits))
 	for i := range edits {
@@ -71,10 +71,10 @@ func (f *Functions) Write(ctx context.Context, db *docstore.Database, edits []do
 
 // checkedWrite is a call of Write.
 type checkedWrite struct {
-	functions  *Functions
-	db         *docstore.Database
-	replicated bool
-	arguments  func(context.Context, *docstore.Edit, *docstore.Change) (Arguments, error)
+	functions *Functions
+	db        *docstore.Database
+	opts      docstore.WriteOptions // without Check
+	arguments func(context.Context, *docstore.Edit, *docstore.Change) (Arguments, error)
 }
 
 // checkedEdit is an edit, what the functions get, and what they have said.
@@ -96,12 +96,11 @@ func (w *checkedWrite) attempt(ctx context.Context, some []*checkedEdit) (undeci
 	}
 	ctx, cancel := context.WithTimeout(ctx, web.StoreTimeout)
 	defer cancel()
-	results, err := w.db.Write(ctx, edits, docstore.WriteOptions{
-		Replicated: w.replicated,
-		Check: func(i int, change *docstore.Change, designs []docstore.Design) error {
-			return w.verdict(some[i], change, designs)
-		},
-	})
+	opts := w.opts
+	opts.Check = func(i int, change *docstore.Change, designs []docstore.Design) error {
+		return w.verdict(some[i], change, designs)
+	}
+	results, err := w.db.Write(ctx, edits, opts)
 	if err != nil {
 		return nil, err
 	}

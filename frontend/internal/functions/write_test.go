@@ -72,7 +72,7 @@ func TestWriteWithHostileFunctions(t *testing.T) {
 		passed, err := r.filter("_design/f")
 		failed(t, err, "_design/f filters.f: ")
 		require.Empty(t, passed)
-		results, err := r.functions.Write(t.Context(), other, []docstore.Edit{webtest.Doc(rand.Text(), `{}`)}, false, nil)
+		results, err := r.functions.Write(t.Context(), other, []docstore.Edit{webtest.Doc(rand.Text(), `{}`)}, docstore.WriteOptions{}, nil)
 		require.NoError(t, err)
 		require.NoError(t, results[0].Err)
 	}

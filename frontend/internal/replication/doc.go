@@ -8,6 +8,7 @@
 //	problems.go       /_scheduler/problems: what needs attention, grouped by what is wrong at which end
 //	rates.go          /_scheduler/rates: what all nodes did in the last hours
 //	shares.go         /_scheduler/shares: who had how much of the running time
+//	audit.go          /_scheduler/audit: who has changed jobs and settings
 //	activetasks.go    /_active_tasks
 //
 // The package reads and writes jobs in the store (package replicator/jobs). It runs no replication.

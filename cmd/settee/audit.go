@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"settee/cmd/settee/internal/console"
+)
+
+// maxAudit is the most changes that a node lists.
+const maxAudit = 1000
+
+func newAudit() *cobra.Command {
+	var flags nodeFlags
+	var limit int
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "audit [JOB]",
+		Short: "List who has changed jobs and settings",
+		Long: "audit lists the latest changes that users have made: documents of replications that were edited, paused,\n" +
+			"resumed and deleted, jobs that were run at once or cancelled, and settings, shares among them. The newest\n" +
+			"is first, and the latest 1,000 are kept. With a JOB it lists the changes of that job. It is for server\n" +
+			"administrators.\n\n" + jobName + nodeHelp(),
+		Example: "  settee audit\n  settee audit _replicator/films",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if limit < 1 || limit > maxAudit {
+				return usage(cmd, errors.New("--limit must be from 1 to 1000"))
+			}
+			return flags.ask(cmd, func(ctx context.Context, node *console.Node) error {
+				jobID := ""
+				if len(args) > 0 {
+					job, err := node.Find(ctx, args[0])
+					if err != nil {
+						return err
+					}
+					jobID = job.JobID
+				}
+				changes, err := node.Audit(ctx, jobID, limit)
+				if err != nil {
+					return err
+				}
+				if !asJSON {
+					return console.WriteAudit(cmd.OutOrStdout(), widthOf(cmd), changes)
+				}
+				for _, change := range changes {
+					if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", change); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	}
+	flags.register(cmd)
+	cmd.Flags().IntVar(&limit, "limit", 100, "list at most so many, from 1 to 1000")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print each change as a JSON object, one a line")
+	return cmd
+}

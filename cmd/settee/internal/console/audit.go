@@ -1,0 +1,76 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// MadeChange is a change that a user has made to a job or a setting, in the answers of _scheduler/audit.
+type MadeChange struct {
+	At       time.Time `json:"at"`
+	User     string    `json:"user"`
+	Action   string    `json:"action"`
+	JobID    string    `json:"job_id"`
+	Database string    `json:"database"`
+	DocID    string    `json:"doc_id"`
+	Section  string    `json:"section"`
+	Key      string    `json:"key"`
+	Old      string    `json:"old"`
+	New      string    `json:"new"`
+}
+
+// of returns what was changed: a document, a database, a posted job or a setting.
+func (c *MadeChange) of() string {
+	switch {
+	case c.Section != "":
+		return "[" + c.Section + "] " + c.Key
+	case c.DocID != "":
+		return c.Database + "/" + c.DocID
+	case c.Database != "":
+		return c.Database
+	}
+	return c.JobID
+}
+
+// values returns the values of a changed setting.
+func (c *MadeChange) values() string {
+	switch {
+	case c.Section == "":
+		return ""
+	case c.Old == "":
+		return c.New
+	}
+	return c.Old + " -> " + c.New
+}
+
+// Audit returns the latest changes that users have made, at most limit, the newest first: of the job with an id, or all if it is empty.
+func (n *Node) Audit(ctx context.Context, jobID string, limit int) ([]json.RawMessage, error) {
+	q := url.Values{"limit": {strconv.Itoa(limit)}}
+	if jobID != "" {
+		q.Set("job_id", jobID)
+	}
+	var answer struct{ Changes []json.RawMessage }
+	err := n.Get(ctx, "/_scheduler/audit?"+q.Encode(), &answer)
+	return answer.Changes, err
+}
+
+// WriteAudit writes changes as a table.
+func WriteAudit(out io.Writer, width int, changes []json.RawMessage) error {
+	t := table{width: width, columns: []column{
+		{head: "TIME", least: 19}, {head: "USER", least: 8}, {head: "ACTION", least: 6}, {head: "OF", least: 24}, {head: "VALUE", least: 12},
+	}}
+	rows := make([][]string, len(changes))
+	for i, text := range changes {
+		var c MadeChange
+		if err := json.Unmarshal(text, &c); err != nil {
+			return fmt.Errorf("reading who has made a change: %w", err)
+		}
+		rows[i] = []string{c.At.Local().Format(time.DateTime), Clean(c.User), Clean(c.Action), Clean(c.of()), Clean(c.values())}
+	}
+	return t.write(out, rows)
+}
