@@ -2,12 +2,14 @@ package web
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"settee/pkg/redact"
+	"settee/replicator"
 )
 
 // slowAnswer is how long after a request, without the time in which its body came, an answer that waits for nothing may
@@ -32,7 +34,7 @@ func logAccess(log *zerolog.Logger, out *answer, r *http.Request, began time.Tim
 }
 
 // accessLevel returns the level at which a request is logged, and whether its answer was slow. Only failures of this node,
-// slow answers and refused users are worth a line each. Other
+// slow answers, refused users and changes by users are worth a line each. Other
 // requests, of which there may be thousands in a second, are for debugging.
 func accessLevel(r *http.Request, status int, took time.Duration) (level zerolog.Level, slow bool) {
 	slow = took >= slowAnswer && !awaits(r)
@@ -41,8 +43,36 @@ func accessLevel(r *http.Request, status int, took time.Duration) (level zerolog
 		return zerolog.WarnLevel, slow
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return zerolog.InfoLevel, slow
+	case status >= http.StatusOK && status < http.StatusMultipleChoices && changes(r.Method, r.URL.Path):
+		return zerolog.InfoLevel, slow
 	}
 	return zerolog.DebugLevel, slow
+}
+
+// changes reports whether a request changes a document of a replicator database, such a database, a job or a setting. Posted jobs are
+// left out: there may be many.
+func changes(method, path string) bool {
+	if method != http.MethodPut && method != http.MethodPost && method != http.MethodDelete {
+		return false
+	}
+	segments := strings.Split(strings.Trim(path, "/"), "/")
+	switch segments[0] {
+	case "_scheduler":
+		last := segments[len(segments)-1]
+		return last == "_run" || last == "_acknowledge"
+	case "_node":
+		return len(segments) > 2 && segments[2] == "_config"
+	}
+	at := slices.IndexFunc(segments, replicator.IsReplicatorDatabase)
+	if at < 0 {
+		return false
+	}
+	switch below := segments[at+1:]; {
+	case len(below) == 0, below[0] == "_bulk_docs":
+		return true
+	default:
+		return method != http.MethodPost && !strings.HasPrefix(below[0], "_")
+	}
 }
 
 // awaits reports whether the answer to a request may wait for something: a change, the end of a replication, or a backup.

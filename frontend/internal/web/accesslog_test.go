@@ -33,6 +33,17 @@ func TestAccessLevel(t *testing.T) {
 		{http.MethodPost, "/_replicate", "", 200, time.Hour, zerolog.DebugLevel, false},
 		{http.MethodPost, "/_node/_local/_backup", "", 200, time.Hour, zerolog.DebugLevel, false},
 		{http.MethodPost, "/_replicate", "", 500, time.Hour, zerolog.WarnLevel, false},
+		{http.MethodPut, "/_replicator/d", "", 201, 0, zerolog.InfoLevel, false},
+		{http.MethodPut, "/team/_replicator/d", "", 201, 0, zerolog.InfoLevel, false},
+		{http.MethodDelete, "/team%2F_replicator", "", 200, 0, zerolog.InfoLevel, false},
+		{http.MethodPost, "/_replicator/_bulk_docs", "", 201, 0, zerolog.InfoLevel, false},
+		{http.MethodPut, "/_replicator/d", "", 409, 0, zerolog.DebugLevel, false},
+		{http.MethodPut, "/_replicator/_local/checkpoint", "", 201, 0, zerolog.DebugLevel, false},
+		{http.MethodPost, "/_replicator/_revs_diff", "", 200, 0, zerolog.DebugLevel, false},
+		{http.MethodPost, "/_scheduler/jobs/1/_run", "", 202, 0, zerolog.InfoLevel, false},
+		{http.MethodPost, "/_scheduler/check", "", 200, 0, zerolog.DebugLevel, false},
+		{http.MethodPut, "/_node/_local/_config/replicator.shares/_replicator", "", 200, 0, zerolog.InfoLevel, false},
+		{http.MethodGet, "/_node/_local/_config", "", 200, 0, zerolog.DebugLevel, false},
 	} {
 		r := httptest.NewRequest(test.method, test.target, http.NoBody)
 		if test.prefer != "" {
