@@ -27,6 +27,8 @@ export interface MirrorInfo {
   /** How it hears of new databases. */
   by?: "feed" | "list";
   last_look?: string;
+  /** When the target was last compared. */
+  target_look?: string;
   error?: string;
   error_since?: string;
   databases: number;

@@ -1,6 +1,6 @@
 // A test of the connections of a replication that is not saved yet. A frontend opens no connection to the outside, so a
-// node that replicates makes it: with a replication of no documents, which is cancelled as soon as it has opened both
-// endpoints, or has failed to.
+// node that replicates makes it: with a replication of no documents for each endpoint, which is cancelled as soon as it has
+// opened the endpoint, or has failed to.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Job } from "./api";
@@ -12,22 +12,25 @@ type Document = Record<string, unknown>;
 /** How long an answer may take. A node without a free slot answers when it has one. */
 const patience = 60_000;
 
-/** The replication of no documents with the endpoints of a document. It writes no checkpoint, and creates nothing. */
-function probe(doc: Document): Document {
-  const kept = ["source", "target", "source_proxy", "target_proxy", "socket_options"];
+type Side = "source" | "target";
+
+/** A replication of nothing from one endpoint of a document to itself. It writes no checkpoint, and creates nothing. Of a mirror it
+ * lists the databases, of which none has such a name. */
+function probe(doc: Document, side: Side): Document {
+  const name = `connection-test-${Math.random().toString(36).slice(2)}`;
+  const [end, proxy] = [doc[side], doc[`${side}_proxy`]];
   return {
-    ...Object.fromEntries(Object.entries(doc).filter(([name]) => kept.includes(name))),
+    source: end,
+    target: end,
+    ...(proxy !== undefined && { source_proxy: proxy, target_proxy: proxy }),
+    ...(doc.socket_options !== undefined && { socket_options: doc.socket_options }),
+    ...(doc.mirror === undefined ? { doc_ids: [name], since_seq: "now" } : { mirror: { include: [name], prefix: "copy-" } }),
     continuous: true,
-    doc_ids: [`connection-test-${Math.random().toString(36).slice(2)}`],
-    since_seq: "now",
     use_checkpoints: false,
     retries_per_request: 0,
     connection_timeout: 15_000,
   };
 }
-
-const opened = "Source and target can be opened with these logins.";
-const createdLater = "The source can be opened. The target does not exist yet: the first run creates it.";
 
 interface Outcome {
   good: boolean;
@@ -37,19 +40,22 @@ interface Outcome {
 /** The reasons of jobs that have opened both. */
 const working = ["no_changes", "idle", "copying", "reading_changes", "filtering", "finishing"];
 
-/** What a job says of its endpoints, or nothing yet. */
-function outcomeOf({ condition }: Job, doc: Document): Outcome | undefined {
+/** What a job says of an endpoint, or nothing yet. */
+function outcomeOf({ condition, info }: Job, doc: Document, side: Side): Outcome | undefined {
   const { fault, reason } = condition;
-  if (fault && (markOf(condition, "failing") || condition.state === "failed")) {
-    const missing = doc.create_target === true && fault.code === "database_missing" && fault.side === "target";
-    return missing ? { good: true, text: createdLater } : { good: false, text: fault.text };
+  if (fault && (doc.mirror !== undefined || markOf(condition, "failing") || condition.state === "failed")) {
+    const later = side === "target" && doc.create_target === true && fault.code === "database_missing";
+    return later
+      ? { good: true, text: "The target does not exist yet: the first run creates it." }
+      : { good: false, text: `The ${side}: ${fault.message.replace(/^(source|target) /, "")}.` };
   }
-  return working.includes(reason) ? { good: true, text: opened } : undefined;
+  const opened = doc.mirror === undefined ? working.includes(reason) : info?.mirror?.target_look !== undefined;
+  return opened ? { good: true, text: `The ${side} can be opened with this login.` } : undefined;
 }
 
-/** Tests the endpoints with a job. */
-async function tryOut(doc: Document, ended: AbortSignal): Promise<Outcome> {
-  const { _local_id } = await request<{ _local_id: string }>("POST", "_replicate", probe(doc));
+/** Tests an endpoint with a job. */
+async function tryOut(doc: Document, side: Side, ended: AbortSignal): Promise<Outcome> {
+  const { _local_id } = await request<{ _local_id: string }>("POST", "_replicate", probe(doc, side));
   const cancellation = JSON.stringify({ replication_id: _local_id, cancel: true });
   const cancel = () =>
     fetch(urlOf("_replicate"), { method: "POST", body: cancellation, headers: { "Content-Type": "application/json" }, keepalive: true }).catch(() => undefined);
@@ -57,9 +63,9 @@ async function tryOut(doc: Document, ended: AbortSignal): Promise<Outcome> {
   const stop = new AbortController();
   const end = () => stop.abort();
   ended.addEventListener("abort", end);
-  let outcome: Outcome = { good: false, text: `There was no answer within ${patience / 1000} seconds: all slots may be used.` };
+  let outcome: Outcome = { good: false, text: `The ${side}: there was no answer within ${patience / 1000} seconds: all slots may be used.` };
   const take = ({ data }: { data?: Job }) => {
-    const known = data && outcomeOf(data, doc);
+    const known = data && outcomeOf(data, doc, side);
     if (known) {
       outcome = known;
       end();
@@ -79,20 +85,17 @@ async function tryOut(doc: Document, ended: AbortSignal): Promise<Outcome> {
 
 /** A button that tests whether source and target of a document can be opened, and what has come of it. */
 export function TestConnection({ doc, disabled }: { doc: Document; disabled: boolean }) {
-  const [outcome, setOutcome] = useState<Outcome & { of: string }>();
+  const [outcomes, setOutcomes] = useState<{ of: string; ends: Outcome[] }>();
   const [busy, setBusy] = useState(false);
   const ended = useRef(new AbortController());
   useEffect(() => () => ended.current.abort(), []);
-  const endpoints = JSON.stringify([doc.source, doc.target, doc.source_proxy, doc.target_proxy, doc.create_target]);
+  const endpoints = JSON.stringify([doc.source, doc.target, doc.source_proxy, doc.target_proxy, doc.create_target, doc.mirror !== undefined]);
   const run = async () => {
     setBusy(true);
-    try {
-      setOutcome({ ...(await tryOut(doc, ended.current.signal)), of: endpoints });
-    } catch (error) {
-      setOutcome({ good: false, text: (error as Failure).reason, of: endpoints });
-    } finally {
-      setBusy(false);
-    }
+    const test = (side: Side) =>
+      tryOut(doc, side, ended.current.signal).catch((error) => ({ good: false, text: `The ${side}: ${(error as Failure).reason}` }));
+    setOutcomes({ of: endpoints, ends: await Promise.all([test("source"), test("target")]) });
+    setBusy(false);
   };
   return (
     <>
@@ -102,7 +105,9 @@ export function TestConnection({ doc, disabled }: { doc: Document; disabled: boo
         </button>
         {busy && <span class="muted">A node opens source and target…</span>}
       </div>
-      <div role="status" class="connection">{outcome && !busy && outcome.of === endpoints && <p class={outcome.good ? "good" : "trouble"}>{outcome.text}</p>}</div>
+      <div role="status" class="connection">
+        {outcomes?.of === endpoints && !busy && outcomes.ends.map(({ good, text }) => <p class={good ? "good" : "trouble"}>{text}</p>)}
+      </div>
     </>
   );
 }

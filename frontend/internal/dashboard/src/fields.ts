@@ -5,7 +5,21 @@ export interface FormField {
   label: string;
   help: string;
   kind: "text" | "number" | "flag" | "json" | "lines";
+  /** Of a text: what it can be. */
+  options?: string[];
 }
+
+/** The members of mirror. */
+export const mirrored: FormField[] = [
+  { name: "include", label: "Only these databases", help: "A pattern in each line, such as shop-*. Empty: all, except those whose names begin with an underscore.", kind: "lines" },
+  { name: "exclude", label: "Without these databases", help: "A pattern in each line.", kind: "lines" },
+  { name: "prefix", label: "Prefix of the copies", help: "Is put before their names. It is needed if both are one server, or the target has other databases with these names.", kind: "text" },
+  { name: "deleted", label: "Databases that are deleted at the source", help: "Keep their copies, which is the default, or delete them a day later.", kind: "text", options: ["keep", "delete"] },
+  { name: "security", label: "Copy who may read and write", help: "The _security object of each database.", kind: "flag" },
+];
+
+/** The fields that a mirror cannot have. */
+export const unmirrored = ["doc_ids", "since_seq"];
 
 export const which: FormField[] = [
   { name: "doc_ids", label: "Only these documents", help: "One id in each line.", kind: "lines" },
@@ -15,13 +29,6 @@ export const which: FormField[] = [
 ];
 
 export const more: FormField[] = [
-  {
-    name: "mirror",
-    label: "Mirror of a server",
-    help: 'Source and target are servers, and all databases are replicated: {} or {"include": ["shop-*"], "exclude": [], "prefix": "", "security": true, "deleted": "keep"}.',
-    kind: "json",
-  },
-  { name: "create_target", label: "Create the target", help: "If the target does not exist, it is created.", kind: "flag" },
   { name: "create_target_params", label: "Parameters of the new target", help: 'Such as {"q": 2}.', kind: "json" },
   { name: "since_seq", label: "Begin after", help: "An update sequence of the source. A checkpoint comes first.", kind: "text" },
   { name: "winning_revs_only", label: "Winning revisions only", help: "Conflicts are not copied.", kind: "flag" },

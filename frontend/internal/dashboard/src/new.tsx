@@ -1,8 +1,8 @@
 // The form for a replication. The JSON document beside it is what it writes, and can be edited, too.
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
 import { TestConnection } from "./connection";
-import { type FormField, more, which } from "./fields";
+import { type FormField, mirrored, more, unmirrored, which } from "./fields";
 import { Failure, pathOf, request } from "./http";
 import { notify } from "./notices";
 import { Field, Page, Panel, Trouble } from "./parts";
@@ -92,6 +92,8 @@ export function NewPage({ route, admin }: { route: Route; admin: boolean }) {
     }
   };
 
+  const isMirror = doc.mirror !== undefined;
+  const fieldsOf = (fields: FormField[]) => fields.filter((field) => !isMirror || !unmirrored.includes(field.name));
   const title = editing ? `Edit ${editedId}` : "New replication";
   if (!original) {
     return (
@@ -112,21 +114,24 @@ export function NewPage({ route, admin }: { route: Route; admin: boolean }) {
       >
         <div>
           <Panel title="From and to">
+            <Kind isMirror={isMirror} setAll={setAll} />
             <EndpointFields name="source" doc={doc} set={set} />
             <EndpointFields name="target" doc={doc} set={set} />
+            {!isMirror && <CreateTarget value={doc.create_target} set={set} />}
             <TestConnection doc={whole} disabled={missing.length > 0 || withoutURL(doc).length > 0} />
           </Panel>
           <Panel title="When">
-            <When doc={doc} setAll={setAll} transient={database === transient} />
+            <When doc={doc} setAll={setAll} periodic={database !== transient && !isMirror} />
           </Panel>
           <Panel title="What">
-            {which.map((field) => (
+            {isMirror && <MirrorFields value={doc.mirror} set={(mirror) => set("mirror", mirror)} />}
+            {fieldsOf(which).map((field) => (
               <DocumentField key={field.name} field={field} value={doc[field.name]} set={set} />
             ))}
           </Panel>
           <details class="panel" open={more.some((field) => field.name in original)} onInvalidCapture={(event) => (event.currentTarget.open = true)}>
             <summary>More</summary>
-            {more.map((field) => (
+            {fieldsOf(more).map((field) => (
               <DocumentField key={field.name} field={field} value={doc[field.name]} set={set} />
             ))}
           </details>
@@ -313,7 +318,7 @@ function EndpointFields({ name, doc, set }: { name: "source" | "target"; doc: Do
   return (
     <fieldset>
       <legend>{name === "source" ? "Source" : "Target"}</legend>
-      <Field label={`URL of the ${name}`} help="Such as https://host/database.">
+      <Field label={`URL of the ${name}`} help={doc.mirror === undefined ? "Such as https://host/database." : "Of the server, such as https://host/."}>
         {(id, described) => (
           <input id={id} type="url" required aria-describedby={described} value={url} onInput={(event) => change(event.currentTarget.value, login)} />
         )}
@@ -345,7 +350,49 @@ function EndpointFields({ name, doc, set }: { name: "source" | "target"; doc: Do
   );
 }
 
-function When({ doc, setAll, transient }: { doc: Document; setAll: (values: Document) => void; transient: boolean }) {
+/** What is replicated: a database, or with a mirror all databases of a server. */
+function Kind({ isMirror, setAll }: { isMirror: boolean; setAll: (values: Document) => void }) {
+  const none = Object.fromEntries([...unmirrored, "every", "schedule", "timezone", "create_target"].map((name) => [name, undefined]));
+  return (
+    <Field label="Replicate">
+      {(id) => (
+        <select
+          id={id}
+          value={isMirror ? "mirror" : "database"}
+          onChange={(event) => setAll(event.currentTarget.value === "mirror" ? { ...none, mirror: {}, continuous: true } : { mirror: undefined })}
+        >
+          <option value="database">a database</option>
+          <option value="mirror">all databases of a server (mirror)</option>
+        </select>
+      )}
+    </Field>
+  );
+}
+
+function CreateTarget({ value, set }: { value: unknown; set: (name: string, value: unknown) => void }) {
+  const id = useId();
+  return (
+    <p class="check">
+      <input id={id} type="checkbox" checked={value === true} onChange={(event) => set("create_target", event.currentTarget.checked || undefined)} />
+      <label for={id}>Create the target if it does not exist</label>
+    </p>
+  );
+}
+
+/** The members of mirror. It may be something else while the document is written by hand. */
+function MirrorFields({ value, set }: { value: unknown; set: (mirror: Document) => void }) {
+  const mirror = value && typeof value === "object" ? (value as Document) : {};
+  const change = (name: string, next: unknown) => set(Object.fromEntries(Object.entries({ ...mirror, [name]: next }).filter(([, of]) => of !== undefined)));
+  return (
+    <>
+      {mirrored.map((field) => (
+        <DocumentField key={field.name} field={field} value={mirror[field.name]} set={change} />
+      ))}
+    </>
+  );
+}
+
+function When({ doc, setAll, periodic }: { doc: Document; setAll: (values: Document) => void; periodic: boolean }) {
   const mode = doc.continuous ? "continuous" : doc.every !== undefined ? "every" : doc.schedule !== undefined ? "schedule" : "once";
   const none = { continuous: undefined, every: undefined, schedule: undefined, timezone: undefined };
   const modes: Record<string, Document> = {
@@ -362,8 +409,8 @@ function When({ doc, setAll, transient }: { doc: Document; setAll: (values: Docu
           <select id={id} value={mode} onChange={(event) => setAll(modes[event.currentTarget.value]!)}>
             <option value="once">once, up to the latest change</option>
             <option value="continuous">all the time (continuous)</option>
-            {!transient && <option value="every">again after a time</option>}
-            {!transient && <option value="schedule">at times of the clock (cron)</option>}
+            {periodic && <option value="every">again after a time</option>}
+            {periodic && <option value="schedule">at times of the clock (cron)</option>}
           </select>
         )}
       </Field>
@@ -436,6 +483,16 @@ function DocumentField({ field, value, set }: { field: FormField; value: unknown
           case "json":
             return <Draft id={id} described={described} value={value} change={change} read={readJSON} write={writeJSON} />;
           default:
+            if (field.options) {
+              return (
+                <select id={id} aria-describedby={described} value={String(value ?? "")} onChange={(event) => change(event.currentTarget.value || undefined)}>
+                  <option value="">default</option>
+                  {field.options.map((option) => (
+                    <option key={option}>{option}</option>
+                  ))}
+                </select>
+              );
+            }
             return (
               <input id={id} aria-describedby={described} value={String(value ?? "")} onInput={(event) => change(event.currentTarget.value || undefined)} />
             );
