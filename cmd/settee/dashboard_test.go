@@ -858,7 +858,7 @@ func TestDashboardMirror(t *testing.T) {
 	d.press("settee")
 	d.show("jobs")
 	d.WaitText(".total", "2 jobs")
-	d.press("List them here, too")
+	d.press("List them, too")
 	d.WaitText(".total", "5 jobs")
 	d.press("Only the mirrors")
 	d.press("_replicator / broken")

@@ -14,7 +14,7 @@ import { go, hrefOf } from "./route";
 import { everyInWords, scheduleInWords } from "./schedule";
 import { mask } from "./secrets";
 import { clock, count, duration, endpoint, some } from "./text";
-import { hasEnded, Why } from "./why";
+import { hasEnded, markOf, Why } from "./why";
 
 export function JobPage({ id, admin }: { id: string; admin: boolean }) {
   const path = `_scheduler/jobs/${encodeURIComponent(id)}`;
@@ -30,7 +30,7 @@ export function JobPage({ id, admin }: { id: string; admin: boolean }) {
           <>
             <Now job={job} when={whenInWords(documentPath ? doc.data : definition.data)} />
             {job.info?.mirror ? <MirrorPanels job={job} mirror={job.info.mirror} /> : <Ends job={job} />}
-            {!job.info?.mirror && <Refused path={`${path}/failures`} />}
+            {markOf(job.condition, "documents_refused") && <Refused path={`${path}/failures`} />}
             <Past job={job} />
             <Panel title="Definition">
               {documentPath ? (
@@ -394,7 +394,6 @@ function causeOf({ id, status, reason }: Failure): string {
 
 function Refused({ path }: { path: string }) {
   const view = useView<Failures>(path);
-  if (view.data?.total === 0 && !view.failure) return null;
   return (
     <Panel title="Refused documents">
       <Loaded view={view}>

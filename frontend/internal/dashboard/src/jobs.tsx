@@ -59,7 +59,6 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
           Replications of <a href={hrefOf(["jobs", query.mirror])}>a mirror</a>. <a href={href({ mirror: undefined, sort: undefined })}>Show all jobs</a>
         </p>
       )}
-      <Mirrored query={query} href={href} summary={summary} />
       <Announced of={JSON.stringify(query)} text={searching ? undefined : view.data && totalOf(view.data, at, query.q) + whose} />
       {unknown ? (
         <p class="muted">
@@ -75,6 +74,7 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
                   {totalOf(page, at, query.q)}
                   {whose}
                   {searching && ", searching"}
+                  <Mirrored query={query} href={href} summary={summary} />
                 </p>
                 {page.jobs.length > 0 && <List key={JSON.stringify(query)} jobs={page.jobs} heads={sortHeads(query, href, admin)} />}
                 {page.jobs.length === 0 && (
@@ -120,18 +120,18 @@ function StateTabs({ query, href, admin, summary }: { query: Query; href: (chang
 function Mirrored({ query, href, summary }: { query: Query; href: (change: Query) => string; summary?: Summary }) {
   if (query.mirrored !== undefined) {
     return (
-      <p class="muted">
-        With the replications that mirrors have made. <a href={href({ mirrored: undefined })}>Only the mirrors</a>
-      </p>
+      <>
+        , with the replications that mirrors have made. <a href={href({ mirrored: undefined })}>Only the mirrors</a>
+      </>
     );
   }
   const states = (query.condition?.split(",") ?? statesByNeed) as ShownState[];
   const left = states.reduce((sum, state) => sum + (summary?.mirrored?.[state] ?? 0), 0);
   if (left === 0 || query.q || query.mirror !== undefined || query.database || query.user !== undefined) return null;
   return (
-    <p class="muted">
-      {some(left, "replication")} that mirrors have made {left === 1 ? "is" : "are"} on the pages of the mirrors. <a href={href({ mirrored: "true" })}>List {left === 1 ? "it" : "them"} here, too</a>
-    </p>
+    <>
+      , without {some(left, "replication")} that mirrors have made. <a href={href({ mirrored: "true" })}>List {left === 1 ? "it" : "them"}, too</a>
+    </>
   );
 }
 
