@@ -69,6 +69,7 @@ func (h *Handler) replicationRoutes(r *mux.Router) {
 	h.handle(r, "/_scheduler/jobs", web.Methods{http.MethodGet: watched(e.ListJobs, replication.JobParameters...)})
 	h.handle(r, "/_scheduler/jobs/{id}", web.Methods{http.MethodGet: watched(e.GetJob)})
 	h.handle(r, "/_scheduler/jobs/{id}/_run", web.Methods{http.MethodPost: e.RunNow})
+	h.handle(r, "/_scheduler/jobs/{id}/_verify", web.Methods{http.MethodPost: e.VerifyNow})
 	h.handle(r, "/_scheduler/jobs/{id}/_acknowledge", web.Methods{http.MethodPost: e.Acknowledge, http.MethodDelete: e.Unacknowledge})
 	h.handle(r, "/_scheduler/jobs/{id}/definition", web.Methods{http.MethodGet: watched(e.GetDefinition)})
 	h.handle(r, "/_scheduler/jobs/{id}/failures", web.Methods{http.MethodGet: watched(e.ListFailures)})

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -40,6 +41,20 @@ type Mirror struct {
 	Adopt bool `json:"adopt,omitempty"`
 	// Chain allows sources that a mirror has made of other databases.
 	Chain bool `json:"chain,omitempty"`
+	// Verify, if not empty, is how often the two servers are compared, as a duration such as 24h. See [Mirror.VerifyEvery].
+	Verify string `json:"verify,omitempty"`
+}
+
+// minVerify is the least time between two comparisons of both servers.
+const minVerify = time.Minute
+
+// VerifyEvery returns the time between two comparisons of both servers, 0 if there are none.
+func (m *Mirror) VerifyEvery() time.Duration {
+	every, err := time.ParseDuration(m.Verify)
+	if err != nil || !everyForm.MatchString(m.Verify) || every < minVerify {
+		return 0
+	}
+	return every
 }
 
 // MirrorDeletion is a value of Mirror.Deleted.
@@ -185,6 +200,10 @@ func (f *fields) mirror(r *Replication) *Mirror {
 		Security: true, Deleted: MirrorKeeps, Replicators: given.flag("replicators"),
 		Adopt: given.flag("adopt"), Chain: given.flag("chain"),
 	}
+	const often = "hours and minutes, such as `24h`, of at least `1m`"
+	if m.Verify, _ = given.text("verify", often); m.Verify != "" && m.VerifyEvery() == 0 {
+		given.mustBe("verify", often)
+	}
 	if _, listed := given.values["include"]; !listed {
 		m.Include = []string{"*"}
 	} else if len(m.Include) == 0 {
@@ -195,7 +214,7 @@ func (f *fields) mirror(r *Replication) *Mirror {
 	}
 	given.deletion(m)
 	given.mirrorPrefix(m, r)
-	given.only("include", "exclude", "security", "deleted", "prefix", "replicators", "adopt", "chain")
+	given.only("include", "exclude", "security", "deleted", "prefix", "replicators", "adopt", "chain", "verify")
 	for _, pattern := range m.Include {
 		if !m.Replicators && IsReplicatorDatabase(m.TargetName(pattern)) {
 			given.fail("include", "parameter `mirror.include` names a replicator database, whose replications the target would run, too: "+

@@ -47,6 +47,10 @@ type MirrorProgress struct {
 	FirstLeftOut []MirroredFailure `json:"first_left_out,omitempty"`
 	// Replicators are the first databases of the source for which [Mirror.LeavesReplications] is true. They are no failures.
 	Replicators []string `json:"replicators_left_out,omitempty"`
+	// Verified is the latest comparison of both servers; nil if there was none. Verifying is since when they are compared; zero if
+	// they are not.
+	Verified  *MirrorVerified `json:"verified,omitempty"`
+	Verifying time.Time       `json:"verifying,omitzero"`
 	// Summary is what the mirror came to, once it has ended. See [MirrorInfo].
 	Summary *MirrorSummary `json:"summary,omitempty"`
 }
@@ -211,16 +215,18 @@ func (i MirrorInfo) MarshalJSON() ([]byte, error) {
 	p := i.MirrorProgress
 	fault, since := p.Fault()
 	return json.Marshal(struct {
-		By          string      `json:"by,omitempty"`
-		LastLook    time.Time   `json:"last_look,omitzero"`
-		TargetLook  time.Time   `json:"target_look,omitzero"`
-		Lost        *MirrorLoss `json:"target_lost,omitempty"`
-		Error       string      `json:"error,omitempty"`
-		ErrorSince  time.Time   `json:"error_since,omitzero"`
-		LeftOut     int64       `json:"left_out,omitempty"`
-		Replicators []string    `json:"replicators_left_out,omitempty"`
+		By          string          `json:"by,omitempty"`
+		LastLook    time.Time       `json:"last_look,omitzero"`
+		TargetLook  time.Time       `json:"target_look,omitzero"`
+		Lost        *MirrorLoss     `json:"target_lost,omitempty"`
+		Error       string          `json:"error,omitempty"`
+		ErrorSince  time.Time       `json:"error_since,omitzero"`
+		LeftOut     int64           `json:"left_out,omitempty"`
+		Replicators []string        `json:"replicators_left_out,omitempty"`
+		Verified    *MirrorVerified `json:"verified,omitempty"`
+		Verifying   time.Time       `json:"verifying_since,omitzero"`
 		*MirrorSummary
-	}{p.By, wholeSeconds(p.LastLook), wholeSeconds(p.Target.Last), p.Target.Lost, cleanReason(fault), wholeSeconds(since), p.LeftOut, p.Replicators, p.WithLeftOut(i.MirrorSummary)})
+	}{p.By, wholeSeconds(p.LastLook), wholeSeconds(p.Target.Last), p.Target.Lost, cleanReason(fault), wholeSeconds(since), p.LeftOut, p.Replicators, p.Verified, wholeSeconds(p.Verifying), p.WithLeftOut(i.MirrorSummary)})
 }
 
 // NotCopied is the number of databases for which [MirroredState.NotCopied] is true.

@@ -18,16 +18,16 @@ import (
 // jobNumbers collects the numbers of jobs by state, and how long some wait. It reads them from the store, so they count
 // the jobs of all nodes and are the same on every node. It also collects how the store answered.
 type jobNumbers struct {
-	lists                    *jobs.Lists
-	crashAlert               func() time.Duration
-	couch                    map[replicator.State]*prometheus.Desc
-	total, states            *prometheus.Desc
-	problems, hosts          *prometheus.Desc
-	due, crashing            *prometheus.Desc
-	stuck, behind            *prometheus.Desc
-	longCrashing, stuckJobs  *prometheus.Desc
-	mirrorLag, mirrorFailing *prometheus.Desc
-	readable, readingSeconds *prometheus.Desc
+	lists                                                      *jobs.Lists
+	crashAlert                                                 func() time.Duration
+	couch                                                      map[replicator.State]*prometheus.Desc
+	total, states                                              *prometheus.Desc
+	problems, hosts                                            *prometheus.Desc
+	due, crashing                                              *prometheus.Desc
+	stuck, behind                                              *prometheus.Desc
+	longCrashing, stuckJobs                                    *prometheus.Desc
+	mirrorLag, mirrorFailing, mirrorUnproved, mirrorVerifyLate *prometheus.Desc
+	readable, readingSeconds                                   *prometheus.Desc
 }
 
 func newJobNumbers(lists *jobs.Lists, crashAlert func() time.Duration) *jobNumbers {
@@ -59,6 +59,10 @@ func newJobNumbers(lists *jobs.Lists, crashAlert func() time.Duration) *jobNumbe
 			"that are not known yet because its source has no feed; 0 if none is. Of the first 100 continuous mirrors", "mirror"),
 		mirrorFailing: own("mirror_failing_databases", "databases of a mirror whose replications fail, without those that are acknowledged. "+
 			"Of the first 100 continuous mirrors", "mirror"),
+		mirrorUnproved: own("mirror_unproved_databases", "databases of a mirror that its latest comparison of both servers found different, or could "+
+			"not compare; 0 before the first one. Of the first 100 continuous mirrors with verify, or that were compared", "mirror"),
+		mirrorVerifyLate: own("mirror_verify_overdue_seconds", "how late the next comparison of both servers of a mirror is; 0 if it is not due. Of "+
+			"the first 100 continuous mirrors with verify", "mirror"),
 		readable:       own("store_readable", "1 if the store answered this node's reads for these metrics within 5 seconds, else 0"),
 		readingSeconds: own("store_read_seconds", "how long this node's reads for these metrics took"),
 		couch: map[replicator.State]*prometheus.Desc{
@@ -71,7 +75,7 @@ func newJobNumbers(lists *jobs.Lists, crashAlert func() time.Duration) *jobNumbe
 
 // Describe implements prometheus.Collector.
 func (n *jobNumbers) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{n.total, n.states, n.problems, n.hosts, n.due, n.crashing, n.longCrashing, n.stuck, n.stuckJobs, n.behind, n.mirrorLag, n.mirrorFailing, n.readable, n.readingSeconds} {
+	for _, desc := range []*prometheus.Desc{n.total, n.states, n.problems, n.hosts, n.due, n.crashing, n.longCrashing, n.stuck, n.stuckJobs, n.behind, n.mirrorLag, n.mirrorFailing, n.mirrorUnproved, n.mirrorVerifyLate, n.readable, n.readingSeconds} {
 		out <- desc
 	}
 	for _, desc := range n.couch {
@@ -126,6 +130,23 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 		}
 		out <- prometheus.MustNewConstMetric(n.mirrorLag, prometheus.GaugeValue, secondsSince(mirror.Summary.LagsSince()), name)
 		out <- prometheus.MustNewConstMetric(n.mirrorFailing, prometheus.GaugeValue, float64(failing), name)
+		n.verified(mirror, name, out)
+	}
+}
+
+// verified puts what the comparisons of the servers of a mirror have found.
+func (n *jobNumbers) verified(mirror *jobs.Job, name string, out chan<- prometheus.Metric) {
+	p, of := mirror.State.Mirror, mirror.Args.Replication
+	scheduled, unproved := of != nil && of.Mirror.VerifyEvery() > 0, int64(0)
+	if p != nil && p.Verified != nil {
+		unproved = p.Verified.Different + p.Verified.Failed
+	}
+	if scheduled || p != nil && p.Verified != nil {
+		out <- prometheus.MustNewConstMetric(n.mirrorUnproved, prometheus.GaugeValue, float64(unproved), name)
+	}
+	if scheduled {
+		late := p.VerifyLate(of.Mirror, mirror.Args.Added, time.Now())
+		out <- prometheus.MustNewConstMetric(n.mirrorVerifyLate, prometheus.GaugeValue, late.Seconds(), name)
 	}
 }
 

@@ -157,7 +157,7 @@ func TestMetricsDocument(t *testing.T) {
 	issued.write(t, certFile, keyFile)
 	node := tlsNode(t, certFile, keyFile, "replicator/cert_file="+certFile, "replicator/key_file="+keyFile,
 		"replicator.budgets/localhost=100 requests/s")
-	node.ask(http.StatusCreated, http.MethodPut, "_replicator/backup", `{"source":"http://localhost:1/","target":"http://localhost:1/","continuous":true,"mirror":{"prefix":"p-"}}`)
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/backup", `{"source":"http://localhost:1/","target":"http://localhost:1/","continuous":true,"mirror":{"prefix":"p-","verify":"24h"}}`)
 	text := ""
 	require.Eventually(t, func() bool { // the mirror fails soon
 		text = node.ask(http.StatusOK, http.MethodGet, "_node/_local/_prometheus", "")

@@ -48,7 +48,7 @@ func TestAuditOnUnknownCommits(t *testing.T) {
 		require.NoError(b, err)
 		write("", true)
 		job := b.replicate(`"continuous": true`)
-		_, err = b.store.Requests.Cancel(ann, job.ID)
+		_, err = b.store.Requests.Cancel(ann, job.ID, nil)
 		require.NoError(b, err)
 		require.NoError(b, db.Delete(ann))
 		b.db.on.Store(false)

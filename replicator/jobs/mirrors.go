@@ -28,10 +28,16 @@ const (
 	// NewsAsked, of the database askedName, says that somebody runs the mirror at once: it looks at all databases, and their jobs
 	// compare everything.
 	NewsAsked = "asked"
+	// NewsVerify, of the database verifyName, says that somebody asks to compare both servers.
+	NewsVerify = "verify"
 )
 
-// askedName is the name in the key of NewsAsked, so that a later NewsMissed does not take its place. No mirrored database has it.
-const askedName = "\x00"
+// askedName and verifyName are the names in the keys of NewsAsked and NewsVerify, so that other news do not take their place. No
+// mirrored database has them.
+const (
+	askedName  = "\x00"
+	verifyName = "\x01"
+)
 
 // News says what happened to a database.
 type News struct {

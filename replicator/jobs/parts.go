@@ -146,7 +146,7 @@ func (j *Job) summary() (json.RawMessage, error) {
 	}
 	if r.Mirror != nil { // its patterns may be large
 		args.Replication.Mirror = &replicator.Mirror{
-			Security: r.Mirror.Security, Deleted: r.Mirror.Deleted, Prefix: r.Mirror.Prefix,
+			Security: r.Mirror.Security, Deleted: r.Mirror.Deleted, Prefix: r.Mirror.Prefix, Verify: r.Mirror.Verify,
 		}
 		args.MirrorServer = r.MirrorServer()
 	}

@@ -196,6 +196,28 @@ func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 	})
 }
 
+// ErrNoMirror is returned for a job that is no mirror.
+var ErrNoMirror = errors.New("the job is no mirror")
+
+// VerifyNow makes a mirror compare its two servers as soon as it runs, and returns its job. It returns ErrNotFound if there is no job
+// with that job id or replication id, ErrEnded if it has ended, and ErrNoMirror if it is no mirror.
+func (s *Requests) VerifyNow(ctx context.Context, id string) (*Job, error) {
+	token := rand.Text()
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
+		job, err := s.reservations.resolve(tx, id)
+		switch {
+		case err != nil:
+			return nil, err
+		case !job.IsMirror():
+			return nil, fmt.Errorf("%w: %q", ErrNoMirror, id)
+		case job.Status == fdbjobs.Finished:
+			return nil, fmt.Errorf("%w: %q", ErrEnded, id)
+		}
+		s.mirrors.tellIn(tx, job.ID, token, News{Database: verifyName, Type: NewsVerify})
+		return job, nil
+	})
+}
+
 // Cancel removes the transient job with that job id or replication id, unless it has ended; its run stops. may, if not nil,
 // allows that: its error is returned, and the job stays. Cancel returns the job as it was, or ErrNotFound if there is no such job.
 func (s *Requests) Cancel(ctx context.Context, id string, may func(*Job) error) (*Job, error) {

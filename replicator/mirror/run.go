@@ -69,8 +69,9 @@ type mirror struct {
 	Options
 	r              *replicator.Replication
 	source, target *couch.Server
-	met            bool // both servers have said which one they are
-	same           bool // the source is the target, as far as that is known
+	verifyNow      chan struct{} // somebody asks to compare both servers
+	met            bool          // both servers have said which one they are
+	same           bool          // the source is the target, as far as that is known
 
 	mu       sync.Mutex // guards the job's state, which both goroutines write
 	progress replicator.MirrorProgress
@@ -89,7 +90,7 @@ type mirror struct {
 // Then it returns the summary. The other errors are ErrStopped, fdbjobs.ErrHalt, ctx's, a *[Refused], or why the source
 // could not be listed.
 func Run(ctx context.Context, o Options) (*replicator.MirrorSummary, error) {
-	m := &mirror{Options: o, r: o.Run.Job().Args.Replication, backoff: retry.Backoff{First: time.Second}}
+	m := &mirror{Options: o, r: o.Run.Job().Args.Replication, backoff: retry.Backoff{First: time.Second}, verifyNow: make(chan struct{}, 1)}
 	m.same = m.r.SameServer()
 	if p := o.Run.Job().State.Mirror; p != nil {
 		m.progress = *p
@@ -112,6 +113,7 @@ func Run(ctx context.Context, o Options) (*replicator.MirrorSummary, error) {
 	defer others.Wait()
 	defer cancel(nil)
 	others.Go(func() { m.beat(working, cancel) })
+	others.Go(func() { m.keepVerified(working) })
 	others.Go(func() {
 		// The job is lost at once when its document changes, and not with the next heartbeat.
 		if err := o.Run.Lost(working); errors.Is(err, fdbjobs.ErrHalt) {
@@ -270,6 +272,11 @@ func (m *mirror) news(ctx context.Context) error {
 			switch {
 			case n.Type == jobs.NewsMissed:
 				m.lookAt, m.targetAt = time.Time{}, time.Time{}
+			case n.Type == jobs.NewsVerify:
+				select {
+				case m.verifyNow <- struct{}{}:
+				default: // it is asked already
+				}
 			case n.Type == jobs.NewsAsked:
 				m.lookAt, m.targetAt = time.Time{}, time.Time{}
 				if err := m.compareContents(ctx); err != nil {
@@ -427,6 +434,7 @@ func (m *mirror) look(ctx context.Context) error {
 		*p = replicator.MirrorProgress{
 			By: by, LastLook: now, Target: p.Target,
 			LeftOut: m.left.count, FirstLeftOut: m.left.since(p.FirstLeftOut), Replicators: m.left.replicators,
+			Verified: p.Verified, Verifying: p.Verifying,
 		}
 	})
 }

@@ -223,6 +223,14 @@ var cases = map[string][]series{
 		settee_mirror_lag_seconds{mirror="_replicator/a", ` + node1 + `} 0x5 60+60x60
 		settee_mirror_lag_seconds{mirror="_replicator/b", ` + node1 + `} 30x60`,
 		[]outcome{after(25 * time.Minute), after(40*time.Minute, "_replicator/a")}}},
+	"SetteeMirrorDifferent": {{"one mirror differs, until it is verified again", `
+		settee_mirror_unproved_databases{mirror="_replicator/a", ` + node1 + `} 0x5 2x10 0x40
+		settee_mirror_unproved_databases{mirror="_replicator/b", ` + node1 + `} 0x60`,
+		[]outcome{after(4 * time.Minute), after(10*time.Minute, "_replicator/a"), after(30 * time.Minute)}}},
+	"SetteeMirrorNotVerified": {{"one mirror is not verified", `
+		settee_mirror_verify_overdue_seconds{mirror="_replicator/a", ` + node1 + `} 21000+60x60
+		settee_mirror_verify_overdue_seconds{mirror="_replicator/b", ` + node1 + `} 0x60`,
+		[]outcome{after(15 * time.Minute), after(25*time.Minute, "_replicator/a")}}},
 	"SetteeWatchLate": {{"a server does not answer, and one is slow for a while", `
 		settee_watch_lag_seconds{` + node1 + `} 0x5 60+60x30
 		settee_watch_lag_seconds{` + node2 + `} 0x5 400x8 20x30`, []outcome{after(18 * time.Minute), after(21*time.Minute, "a")}}},

@@ -16,7 +16,7 @@ const (
 	// SeeJob is a read of _scheduler/jobs/{id} and the paths below it, of _scheduler/docs/{db}/{doc}, and of the list of
 	// a mirror's jobs. An answer to POST _replicate names the job that it collides with to the users who may see it.
 	SeeJob JobUse = iota
-	// RunJob is POST _scheduler/jobs/{id}/_run, and _acknowledge of a job.
+	// RunJob is POST _scheduler/jobs/{id}/_run and _verify, and _acknowledge of a job.
 	RunJob
 	// CancelJob is POST _replicate with cancel.
 	CancelJob
@@ -87,7 +87,7 @@ func audienceOfJobs(segments []string, reads bool) audience {
 			return users
 		}
 	case "jobs":
-		if reads || len(below) == 3 && (below[2] == "_run" || below[2] == "_acknowledge") {
+		if reads || len(below) == 3 && (below[2] == "_run" || below[2] == "_verify" || below[2] == "_acknowledge") {
 			return users
 		}
 	case "docs":

@@ -317,6 +317,29 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 	}{true, shownID(job), job.Condition(), told})
 }
 
+// VerifyNow answers POST _scheduler/jobs/{id}/_verify, which CouchDB does not have: a mirror compares its two servers.
+func (e *Endpoints) VerifyNow(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	job, err := e.jobOf(ctx, r, web.PathValue(r, "id"), access.RunJob)
+	if err != nil {
+		return err
+	}
+	job, err = e.Jobs.Requests.VerifyNow(ctx, job.ID)
+	switch {
+	case errors.Is(err, jobs.ErrEnded):
+		return web.NewFailure(http.StatusConflict, "conflict", "the replication has ended")
+	case errors.Is(err, jobs.ErrNoMirror):
+		return web.NewFailure(http.StatusConflict, "conflict", "the job is no mirror: settee verify compares two databases")
+	case err != nil:
+		return failureOf("verifying a mirror", err)
+	}
+	return web.Respond(w, r, http.StatusAccepted, struct {
+		OK bool   `json:"ok"`
+		ID string `json:"id"`
+	}{true, shownID(job)})
+}
+
 // jobOf returns the job with that job id or replication id, if the user of the request may use it so. If its definition cannot
 // be opened, it is as lists have it.
 func (e *Endpoints) jobOf(ctx context.Context, r *http.Request, id string, use access.JobUse) (*jobs.Job, error) {

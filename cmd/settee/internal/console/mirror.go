@@ -29,6 +29,32 @@ type Mirror struct {
 	BehindDatabase string    `json:"behind_database"`
 	UnseenSince    time.Time `json:"unseen_since"` // zero if a feed tells of changes
 	Replicators    []string  `json:"replicators_left_out"`
+	Verified       *Verified `json:"verified"`        // nil before the first comparison of both servers
+	Verifying      time.Time `json:"verifying_since"` // zero unless they are compared
+}
+
+// Verified is what a comparison of both servers of a mirror has found.
+type Verified struct {
+	Ended     time.Time `json:"ended"`
+	Databases int64     `json:"databases"`
+	Different int64     `json:"different"`
+	Failed    int64     `json:"failed"`
+	First     []struct {
+		Database string `json:"database"`
+		Reason   string `json:"reason"`
+	} `json:"first"`
+}
+
+// String says what was found.
+func (v *Verified) String() string {
+	if v.Different+v.Failed == 0 {
+		return some(v.Databases, "database") + " equal"
+	}
+	words := []string{fmt.Sprintf("%s of %s different, %s failed", count(v.Different), some(v.Databases, "database"), count(v.Failed))}
+	for _, d := range v.First {
+		words = append(words, fmt.Sprintf("%q: %s", d.Database, d.Reason))
+	}
+	return strings.Join(words, "; ")
 }
 
 // UpToDate reports whether the mirror has looked, and the target has everything of all databases.

@@ -44,6 +44,10 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 		if len(m.Replicators) > 0 {
 			fact("Left out", strings.Join(m.Replicators, ", ")+", because the target would run their replications, too")
 		}
+		if m.Verified != nil {
+			fact("Verified", ago(m.Verified.Ended)+": "+m.Verified.String())
+		}
+		fact("Verifying", ago(m.Verifying))
 		if !m.UnseenSince.IsZero() {
 			fact("Unseen", "changes since "+ago(m.UnseenSince)+": the source is asked. With a feed (_global_changes) changes are known at once")
 		}
