@@ -37,6 +37,18 @@ export async function run(job: JobName & { ended: boolean }): Promise<string> {
   return "will run again as soon as there is a slot";
 }
 
+/** Makes a mirror compare everything at once, the lists of databases and then each database with its _security. */
+export async function compareMirror(job: JobName): Promise<string> {
+  await request("POST", `_scheduler/jobs/${encodeURIComponent(job.job_id)}/_run`);
+  return "compares all databases now";
+}
+
+/** Makes a mirror prove that its target has everything. */
+export async function verifyMirror(job: JobName): Promise<string> {
+  await request("POST", `_scheduler/jobs/${encodeURIComponent(job.job_id)}/_verify`);
+  return "verifies all databases now";
+}
+
 /** Deletes the document of a job, or ends a job without one. */
 export async function remove(job: JobName): Promise<string> {
   const path = documentPathOf(job);

@@ -40,6 +40,23 @@ export interface MirrorInfo {
   doc_write_failures: number;
   behind_since?: string;
   behind_database?: string;
+  /** Without a feed: changes since then may not be known yet. */
+  unseen_since?: string;
+  /** The first replicator databases that are left out. */
+  replicators_left_out?: string[];
+  /** The latest comparison of both servers. */
+  verified?: MirrorVerified;
+  verifying_since?: string;
+}
+
+export interface MirrorVerified {
+  began: string;
+  ended: string;
+  databases: number;
+  different: number;
+  failed: number;
+  revisions_checked: number;
+  first?: { database: string; reason: string }[];
 }
 
 export interface Event {

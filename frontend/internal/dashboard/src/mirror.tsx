@@ -1,14 +1,15 @@
 // What the page of a job says of a mirror: how many of its databases are up to date, how far it is behind, and which fail.
 
 import { useEffect, useState } from "preact/hooks";
+import { compareMirror, forEach, verifyMirror } from "./actions";
 import type { Job, Jobs, MirrorInfo } from "./api";
 import { useView, withQuery } from "./http";
-import { Fact, For, groupBy, jobHref, jobName, Loaded, Panel, Since, StateBadge, Table, Trouble } from "./parts";
+import { Action, Fact, For, groupBy, jobHref, jobName, Loaded, Panel, Since, StateBadge, Table, Trouble } from "./parts";
 import { Plot } from "./plot";
 import { hrefOf } from "./route";
 import { statesByNeed } from "./state";
 import { count, duration, endpoint, some } from "./text";
-import { markOf, Why } from "./why";
+import { hasEnded, markOf, Why } from "./why";
 
 /** The states of databases, the ones that somebody has to look at first. */
 const states: [state: string, text: string, bad?: boolean][] = [
@@ -42,9 +43,13 @@ export function MirrorPanels({ job, mirror }: { job: Job; mirror: MirrorInfo }) 
           <Fact name="Documents written">{count(mirror.docs_written)}</Fact>
           <Fact name="Documents refused">{mirror.doc_write_failures ? <span class="bad">{count(mirror.doc_write_failures)}</span> : undefined}</Fact>
           <Fact name="The list was last read">{mirror.last_look && <Since time={mirror.last_look} />}</Fact>
+          <Fact name="Left out">
+            {mirror.replicators_left_out && `${mirror.replicators_left_out.join(", ")}, because the target would run their replications, too`}
+          </Fact>
           <Fact name="News of databases">{mirror.by && (mirror.by === "feed" ? "by the source's _db_updates" : "by its list, once a minute")}</Fact>
         </dl>
       </Panel>
+      <Verified job={job} mirror={mirror} />
       <Failing job={job} mirror={mirror} />
       <Lag job={job} mirror={mirror} />
       <Children job={job} list={list} />
@@ -70,6 +75,49 @@ function Bar({ mirror }: { mirror: MirrorInfo }) {
         {failing > 0 && <strong class="bad">, {count(failing)} failing</strong>}
       </small>
     </div>
+  );
+}
+
+/** What the latest comparison of both servers has found, and what starts one. */
+function Verified({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
+  const { verified, verifying_since } = mirror;
+  return (
+    <Panel
+      title="Proof"
+      aside={
+        !hasEnded(job) && (
+          <>
+            <Action run={() => forEach([job], compareMirror)}>Run now</Action> <Action run={() => forEach([job], verifyMirror)}>Verify</Action>
+          </>
+        )
+      }
+    >
+      {verifying_since && (
+        <p>
+          Both servers have been compared <For since={verifying_since} />.
+        </p>
+      )}
+      {!verified && !verifying_since && <p class="muted">Both servers have not been compared. With "verify": "24h" the mirror does that each day.</p>}
+      {verified && (
+        <p class={verified.different + verified.failed > 0 ? "trouble" : undefined}>
+          {verified.different + verified.failed === 0
+            ? `The target has everything of ${some(verified.databases, "database")}, ${some(verified.revisions_checked, "revision")}`
+            : `${count(verified.different)} of ${some(verified.databases, "database")} different, ${count(verified.failed)} not compared`}
+          , verified <Since time={verified.ended} />.
+        </p>
+      )}
+      {verified?.first && (
+        <ul class="rows">
+          {verified.first.map(({ database, reason }) => (
+            <li key={database}>
+              {database}
+              <p class="bad">{reason}</p>
+            </li>
+          ))}
+        </ul>
+      )}
+      <small class="muted">To turn the mirror round when everything is proved: settee failover {job.doc_id ?? ""}</small>
+    </Panel>
   );
 }
 
@@ -121,7 +169,8 @@ const seenOf = new Map<string, { times: number[]; lags: (number | null)[] }>();
 /** The age of the oldest change that may be missing at the target, as it was while this page was open. The node keeps no history of it. */
 function Lag({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
   const [seen, setSeen] = useState(seenOf.get(job.job_id) ?? { times: [], lags: [] });
-  const since = mirror.behind_since && Date.parse(mirror.behind_since) / 1000;
+  const times = [mirror.behind_since, mirror.unseen_since].flatMap((time) => (time ? [Date.parse(time) / 1000] : []));
+  const since = times.length > 0 ? Math.min(...times) : undefined;
   useEffect(() => {
     const look = () => {
       const now = Date.now() / 1000;
@@ -151,6 +200,12 @@ function Lag({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
           "All changes that settee has heard of are at the target."
         )}
       </p>
+      {mirror.unseen_since && (
+        <p class="muted">
+          A change may be unnoticed <For since={mirror.unseen_since} />, because the source has to be asked. If it has the database _global_changes, and a login may read
+          its _db_updates, settee hears of changes at once.
+        </p>
+      )}
       <Plot times={seen.times} series={[{ label: "behind", values: seen.lags, color: "--running" }]} text={`The mirror is ${lag}`} format={duration} least={10} />
       <small class="muted">While this page was open. The metric settee_mirror_lag_seconds has it for longer.</small>
     </Panel>
