@@ -42,7 +42,8 @@ import (
 //	(ranks,   queue, waits, rank, owner) -> ""       owners by rank, except paused ones; waits is 1 in line, otherwise 0
 //	(charges, queue, owner)             -> int64    usage that is not yet in the account
 //	(weights, queue, owner)             -> weight   of owners whose weight is not 1; of paused ones it is 0
-//	(queue,   queue, "rollup")          -> (generation, time, coefficient, job cost) of the last roll-up
+//
+// The last roll-up, with its generation, time, coefficient and job cost, is in the family `queue` of doc.go.
 type fairShare struct {
 	*keyspace
 	queue *Queue

@@ -142,7 +142,7 @@ func TestExplain(t *testing.T) {
 		"a run that reads":                {[]change{running, doing("reading_changes")}, "running", "reading_changes", 52, -1, ""},
 		"a run that is idle":              {[]change{running, doing("idle")}, "running", "idle", 52, -1, ""},
 		"a run that finishes":             {[]change{running, doing("finishing")}, "running", "finishing", 52, -1, ""},
-		"a run that does something newer": {[]change{running, doing("waiting_for_budget")}, "running", "waiting_for_budget", 52, -1, ""},
+		"a run that does something newer": {[]change{running, doing("waiting_for_quota")}, "running", "waiting_for_quota", 52, -1, ""},
 		"a run whose target refuses": {[]change{running, doing("target_refusing"), func(f *replicator.Facts) {
 			f.State.Activity.Refusing = &replicator.Refusing{Latest: replicator.Failure{Code: "forbidden", Reason: "no"}}
 		}}, "running", "target_refusing", 52, -1, "document_refused: target b.example: refuses documents: no"},
@@ -265,7 +265,7 @@ func TestMessages(t *testing.T) {
 	assert.Equal(t, "waits for a slot", message(func(f *replicator.Facts) { f.Cluster = nil }))
 	assert.Equal(t, "has failed, and waits for its next try: db_not_found: could not open it", message(crashed))
 	assert.Equal(t, "waits for a slot", message(crashed, due), "why it failed is not why it waits")
-	assert.Equal(t, "waiting for budget", message(running, doing("waiting_for_budget")))
+	assert.Equal(t, "waiting for quota", message(running, doing("waiting_for_quota")))
 
 	const secret = "http://ann:s3cret@a.example/"
 	secrets := replicator.Wait{Error: "no answer of " + secret}

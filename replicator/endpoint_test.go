@@ -213,7 +213,7 @@ func TestCredentials(t *testing.T) {
 		"auth before all": {
 			`{"url": "http://u2:p2@h/db", ` + auth + `, "headers": {"Authorization": "` + basicHeader("u3:p3") + `"}}`, "u1", "p1",
 		},
-		"other kinds of auth": {`{"url": "http://u2:p2@h/db", "auth": {"iam": {"key": "k"}}}`, "u2", "p2"},
+		"other kinds of auth": {`{"url": "http://u2:p2@h/db", "auth": {"kerberos": {"key": "k"}}}`, "u2", "p2"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
