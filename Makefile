@@ -41,10 +41,11 @@ JOBS = 100000
 # The flags of make bench-couchdb: -help lists them.
 BENCH_FLAGS =
 
-# The flags of make load, make bench-fleet, make bench-mirror and make stress: -help lists them.
+# The flags of make load, make bench-budget, make bench-fleet, make bench-mirror and make stress: -help lists them.
 LOAD_FLAGS =
 FLEET_FLAGS =
 MIRROR_FLAGS =
+BUDGET_FLAGS =
 STRESS_FLAGS =
 
 # How long make fire injects faults, and the seed of the faults.
@@ -70,7 +71,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb packages tarballs release test-docs test-pages test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire rolling race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers bench-fleet bench-mirror load dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs release test-docs test-pages test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire rolling race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers bench-fleet bench-mirror bench-budget load dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -224,6 +225,9 @@ bench-fleet: build ## measure a hundred thousand replications of which few have 
 
 bench-mirror: build ## measure how long a mirror takes to copy a CouchDB of 1,000 databases, beside a loop (MIRROR_FLAGS="-databases 100")
 	$(BENCH) mirror -settee $(BIN) $(MIRROR_FLAGS)
+
+bench-budget: build ## measure how much of the budget of a server jobs use, and whether they ask for more (BUDGET_FLAGS="-nodes 3 -kill")
+	$(BENCH) budget -settee $(BIN) $(BUDGET_FLAGS)
 
 load: build ## give one node jobs and changes, and print what it took (LOAD_FLAGS="-jobs 100 -rate 100")
 	$(BENCH) load -settee $(BIN) $(LOAD_FLAGS)

@@ -157,6 +157,27 @@ func TestOwnersHaveTheirShares(t *testing.T) {
 	})
 }
 
+// move moves bytes of a body in pieces.
+func move(ctx context.Context, n *serverbudget.Node, left int) error {
+	x, err := n.Begin(ctx, server, false)
+	if err != nil {
+		return err
+	}
+	defer x.Done()
+	s := x.Stream()
+	defer s.Done()
+	for left > 0 {
+		most, err := s.Take(left)
+		if err != nil {
+			return err
+		}
+		moved := min(most, 1+rand.N(20_000))
+		s.Moved(moved)
+		left -= moved
+	}
+	return nil
+}
+
 func TestBytes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -164,28 +185,14 @@ func TestBytes(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		var jobs, renewing sync.WaitGroup
 		renewing.Go(func() { alone(ctx, n) })
-		began := time.Now()
+		began, failures := time.Now(), make(chan error, 20)
 		for range 20 {
-			jobs.Go(func() {
-				x, err := n.Begin(ctx, server, false)
-				if !assert.NoError(t, err) {
-					return
-				}
-				defer x.Done()
-				s := x.Stream()
-				defer s.Done()
-				for left := 500_000; left > 0; {
-					most, err := s.Take(left)
-					if !assert.NoError(t, err) {
-						return
-					}
-					moved := min(most, 1+rand.N(20_000))
-					s.Moved(moved)
-					left -= moved
-				}
-			})
+			jobs.Go(func() { failures <- move(ctx, n, 500_000) })
 		}
 		jobs.Wait()
+		for range 20 {
+			require.NoError(t, <-failures)
+		}
 		assert.InDelta(t, 10, time.Since(began).Seconds(), 0.5)
 		assert.InDelta(t, 10_000_000, n.States()[0].Bytes, 1)
 		end()

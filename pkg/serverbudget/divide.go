@@ -36,12 +36,12 @@ func divide(units int64, nodes []contender, turn int64) {
 	slices.SortFunc(nodes, func(a, b contender) int {
 		return cmp.Or(cmp.Compare(place(a.name, turn), place(b.name, turn)), cmp.Compare(a.name, b.name))
 	})
-	open := make([]*contender, len(nodes))
+	all := make([]*contender, len(nodes))
 	for i := range nodes {
-		open[i] = &nodes[i]
+		all[i] = &nodes[i]
 		nodes[i].part = 0
 	}
-	left := units
+	open, left := all, units
 	for {
 		jobs := sum(open)
 		modest := func(n *contender) bool { return n.want > 0 && n.want*jobs <= left*n.jobs }
@@ -62,9 +62,7 @@ func divide(units int64, nodes []contender, turn int64) {
 		open = others
 	}
 	if len(open) == 0 {
-		for i := range nodes {
-			open = append(open, &nodes[i])
-		}
+		open = all
 	}
 	spread(left, open)
 }

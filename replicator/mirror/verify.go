@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"settee/pkg/kv"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -104,11 +106,11 @@ func (m *mirror) verify(ctx context.Context) (*replicator.MirrorVerified, error)
 		after = known[len(known)-1].Database
 	}
 	v.found.Ended = time.Now()
-	event := m.Log.Info()
+	level := zerolog.InfoLevel
 	if !v.found.Equal() {
-		event = m.Log.Warn()
+		level = zerolog.WarnLevel
 	}
-	event.Int64("databases", v.found.Databases).Int64("different", v.found.Different).Int64("failed", v.found.Failed).
+	m.Log.WithLevel(level).Int64("databases", v.found.Databases).Int64("different", v.found.Different).Int64("failed", v.found.Failed).
 		Msg("the servers of a mirror were compared")
 	return &v.found, nil
 }

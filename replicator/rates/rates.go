@@ -25,10 +25,12 @@ import (
 )
 
 const (
-	// FineSlot and CoarseSlot are the lengths of slots, SlotsKept is the number that is kept of each.
-	FineSlot   = 10 * time.Second
+	// FineSlot is the length of short slots.
+	FineSlot = 10 * time.Second
+	// CoarseSlot is the length of long slots.
 	CoarseSlot = 12 * FineSlot
-	SlotsKept  = 720
+	// SlotsKept is the number of slots of each length that is kept.
+	SlotsKept = 720
 )
 
 // Work is what nodes did in some time.

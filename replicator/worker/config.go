@@ -21,7 +21,7 @@ import (
 // that it leaves empty are optional.
 func DefaultConfig() Config {
 	requests := couch.DefaultConfig()
-	return Config{
+	return Config{ //nolint:gosec // IBMTokenURL is no secret
 		WorkerProcesses:     4,   // [replicator] worker_processes
 		WorkerBatchSize:     500, // [replicator] worker_batch_size
 		HTTPConnections:     requests.MaxConnections,

@@ -1,5 +1,6 @@
 // Bench measures settee. Its scenarios are called by make:
 //
+//	make bench-budget     jobs that share the budget of a server
 //	make bench-couchdb    copies, beside CouchDB's own replicator
 //	make bench-fleet      many continuous jobs of which few have something to copy
 //	make bench-mirror     a mirror of a CouchDB, beside a loop of _replicate
@@ -21,6 +22,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"settee/scripts/bench/budget"
 	"settee/scripts/bench/couchdb"
 	"settee/scripts/bench/fleet"
 	"settee/scripts/bench/lab"
@@ -29,7 +31,7 @@ import (
 	"settee/scripts/bench/peers"
 )
 
-var scenarios = []lab.Scenario{couchdb.Scenario, fleet.Scenario, load.Scenario, mirror.Scenario, peers.Scenario}
+var scenarios = []lab.Scenario{budget.Scenario, couchdb.Scenario, fleet.Scenario, load.Scenario, mirror.Scenario, peers.Scenario}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)

@@ -102,12 +102,11 @@ func forbidden(t *testing.T, err error, reason string) {
 }
 
 // failed requires that a function could not decide, with a reason that contains a text.
-func failed(t *testing.T, err error, says string) *web.Failure {
+func failed(t *testing.T, err error, says string) {
 	t.Helper()
 	f := failure(t, err)
 	require.Equal(t, http.StatusInternalServerError, f.Status, f.Reason)
 	require.Contains(t, f.Reason, says)
-	return f
 }
 
 func failure(t *testing.T, err error) *web.Failure {

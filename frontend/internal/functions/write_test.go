@@ -96,7 +96,8 @@ func TestWriteWithRefusedFunctions(t *testing.T) {
 		failed(t, err, "")
 	}
 	_, err := r.put("new", docstore.Rev{}, `{}`)
-	got := failed(t, err, "_design/v validate_doc_update: it needed more memory than it may have repeatedly, and is not called again until 20")
+	failed(t, err, "_design/v validate_doc_update: it needed more memory than it may have repeatedly, and is not called again until 20")
+	got := failure(t, err)
 	require.Equal(t, "os_process_error", got.Code)
 	_, err = r.db.Get(t.Context(), "new", docstore.GetOptions{})
 	require.ErrorIs(t, err, docstore.ErrNotFound)

@@ -27,8 +27,12 @@ func UnderRace(size, smaller int) int {
 // line of the log may contain it.
 const Secret = "s3same"
 
-// The account of the administrator, which a node's client uses.
-const AdminName, AdminPassword = "admin", "adm-" + Secret
+const (
+	// AdminName is the name of the administrator, whose account a node's client uses.
+	AdminName = "admin"
+	// AdminPassword is the administrator's password.
+	AdminPassword = "adm-" + Secret
+)
 
 // AsAdmin makes requests as the administrator, unless they have other credentials.
 type AsAdmin struct{ http.RoundTripper }
@@ -44,7 +48,7 @@ func (a AsAdmin) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.RoundTripper.RoundTrip(r)
 }
 
-// Nobody, as the value of Authorization, makes AsAdmin send no credentials.
+// Nobody is the value of Authorization with which AsAdmin sends no credentials.
 const Nobody = "nobody"
 
 // RawHead has the headers of a request that is written by hand: the host, and the credentials of the
@@ -69,7 +73,7 @@ func Memory(t *testing.T) kv.Database {
 // ListenTCP listens on a free port.
 func ListenTCP(t *testing.T) net.Listener {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	return listener
 }
