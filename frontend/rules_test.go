@@ -50,6 +50,7 @@ var rules = []struct {
 	{"GET", "/_scheduler/jobs/x/failures", "", 404, 404, 404, 404, 401},
 	{"POST", "/_scheduler/check", `{}`, 400, 400, 400, 400, 401},
 	{"POST", "/_scheduler/jobs/x/_run", "", 404, 404, 404, 404, 401},
+	{"POST", "/_scheduler/jobs/x/_verify", "", 404, 404, 404, 404, 401},
 	{"GET", "/_scheduler/jobs/x/_run", "", 405, 405, 405, 405, 401},
 	{"POST", "/_scheduler/jobs/x/_acknowledge", "{}", 404, 404, 404, 404, 401},
 	{"DELETE", "/_scheduler/jobs/x/_acknowledge", "", 404, 404, 404, 404, 401},

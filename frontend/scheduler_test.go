@@ -394,7 +394,7 @@ func TestParkedJobs(t *testing.T) {
 	require.NoError(t, held[0].Update(t.Context(), []byte(`{"by":"feed","seq":"9"}`), nil))
 	require.JSONEq(t, `{"attention": 0, "total_rows": 0, "problems": []}`, n.Get("/_scheduler/problems").Is(t, http.StatusOK).Body)
 	require.NoError(t, held[0].Update(t.Context(),
-		[]byte(`{"by":"questions","late":{"since":"2026-01-02T12:00:00Z","jobs":4000,"no_feed":"refused"}}`), nil))
+		[]byte(`{"by":"questions","late":{"since":"2026-01-02T12:00:00Z","jobs":4000,"code":"feed_refused"}}`), nil))
 	require.JSONEq(t, `{"attention": 4000, "total_rows": 1, "problems": [{"kind": "late", "code": "feed_refused", "side": "source", "host": "a.example", "jobs": 4000,
 		"since": "2026-01-02T12:00:00Z", "first": [], "message": "source a.example: changes are found late: no login of its jobs may read its feed of updates",
 		"advice": {"code": "watch_login", "text": "Give its watch the login of a server administrator: in [replicator.watches], or in the source of a job."}}]}`,
