@@ -18,6 +18,8 @@ type Need struct {
 	Want Limit `json:"want"`
 	// Part is what it has taken.
 	Part Limit `json:"part"`
+	// Limit is the limit of all nodes, as this one knows it.
+	Limit Limit `json:"limit"`
 	// Used is what it has used in a second lately, and the connections that it has open.
 	Used Limit `json:"used"`
 }

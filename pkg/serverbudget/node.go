@@ -212,7 +212,7 @@ func (b *budget) need(now time.Time, last measured) (Need, measured) {
 			delete(b.flows, f)
 		}
 	}
-	need := Need{Jobs: int64(max(len(b.flows), 1)), Part: b.part, Used: b.used(now, last)}
+	need := Need{Jobs: int64(max(len(b.flows), 1)), Part: b.part, Limit: b.limit, Used: b.used(now, last)}
 	want := func(used int64, waited bool) int64 {
 		if waited {
 			return 0

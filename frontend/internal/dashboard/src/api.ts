@@ -290,6 +290,22 @@ export interface Node {
   store: string;
   /** The highest level of a store that it knows. */
   level: number;
+  /** What it needs and has of the budgets of servers, by server. */
+  budgets?: Record<string, BudgetNeed>;
+}
+
+/** What a server may be asked for: requests and bytes a second, and connections. */
+export interface BudgetLimit {
+  requests?: number;
+  bytes?: number;
+  connections?: number;
+}
+
+export interface BudgetNeed {
+  jobs: number;
+  /** Of all nodes. */
+  limit: BudgetLimit;
+  used: BudgetLimit;
 }
 
 export interface Failures {

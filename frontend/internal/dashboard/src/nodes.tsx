@@ -1,8 +1,8 @@
 // The nodes: what each is for, and what it carries.
 
-import type { Node } from "./api";
+import type { BudgetLimit, Node } from "./api";
 import { useView } from "./http";
-import { Loaded, Page, Since, StateBadge, Table } from "./parts";
+import { Loaded, Page, Panel, Since, StateBadge, Table } from "./parts";
 import { hrefOf } from "./route";
 import { bytes, count } from "./text";
 
@@ -24,6 +24,46 @@ function Level({ nodes, level, next_level: next }: StoreNodes) {
         ? `It cannot have level ${next} yet, because these live nodes do not know it: ${behind.join(", ")}.`
         : `All live nodes know level ${next}: settee upgrade raises it, or they do so in time. After that the version before cannot come back.`}
     </p>
+  );
+}
+
+/** What live nodes use of the budgets of servers. */
+function Budgets({ nodes }: { nodes: Node[] }) {
+  const servers = new Map<string, { jobs: number; limit: BudgetLimit; used: BudgetLimit }>();
+  for (const { budgets } of nodes.filter((node) => node.live)) {
+    for (const [server, { jobs, limit, used }] of Object.entries(budgets ?? {})) {
+      const all = servers.get(server) ?? { jobs: 0, limit, used: {} };
+      servers.set(server, {
+        jobs: all.jobs + jobs,
+        limit,
+        used: {
+          requests: (all.used.requests ?? 0) + (used.requests ?? 0),
+          bytes: (all.used.bytes ?? 0) + (used.bytes ?? 0),
+          connections: (all.used.connections ?? 0) + (used.connections ?? 0),
+        },
+      });
+    }
+  }
+  if (servers.size === 0) return null;
+  const of = (used: number | undefined, limit: number | undefined, text: (n: number) => string) =>
+    limit ? `${text(used ?? 0)} of ${text(limit)}` : text(used ?? 0);
+  return (
+    <Panel title="Budgets of servers">
+      <Table
+        head={["Server", "Requests a second", "Bytes a second", "Connections", "Jobs that use it"]}
+        rows={[...servers].sort(([a], [b]) => a.localeCompare(b)).map(([server, { jobs, limit, used }]) => ({
+          key: server,
+          header: 0,
+          cells: [
+            server,
+            of(used.requests, limit.requests, count),
+            of(used.bytes, limit.bytes, bytes),
+            of(used.connections, limit.connections, count),
+            count(jobs),
+          ],
+        }))}
+      />
+    </Panel>
   );
 }
 
@@ -57,6 +97,7 @@ export function NodesPage() {
                 ],
               }))}
             />
+            <Budgets nodes={store.nodes} />
             <p class="muted">
               To take a node out of service, stop it: its jobs write a checkpoint and go to other nodes at once, and it answers requests for{" "}
               <a href={hrefOf(["configuration"], { q: "drain_sec" })}>drain_sec</a> more. With the role api_frontend alone it takes no jobs.
