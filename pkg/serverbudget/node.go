@@ -137,6 +137,9 @@ func (n *Node) Begin(ctx context.Context, hostPort string, feed bool) (*Exchange
 func (n *Node) of(hostPort string) *budget {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if len(n.limits) == 0 {
+		return nil
+	}
 	server, limit, ok := match(n.limits, strings.ToLower(hostPort))
 	if !ok {
 		return nil
