@@ -97,14 +97,12 @@ func WithFlow(ctx context.Context, f *Flow) context.Context {
 	return context.WithValue(ctx, flowKey{}, f)
 }
 
-// nobody is the flow of requests of no job.
-var nobody Flow
-
+// flowOf returns the flow of a request. One of no job has a flow of its own.
 func flowOf(ctx context.Context) *Flow {
 	if f, ok := ctx.Value(flowKey{}).(*Flow); ok {
 		return f
 	}
-	return &nobody
+	return new(Flow)
 }
 
 // budget is what this node may ask of a server. It is safe for concurrent use.
@@ -296,10 +294,12 @@ func (b *budget) until(ctx context.Context, w *waiter, q *queue) error {
 	return context.Cause(ctx)
 }
 
-// note notes that a flow asks for something. The caller holds mu.
+// note notes that a job asks for something. The caller holds mu.
 func (b *budget) note(f *Flow) {
 	b.seen = time.Now()
-	b.flows[f] = b.seen
+	if f.Job != "" {
+		b.flows[f] = b.seen
+	}
 }
 
 // Stream is a body of an exchange, of the request or of its answer. A nil Stream has no limits.
