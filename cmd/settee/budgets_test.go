@@ -30,6 +30,7 @@ func TestBudgetOfAServer(t *testing.T) {
 		proxy.ServeHTTP(w, r)
 	}))
 	defer server.Close()
+	defer server.CloseClientConnections() // feeds
 	at, err := url.Parse(server.URL)
 	require.NoError(t, err)
 	setting := "_node/_local/_config/replicator.budgets/" + url.PathEscape(at.Host)

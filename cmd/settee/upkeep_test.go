@@ -19,7 +19,7 @@ import (
 	"settee/replicator/jobs"
 )
 
-// upkeepIDs are the ids of upkeep jobs in stores of all versions. This version has three more, for updates, mirrors and acknowledgements.
+// upkeepIDs are the ids of upkeep jobs in stores of all versions. This version has four more, for updates, mirrors, acknowledgements and changes by users.
 var upkeepIDs = []string{"deleted databases", "expired replications", "replications of deleted databases", "unused uploads"}
 
 // The upkeep jobs remove the rest of deleted databases, and uploads that nothing refers to. Jobs queued by an older
@@ -88,7 +88,7 @@ func TestUpkeepOfAnOlderVersion(t *testing.T) {
 			for _, n := range counts {
 				all += n
 			}
-			assert.Equal(t, int64(len(upkeepIDs)+3), all)
+			assert.Equal(t, int64(len(upkeepIDs)+4), all)
 			return err
 		}))
 		layer.Close()
