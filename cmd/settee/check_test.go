@@ -79,12 +79,12 @@ func TestCheck(t *testing.T) {
 			planted = append(planted, check.Text(key))
 			return key
 		}
-		tx.Clear(plant(keyWith(t, pairs, `("docs", 3, `, `, 5, "a")`).Key))                       // an index row
-		tx.Add(plant(keyWith(t, pairs, `("docs", 3, `, `, 7, "docs")`).Key), 3)                   // a counter
-		tx.Set(plant(tuple.Tuple{"replicator", "replication_ids", "x"}.Pack()), []byte("no job")) // a dangling row
-		tx.Add(plant(keyWith(t, pairs, `("fdbjobs", 18, "replication", "finished", `).Key), 1)    // a counter
-		tx.Set(plant(keyWith(t, pairs, `("docs", 3, `, `, 3, "b", `).Key), []byte(`[]`))          // broken JSON
-		tx.Set(plant(keyWith(t, pairs, `("docs", 3, `, `, 10, "c", `).Key), []byte(`hell`))       // a truncated chunk
+		tx.Clear(plant(keyWith(t, pairs, `("docs", 3, `, `, 5, "a")`).Key))                                   // an index row
+		tx.Add(plant(keyWith(t, pairs, `("docs", 3, `, `, 7, "docs")`).Key), 3)                               // a counter
+		tx.Set(plant(tuple.Tuple{"replicator", "replication_ids", "x"}.Pack()), []byte("no job"))             // a dangling row
+		tx.Add(plant(keyWith(t, pairs, `("fdbjobs", `, `"replication", "_jobs", 4, `, `"finished")`).Key), 1) // a counter
+		tx.Set(plant(keyWith(t, pairs, `("docs", 3, `, `, 3, "b", `).Key), []byte(`[]`))                      // broken JSON
+		tx.Set(plant(keyWith(t, pairs, `("docs", 3, `, `, 10, "c", `).Key), []byte(`hell`))                   // a truncated chunk
 		state = keyWith(t, pairs, `("fdbjobs", 1, "replication", `)
 		tx.Clear(state.Key)                                                                            // a state
 		planted = append(planted, check.Text(keyWith(t, pairs, `("fdbjobs", 0, "replication", `).Key)) // whose job is named
