@@ -144,7 +144,7 @@ func TestDashboardReplication(t *testing.T) {
 	d.WaitText("main", "No job matches these filters.")
 	d.fill("Source, target or id", "DASHBOARD-TARGET")
 	d.WaitText("table.jobs", "a / b?c#d")
-	require.Contains(t, d.Text("location.hash"), "q=DASHBOARD-TARGET", "the filters are in the address")
+	d.Wait("location.hash.includes('q=DASHBOARD-TARGET')") // the filters are in the address
 	d.fill("Database", "_repl")
 	d.WaitText("main", "There is no replicator database _repl.")
 	d.Wait("!document.querySelector('.trouble')")
