@@ -3,4 +3,4 @@
 package peers
 
 // This engine needs FoundationDB's C library.
-import _ "settee/pkg/kv/fdbkv"
+import _ "settee/pkg/kv/fdbkv" // opens the URLs of clusters
