@@ -71,7 +71,7 @@ func withNode(run func() int) int {
 
 // addMirror adds a mirror, because metrics of mirrors are there for each alone.
 func addMirror() {
-	const document = `{"source":"http://localhost:1/","target":"http://localhost:1/","continuous":true,"mirror":{"prefix":"p-"}}`
+	const document = `{"source":"http://localhost:1/","target":"http://localhost:1/","continuous":true,"mirror":{"prefix":"p-","verify":"24h"}}`
 	request, err := http.NewRequest(http.MethodPut, node.url+"/_replicator/mirror", strings.NewReader(document))
 	must(err)
 	request.SetBasicAuth(admin, admin)
