@@ -155,7 +155,7 @@ func TestCouchDB(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                                      "usage: bench couchdb|fleet|load|mirror|peers",
+		"":                                      "usage: bench budget|couchdb|fleet|load|mirror|peers",
 		"loads":                                 "usage: ",
 		"load more":                             "takes no arguments",
 		"load -jobs=0":                          "there must be a job",
