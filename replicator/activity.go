@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"settee/pkg/jsontext"
 	"settee/pkg/redact"
 )
 
@@ -111,12 +112,12 @@ func (a Activity) MarshalJSON() ([]byte, error) {
 	a.Since, a.LastProgress, a.LastMoved = wholeSeconds(a.Since), wholeSeconds(a.LastProgress), wholeSeconds(a.LastMoved)
 	waiting := make([]Wait, len(a.Waiting))
 	for i, w := range a.Waiting {
-		w.Path = cut(redact.Text(w.Path), maxActivityText)
-		w.Error = cut(redact.Text(w.Error), maxActivityText)
+		w.Path = jsontext.Cut(redact.Text(w.Path), maxActivityText)
+		w.Error = jsontext.Cut(redact.Text(w.Error), maxActivityText)
 		w.Since, w.Until = wholeSeconds(w.Since), wholeSeconds(w.Until)
 		if w.Fault != nil {
 			f := *w.Fault
-			f.Detail, f.Text, f.Database = cut(redact.Text(f.Detail), maxActivityText), "", cut(f.Database, maxActivityText)
+			f.Detail, f.Text, f.Database = jsontext.Cut(redact.Text(f.Detail), maxActivityText), "", jsontext.Cut(f.Database, maxActivityText)
 			w.Fault = &f
 		}
 		waiting[i] = w
@@ -124,7 +125,7 @@ func (a Activity) MarshalJSON() ([]byte, error) {
 	a.Waiting = waiting
 	if a.Budget != nil {
 		budget := *a.Budget
-		budget.Server, budget.Since = cut(budget.Server, maxActivityText), wholeSeconds(budget.Since)
+		budget.Server, budget.Since = jsontext.Cut(budget.Server, maxActivityText), wholeSeconds(budget.Since)
 		a.Budget = &budget
 	}
 	if a.Refusing != nil {
@@ -133,7 +134,7 @@ func (a Activity) MarshalJSON() ([]byte, error) {
 		for _, text := range []*string{
 			&refusing.Latest.ID, &refusing.Latest.Rev, &refusing.Latest.Code, &refusing.Latest.Reason,
 		} {
-			*text = cut(redact.Text(*text), maxActivityText)
+			*text = jsontext.Cut(redact.Text(*text), maxActivityText)
 		}
 		a.Refusing = &refusing
 	}

@@ -2,6 +2,7 @@ package replicator
 
 import (
 	"net/url"
+	"settee/pkg/jsontext"
 	"time"
 )
 
@@ -97,7 +98,7 @@ func (s *JobState) endedElsewhere() bool { return s.StartTime.IsZero() && s.Faul
 // hostOf returns the host and the port of a URL, "" if it has none.
 func hostOf(text string) string {
 	if u, err := url.Parse(text); err == nil {
-		return cut(u.Host, maxActivityText)
+		return jsontext.Cut(u.Host, maxActivityText)
 	}
 	return ""
 }

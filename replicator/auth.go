@@ -12,6 +12,7 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 
+	"settee/pkg/jsontext"
 	"settee/pkg/redact"
 )
 
@@ -263,7 +264,7 @@ func (k authKind) want() string {
 func (f *fields) doubtOthers(known map[string]bool) {
 	for _, name := range slices.Sorted(maps.Keys(f.values)) {
 		if !known[name] {
-			f.doubt(f.prefix + cut(name, maxAuthName))
+			f.doubt(f.prefix + jsontext.Cut(name, maxAuthName))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package replicator
 
 import (
 	"encoding/json"
+	"settee/pkg/jsontext"
 	"time"
 )
 
@@ -28,7 +29,7 @@ type Failure struct {
 // text to 1,000 bytes: a revision may be refused because its id is too long.
 func (f Failure) MarshalJSON() ([]byte, error) {
 	type plain Failure
-	f.ID, f.Rev = cut(f.ID, maxReason), cut(f.Rev, maxReason)
+	f.ID, f.Rev = jsontext.Cut(f.ID, maxReason), jsontext.Cut(f.Rev, maxReason)
 	f.Code, f.Reason = cleanReason(f.Code), cleanReason(f.Reason)
 	f.Time = wholeSeconds(f.Time)
 	return json.Marshal(plain(f))

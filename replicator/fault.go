@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"settee/pkg/jsontext"
 	"settee/pkg/redact"
 )
 
@@ -178,12 +179,12 @@ func (f Fault) MarshalJSON() ([]byte, error) {
 // clean returns the fault as MarshalJSON writes it.
 func (f Fault) clean() Fault {
 	for _, text := range []*string{&f.Path, &f.Host, &f.Proxy, &f.Word, &f.Said, &f.User} {
-		*text = cut(redact.Text(*text), maxActivityText)
+		*text = jsontext.Cut(redact.Text(*text), maxActivityText)
 	}
 	f.Database, f.Detail, f.Text = cleanReason(f.Database), cleanReason(f.Detail), cleanReason(f.Text)
 	f.At = wholeSeconds(f.At)
 	if f.Document != nil {
-		f.Document = &DocRef{cut(redact.Text(f.Document.ID), maxActivityText), cut(redact.Text(f.Document.Rev), maxActivityText)}
+		f.Document = &DocRef{jsontext.Cut(redact.Text(f.Document.ID), maxActivityText), jsontext.Cut(redact.Text(f.Document.Rev), maxActivityText)}
 	}
 	return f
 }

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"time"
-	"unicode/utf8"
 
+	"settee/pkg/jsontext"
 	"settee/pkg/redact"
 )
 
@@ -300,20 +300,7 @@ const maxReason = 1000
 
 // cleanReason masks and truncates an error text for storing and showing.
 func cleanReason(text string) string {
-	return cut(redact.Text(text), maxReason)
-}
-
-// cut returns at most limit bytes of text, in whole characters.
-func cut(text string, limit int) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= limit {
-		return text
-	}
-	end := limit
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end]
+	return jsontext.Cut(redact.Text(text), maxReason)
 }
 
 func wholeSeconds(t time.Time) time.Time {

@@ -18,8 +18,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
-	"unicode/utf8"
 
+	"settee/pkg/jsontext"
 	"settee/pkg/kv"
 	"settee/pkg/kv/check"
 	"settee/pkg/kv/rows"
@@ -107,16 +107,12 @@ func (e Entry) Record(tx kv.Transaction) error {
 	return nil
 }
 
-// cut returns at most maxValue bytes of a text, in whole characters.
+// cut returns a value of a setting, with an ellipsis for what is beyond maxValue bytes.
 func cut(text string) string {
 	if len(text) <= maxValue {
 		return text
 	}
-	end := maxValue
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
+	return jsontext.Cut(text, maxValue) + "…"
 }
 
 // List returns the latest entries of which keep returns true, at most limit, the newest first. It looks at the latest Kept

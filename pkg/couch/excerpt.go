@@ -2,6 +2,7 @@ package couch
 
 import (
 	"fmt"
+	"settee/pkg/jsontext"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -18,11 +19,7 @@ func excerpt(s string) string {
 	if len(s) <= most {
 		return s
 	}
-	cut := most
-	for !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "..."
+	return jsontext.Cut(s, most) + "..."
 }
 
 // shortened returns a text of this client's own, such as an id, so that what follows it in an error is seen.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"settee/pkg/jsontext"
 	"settee/replicator"
 )
 
@@ -53,15 +54,7 @@ func namesOf(r *replicator.Replication) (names []name) {
 
 // indexedText returns a text as a name has it.
 func indexedText(text string) string {
-	text = strings.ToLower(strings.ToValidUTF8(text, string(utf8.RuneError)))
-	if len(text) <= maxIndexedName {
-		return text
-	}
-	end := maxIndexedName
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end]
+	return jsontext.Cut(strings.ToLower(strings.ToValidUTF8(text, string(utf8.RuneError))), maxIndexedName)
 }
 
 // firstName returns the first name of a job in the index that begins with a text, in lower case. It is the one by which a
