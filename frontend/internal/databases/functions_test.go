@@ -1,7 +1,6 @@
 package databases_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -25,25 +24,13 @@ func (n *node) design(path, body string) {
 	n.Put(path, body).Is(n.T, http.StatusCreated)
 }
 
-// validating returns a design document with a validate function.
-func validating(function string) string {
-	text, _ := json.Marshal(function)
-	return `{"validate_doc_update":` + string(text) + `}`
-}
-
-// filtering returns a design document with a filter, whose name is f.
-func filtering(function string) string {
-	text, _ := json.Marshal(function)
-	return `{"filters":{"f":` + string(text) + `}}`
-}
-
 // TestValidateAllWrites makes all kinds of writes, which a function refuses.
 func TestValidateAllWrites(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	n.NewDatabase("db")
 	rev := n.Put("/db/doc/file", "content").Is(t, http.StatusCreated).Rev(t)
-	n.design("/db/_design/v", validating(`function (doc, old) { throw {forbidden: doc._id + (old ? " over " + old._rev : "")} }`))
+	n.design("/db/_design/v", webtest.Validating(`function (doc, old) { throw {forbidden: doc._id + (old ? " over " + old._rev : "")} }`))
 	over := "doc over " + rev
 	related := "--b\r\nContent-Type: application/json\r\n\r\n" + `{"_attachments":{"f":{"follows":true,"length":2,"content_type":"text/plain"}}}` +
 		"\r\n--b\r\n\r\nhi\r\n--b--"
@@ -78,7 +65,7 @@ func TestValidateByWhom(t *testing.T) {
 	n := start(t)
 	p := n.NewPeople()
 	n.With("db", webtest.Security)
-	n.design("/db/_design/v", validating(`function (doc, old, user, security) {
+	n.design("/db/_design/v", webtest.Validating(`function (doc, old, user, security) {
 		throw {forbidden: [user.db, user.name, user.roles.join(), security.members.roles.join()].join(" ")};
 	}`))
 	for who, reason := range map[string]string{
@@ -87,7 +74,7 @@ func TestValidateByWhom(t *testing.T) {
 		webtest.Refused(t, n.As(who, http.MethodPut, "/db/doc", `{}`), http.StatusForbidden, "forbidden", reason)
 	}
 	n.With("db", `{"members":{},"admins":{}}`)
-	n.design("/db/_design/v", validating(`function (doc, old, user) { if (user.name === null) throw {unauthorized: "log in"} }`))
+	n.design("/db/_design/v", webtest.Validating(`function (doc, old, user) { if (user.name === null) throw {unauthorized: "log in"} }`))
 	webtest.Refused(t, n.As(webtest.Nobody, http.MethodPut, "/db/doc", `{}`), http.StatusUnauthorized, "unauthorized", "log in")
 	n.As(p.User, http.MethodPut, "/db/doc", `{}`).Is(t, http.StatusCreated)
 }
@@ -97,7 +84,7 @@ func TestFilteredFeedsFollow(t *testing.T) {
 	t.Parallel()
 	n := start(t, "chttpd/changes_timeout=600000") // a busy machine calls functions slowly
 	n.NewDatabase("db")
-	n.design("/db/_design/d", filtering(`function (doc, req) {
+	n.design("/db/_design/d", webtest.Filtering(`function (doc, req) {
 		if (doc.fails) throw {error: "code", reason: "why"};
 		return doc.kind === req.query.kind;
 	}`))
@@ -122,7 +109,7 @@ func TestFiltersSeeMuch(t *testing.T) {
 	t.Parallel()
 	n := start(t, "quickjs/memory_limit_bytes=16777216")
 	db := n.NewDatabase("db")
-	n.design("/db/_design/d", filtering(`function (doc, req) { return doc.n % 3 === 0 }`))
+	n.design("/db/_design/d", webtest.Filtering(`function (doc, req) { return doc.n % 3 === 0 }`))
 	var edits []docstore.Edit
 	var want []string
 	for i := range 1000 {
@@ -158,7 +145,7 @@ func TestFiltersSeeNoCredentials(t *testing.T) {
 	n := start(t, "chttpd_auth/x_auth_token=x-PROOF")
 	n.NewDatabase("db")
 	n.Put("/db/doc", "{}").Is(t, http.StatusCreated)
-	n.design("/db/_design/d", filtering(`function (doc, req) { throw {forbidden: JSON.stringify(req.headers)} }`))
+	n.design("/db/_design/d", webtest.Filtering(`function (doc, req) { throw {forbidden: JSON.stringify(req.headers)} }`))
 	got := n.Do(http.MethodGet, "/db/_changes?filter=d/f", "", "X-Proof", webtest.Secret, "X-Auth-CouchDB-Token", webtest.Secret, "Cookie", webtest.Secret,
 		"X-Api-Key", webtest.Secret, "X-Amzn-Oidc-Data", webtest.Secret, "Accept-Language", "seen")
 	require.Contains(t, got.Body, "Accept-Language")

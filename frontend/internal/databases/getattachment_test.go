@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -218,13 +217,7 @@ func (n *node) replacing(db *docstore.Database, method, target, body string, hea
 	id := "doc" + strconv.Itoa(len(n.Get("/db/_all_docs").Body))
 	n.replicated(db, id, `{}`, false, []string{"a"},
 		n.upload(db, id, "bin", "application/x-bin", bytes.NewReader(binary(size)), docstore.UploadOptions{}))
-	request, err := http.NewRequestWithContext(n.Context(), method, "http://"+n.Address+strings.ReplaceAll(target, "ID", id),
-		strings.NewReader(strings.ReplaceAll(body, "ID", id)))
-	require.NoError(n, err)
-	for pair := range slices.Chunk(headers, 2) {
-		request.Header.Set(pair[0], pair[1])
-	}
-	response, err := n.Client.Do(request)
+	response, err := n.Stream(method, strings.ReplaceAll(target, "ID", id), strings.ReplaceAll(body, "ID", id), headers...)
 	require.NoError(n, err)
 	defer response.Body.Close()
 	require.Less(n, response.StatusCode, 300)

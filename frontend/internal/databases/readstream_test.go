@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,12 +44,7 @@ func streaming(t *testing.T) (*node, *enginetest.Controlled, *docstore.Database)
 func (n *node) streams(store *enginetest.Controlled, method, target, body string, headers ...string) (size int64) {
 	n.Helper()
 	store.BytesRead.Store(0)
-	request, err := http.NewRequestWithContext(n.Context(), method, "http://"+n.Address+target, strings.NewReader(body))
-	require.NoError(n, err)
-	for pair := range slices.Chunk(headers, 2) {
-		request.Header.Set(pair[0], pair[1])
-	}
-	response, err := n.Client.Do(request)
+	response, err := n.Stream(method, target, body, headers...)
 	require.NoError(n, err)
 	defer response.Body.Close()
 	require.Equal(n, http.StatusOK, response.StatusCode)

@@ -73,18 +73,6 @@ func (r *room) design(id, body string) {
 	require.NoError(r, err)
 }
 
-// validating returns a design document with a validate function.
-func validating(function string) string {
-	text, _ := json.Marshal(function)
-	return `{"validate_doc_update":` + string(text) + `}`
-}
-
-// filtering returns a design document with a filter, whose name is f.
-func filtering(function string) string {
-	text, _ := json.Marshal(function)
-	return `{"filters":{"f":` + string(text) + `}}`
-}
-
 // filter calls the filter f of a design document for an empty document.
 func (r *room) filter(id string) ([]bool, error) {
 	r.Helper()

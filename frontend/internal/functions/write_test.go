@@ -65,10 +65,10 @@ func TestWriteWithHostileFunctions(t *testing.T) {
 		`"x".repeat(1 << 28)`,
 		`(function f() { f() })()`,
 	} {
-		r.design("_design/v", validating("function () { "+body+" }"))
+		r.design("_design/v", webtest.Validating("function () { "+body+" }"))
 		_, err := r.put("new", docstore.Rev{}, `{}`)
 		failed(t, err, "_design/v validate_doc_update: ")
-		r.design("_design/f", filtering("function () { "+body+" }"))
+		r.design("_design/f", webtest.Filtering("function () { "+body+" }"))
 		passed, err := r.filter("_design/f")
 		failed(t, err, "_design/f filters.f: ")
 		require.Empty(t, passed)
@@ -104,7 +104,7 @@ func TestWriteWithRefusedFunctions(t *testing.T) {
 	passed, err := r.filter("_design/v")
 	require.NoError(t, err)
 	require.Equal(t, []bool{true}, passed)
-	r.design("_design/v", validating(`function () {}`))
+	r.design("_design/v", webtest.Validating(`function () {}`))
 	_, err = r.put("new", docstore.Rev{}, `{}`)
 	require.NoError(t, err)
 }
@@ -135,7 +135,7 @@ func TestWriteWhileFunctionsChange(t *testing.T) {
 	}
 	for epoch := range epochs {
 		r.design("_design/v", fmt.Sprintf(`{"epoch":%d,%s`, epoch,
-			validating(fmt.Sprintf(`function (doc) { if (doc.epoch < %d) throw {forbidden: "late"} }`, epoch))[1:]))
+			webtest.Validating(fmt.Sprintf(`function (doc) { if (doc.epoch < %d) throw {forbidden: "late"} }`, epoch))[1:]))
 	}
 	close(stop)
 	writers.Wait()

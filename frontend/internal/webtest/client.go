@@ -60,21 +60,26 @@ func (a Answer) Results(t *testing.T) (results []map[string]any) {
 	return results
 }
 
-// Request sends a request as it is, with headers as pairs.
-func (n *Node) Request(method, target, body string, headers ...string) (Answer, error) {
+// Stream sends a request as it is, with headers as pairs. The caller reads the answer, and closes it.
+func (n *Node) Stream(method, target, body string, headers ...string) (*http.Response, error) {
 	var reader io.Reader
 	if body != "" {
 		reader = strings.NewReader(body)
 	}
 	r, err := http.NewRequestWithContext(n.Context(), method, "http://"+n.Address+"/", reader)
 	if err != nil {
-		return Answer{}, err
+		return nil, err
 	}
 	r.URL.Opaque = "//" + n.Address + target // not cleaned
 	for pair := range slices.Chunk(headers, 2) {
 		r.Header.Set(pair[0], pair[1])
 	}
-	response, err := n.Client.Do(r)
+	return n.Client.Do(r)
+}
+
+// Request sends a request as it is, with headers as pairs, and reads the answer.
+func (n *Node) Request(method, target, body string, headers ...string) (Answer, error) {
+	response, err := n.Stream(method, target, body, headers...)
 	if err != nil {
 		return Answer{}, err
 	}

@@ -3,6 +3,7 @@ package webtest
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -70,4 +71,16 @@ func Replication(members string) string {
 		text += "," + members
 	}
 	return text + "}"
+}
+
+// Validating returns a design document with a validate function.
+func Validating(function string) string {
+	text, _ := json.Marshal(function) // texts always encode
+	return `{"validate_doc_update":` + string(text) + `}`
+}
+
+// Filtering returns a design document with a filter, whose name is f.
+func Filtering(function string) string {
+	text, _ := json.Marshal(function) // texts always encode
+	return `{"filters":{"f":` + string(text) + `}}`
 }

@@ -36,12 +36,7 @@ func (n *Node) Open(method, query, body string, headers ...string) *Feed {
 func (n *Node) OpenAt(method, target, body string, headers ...string) *Feed {
 	n.Helper()
 	began := time.Now()
-	r, err := http.NewRequestWithContext(n.Context(), method, "http://"+n.Address+target, strings.NewReader(body))
-	require.NoError(n, err)
-	for i := 0; i < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
-	}
-	response, err := n.Client.Do(r)
+	response, err := n.Stream(method, target, body, headers...)
 	require.NoError(n, err)
 	require.Equal(n, http.StatusOK, response.StatusCode)
 	n.Cleanup(func() { response.Body.Close() })
