@@ -2,16 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"settee/cmd/settee/internal/console"
+	"settee/pkg/audit"
 )
-
-// maxAudit is the most changes that a node lists.
-const maxAudit = 1000
 
 func newAudit() *cobra.Command {
 	var flags nodeFlags
@@ -27,8 +24,8 @@ func newAudit() *cobra.Command {
 		Example: "  settee audit\n  settee audit _replicator/films",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if limit < 1 || limit > maxAudit {
-				return usage(cmd, errors.New("--limit must be from 1 to 1000"))
+			if limit < 1 || limit > audit.Kept {
+				return usage(cmd, fmt.Errorf("--limit must be from 1 to %d", audit.Kept))
 			}
 			return flags.ask(cmd, func(ctx context.Context, node *console.Node) error {
 				jobID := ""

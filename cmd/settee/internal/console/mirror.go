@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -67,12 +66,7 @@ func (m *Mirror) String() string {
 	if m == nil || m.LastLook.IsZero() {
 		return "the list of databases is not read yet"
 	}
-	words := []string{some(m.Databases, "database")}
-	for _, state := range slices.Sorted(maps.Keys(m.States)) {
-		if n := m.States[state]; n > 0 {
-			words = append(words, count(n)+" "+strings.ReplaceAll(state, "_", " "))
-		}
-	}
+	words := append([]string{some(m.Databases, "database")}, m.states()...)
 	if m.BehindDatabase != "" {
 		words = append(words, fmt.Sprintf("%q may lack changes since %s", m.BehindDatabase, m.BehindSince.UTC().Format(time.RFC3339)))
 	}

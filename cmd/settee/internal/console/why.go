@@ -56,10 +56,20 @@ func (j *Job) Summary() *Mirror {
 // databases says how many databases there are, and how many in each state, by the names of the states.
 func (m *Mirror) databases() string {
 	text := count(m.Databases)
-	for i, state := range slices.Sorted(maps.Keys(m.States)) {
-		text += []string{": ", ", "}[min(i, 1)] + count(m.States[state]) + " " + strings.ReplaceAll(state, "_", " ")
+	if states := m.states(); len(states) > 0 {
+		text += ": " + strings.Join(states, ", ")
 	}
 	return text
+}
+
+// states says how many databases are in each state, by the names of the states.
+func (m *Mirror) states() (words []string) {
+	for _, state := range slices.Sorted(maps.Keys(m.States)) {
+		if n := m.States[state]; n > 0 {
+			words = append(words, count(n)+" "+strings.ReplaceAll(state, "_", " "))
+		}
+	}
+	return words
 }
 
 // times says since when a job is in its state, or until when.

@@ -279,12 +279,6 @@ const outcomes: Record<string, string> = {
   lost: "ended with the node",
 };
 
-/** Why runs ended of which nothing says why. */
-const endings: Record<string, string> = {
-  copied_all: "it had copied everything",
-  parked: "it had copied everything, and waits for a change without a slot",
-};
-
 /** Runs that ended one after the other in the same way, the latest in front, or what else has happened to a job. */
 type Step = { at: number; runs: Run[]; event?: never } | { at: number; event: Event; runs?: never };
 
@@ -344,7 +338,7 @@ function Past({ job }: { job: Job }) {
               <small class="muted">
                 <Since time={step.event.timestamp} />, {clock(step.event.timestamp)}
               </small>
-              {(step.event.reason || endings[step.event.code ?? ""]) && <p>{why(step.event.reason) || endings[step.event.code ?? ""]}</p>}
+              {step.event.reason && <p>{why(step.event.reason)}</p>}
             </li>
           ),
         )}
