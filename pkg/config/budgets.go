@@ -11,8 +11,8 @@ import (
 
 const (
 	wantBudget = "a list of up to three limits, such as 20 requests/s, 2 MB/s, 8 connections (at least 1, 10 kB and 4)"
-	// mostBudget is the highest number in a budget.
-	mostBudget = 1_000_000
+	// mostRequests and mostBytes are the most requests and bytes a second of a budget. Nodes multiply them by numbers of jobs.
+	mostRequests, mostBytes = 1_000_000, 1_000_000_000_000
 )
 
 // budgetHost matches the keys of [replicator.budgets] without a port. An IPv6 address has no brackets then.
@@ -53,16 +53,16 @@ func parseBudget(text string) (limit serverbudget.Limit, ok bool) {
 			return limit, false
 		}
 		n, err := strconv.ParseInt(m[1], 10, 64)
-		least, field := int64(1), &limit.Requests
+		least, most, field := int64(1), int64(mostRequests), &limit.Requests
 		switch m[2] {
 		case "requests/s":
 		case "connections":
 			least, field = serverbudget.MinConnections, &limit.Connections
 		default:
 			n *= budgetUnits[m[2]]
-			least, field = 10_000, &limit.Bytes
+			least, most, field = 10_000, mostBytes, &limit.Bytes
 		}
-		if err != nil || *field != 0 || n < least || m[2] == "requests/s" && n > mostBudget {
+		if err != nil || *field != 0 || n < least || n > most {
 			return limit, false
 		}
 		*field = n
