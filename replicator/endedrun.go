@@ -48,7 +48,7 @@ const (
 	EndNodeLost  EndCode = "node_lost"     // the node has stopped keeping the job alive
 )
 
-// endTexts say why a run ended that nobody stopped and that has not failed.
+// endTexts are the reasons of runs that ended by themselves, without an error.
 var endTexts = map[EndCode]string{
 	EndCopied: "it had copied everything",
 	EndParked: "it had copied everything, and waits for changes without a slot",

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Many jobs ask a server for no more than its budget, say that they wait for it, and go faster as soon as it is larger.
+// The jobs of a node keep to the budget of a server, and say that they wait for it. A larger budget counts at once.
 func TestBudgetOfAServer(t *testing.T) {
 	t.Parallel()
 	const rate, jobs = 5, 12

@@ -3,8 +3,10 @@
 package testkit
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // SkipShort skips a test if -test.short is set, as make quick does. It is for tests that start servers, browsers or other
@@ -38,4 +40,16 @@ func Bubble(t *testing.T, test func(t *testing.T)) {
 func RunBubble(t *testing.T, name string, test func(t *testing.T)) bool {
 	t.Helper()
 	return t.Run(name, func(t *testing.T) { Bubble(t, test) })
+}
+
+// MostInASecond returns the most of some times in any second.
+func MostInASecond(times []time.Time) (most int) {
+	times, first := slices.SortedFunc(slices.Values(times), time.Time.Compare), 0
+	for i, at := range times {
+		for at.Sub(times[first]) >= time.Second {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
 }

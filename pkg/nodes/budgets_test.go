@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -80,19 +79,6 @@ func (a *asking) die(t *testing.T) {
 	a.leave(t)
 }
 
-// most returns the most requests in any second.
-func (a *arrivals) most() (most int) {
-	slices.SortFunc(a.times, time.Time.Compare)
-	first := 0
-	for i, at := range a.times {
-		for at.Sub(a.times[first]) >= time.Second {
-			first++
-		}
-		most = max(most, i-first+1)
-	}
-	return most
-}
-
 func (a *arrivals) between(from, to time.Time) (count int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -149,7 +135,7 @@ func TestBudgetOfAll(t *testing.T) {
 		assert.LessOrEqual(t, at.between(began, time.Now()), 200)
 		a.leave(t)
 		d.leave(t)
-		assert.LessOrEqual(t, at.most(), rate)
+		assert.LessOrEqual(t, testkit.MostInASecond(at.times), rate)
 		synctest.Wait()
 	})
 }

@@ -92,7 +92,7 @@ func (f *Flow) changed() {
 
 type flowKey struct{}
 
-// WithFlow returns a context whose requests are those of a job.
+// WithFlow returns a context for the requests of a job.
 func WithFlow(ctx context.Context, f *Flow) context.Context {
 	return context.WithValue(ctx, flowKey{}, f)
 }
@@ -210,20 +210,18 @@ func (b *budget) connect(ctx context.Context, f *Flow, feed bool) error {
 		c.waited = true
 	}
 	b.mu.Unlock()
-	if w.isReady() {
+	switch {
+	case w.isReady():
 		return nil
-	}
-	if feed {
+	case feed:
 		stop := b.makeRoom(w)
 		defer stop()
-		return b.until(ctx, w, q)
+	case f.held.Load() > 0:
+		nested, cancel := context.WithTimeoutCause(ctx, nestedPatience, ErrConnections)
+		defer cancel()
+		ctx = nested
 	}
-	if f.held.Load() == 0 {
-		return b.until(ctx, w, q)
-	}
-	nested, cancel := context.WithTimeoutCause(ctx, nestedPatience, ErrConnections)
-	defer cancel()
-	return b.until(nested, w, q)
+	return b.until(ctx, w, q)
 }
 
 // makeRoom asks idle jobs to park, one after the other, while a feed waits.

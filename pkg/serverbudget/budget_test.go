@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/testkit"
 	"settee/pkg/serverbudget"
 )
 
@@ -66,19 +66,6 @@ func (a *arrivals) add() {
 	a.times = append(a.times, time.Now())
 }
 
-// most returns the most requests in any second.
-func (a *arrivals) most() (most int) {
-	slices.SortFunc(a.times, time.Time.Compare)
-	first := 0
-	for i, at := range a.times {
-		for at.Sub(a.times[first]) >= time.Second {
-			first++
-		}
-		most = max(most, i-first+1)
-	}
-	return most
-}
-
 // between returns the number of requests in a time.
 func (a *arrivals) between(from, to time.Time) (count int) {
 	for _, at := range a.times {
@@ -117,7 +104,7 @@ func TestRate(t *testing.T) {
 			}
 			began := time.Now()
 			jobs.Wait()
-			assert.LessOrEqual(t, at.most(), int(rate))
+			assert.LessOrEqual(t, testkit.MostInASecond(at.times), int(rate))
 			used := at.between(began.Add(5*time.Second), began.Add(25*time.Second))
 			assert.GreaterOrEqual(t, used, int(float64(rate*20)*0.95), "of %d", rate*20)
 		})
@@ -281,8 +268,8 @@ func TestPatterns(t *testing.T) {
 	assert.Equal(t, map[string]int64{"db.example": 1, "db.example:6984": 2, "a.example": 3, "a.eu.example": 4, "b.eu.example": 4}, got)
 }
 
-// TestParts divides among random nodes: parts never add up to more than the limit, nothing is left while somebody wants it, and nobody
-// who wants more has less than the share of its jobs.
+// TestParts divides limits among random nodes. The parts add up to the limit. Each node gets what it wants, or at least its part by
+// its jobs.
 func TestParts(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {

@@ -31,9 +31,9 @@ type contender struct {
 	part       int64
 }
 
-// divide divides a number of units among nodes: each gets what it wants if that is not more than what it is entitled to
-// by its jobs, and those that want more share the rest by their jobs. What nobody wants is divided, too, so that a node has some
-// left when it wants more. Parts are whole. If there are too few units, then turn decides who gets one.
+// divide divides units among nodes by their jobs. A node that wants less than its part gets what it wants, and the others share
+// the rest. If all have what they want, the rest is divided among all, so that a node has some when it wants more. Parts are
+// whole numbers. turn decides which nodes get the remainders.
 func divide(units int64, nodes []contender, turn int64) {
 	slices.SortFunc(nodes, func(a, b contender) int {
 		return cmp.Or(cmp.Compare(place(a.name, turn), place(b.name, turn)), cmp.Compare(a.name, b.name))
@@ -114,8 +114,8 @@ var dimensions = []dimension{
 	{func(l *Limit) *int64 { return &l.Connections }, MinConnections},
 }
 
-// partOf returns the part of a limit that a node is to take. needs are those of all nodes by their names, and own is the one that
-// asks. It takes no more than the others leave.
+// partOf returns the part of a limit for the node with the name own: what divide gives it, but no more than the parts of the others
+// leave. needs has the needs of all nodes by their names.
 func partOf(limit Limit, needs map[string]Need, own string, turn int64) (part Limit) {
 	for _, d := range dimensions {
 		most := *d.of(&limit)

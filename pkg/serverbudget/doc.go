@@ -21,9 +21,9 @@
 // the same parts ([divide]): what a node wants, if that is less than what it is entitled to by its number of jobs, and the rest
 // for those that want more.
 //
-// A node that is to have less uses less at once, and says so with its next renewal. A node that is to have more takes no more
-// than the rows of others leave, in the transaction that writes its own row and that conflicts with theirs. So the
-// parts that are in use never add up to more than the limit, whenever nodes come, go and disagree.
+// A node whose part becomes smaller uses the smaller one at once, and writes it with its next renewal. A node whose part
+// becomes larger takes only what the rows of the others leave. The transaction that writes its row conflicts with their
+// renewals. So the parts in use never add up to more than the limit, also while nodes come, go and disagree.
 //
 // Failure cases:
 //

@@ -79,7 +79,7 @@ func (g *gate) setRate(limit, part int64) {
 	}
 }
 
-// connections are those of a budget that are in use. The budget's mutex guards them.
+// connections counts the requests under way, each of which uses a connection. The budget's mutex guards it.
 type connections struct {
 	requests, feeds queue // those that wait
 	most            int64 // 0: none
@@ -90,7 +90,7 @@ type connections struct {
 	waited          bool
 }
 
-// pass lets through those for whom there are connections: feeds get at most half.
+// pass gives free connections to those that wait. Feeds get at most half of all.
 func (c *connections) pass() {
 	for w := c.requests.next(); w != nil && (c.free || c.open < c.most); w = c.requests.next() {
 		c.take(&c.requests, w)

@@ -13,9 +13,9 @@ type waiter struct {
 	ready chan struct{} // closed when it has its turn
 }
 
-// queue has waiters in the order of start-time fair queueing (Goyal, Vin and Cheng, 1996), in two levels: owners by their
-// weights, and the jobs of an owner alike. Each has a tag: what it was served per weight. The lowest tag is next. One that begins to
-// wait is not below the tag that was served last, so that nobody saves up turns. The zero value is ready to use.
+// queue serves waiters by start-time fair queueing (Goyal, Vin and Cheng, 1996), in two levels: first owners by their weights,
+// then the jobs of an owner. Each has a tag, which counts what it was served per weight. The lowest tag is next. When somebody
+// begins to wait, its tag is raised to the tag that was served last: nobody saves up turns. The zero value is ready to use.
 type queue struct {
 	owners level
 	length int
