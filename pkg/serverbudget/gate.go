@@ -5,11 +5,13 @@ import (
 	"time"
 )
 
-// slack is for how long a rate makes up for what was not used: timers are late by up to that much.
-const slack = 2 * time.Millisecond
+// usedPart is the part of a rate that is used. Requests of one second are so spread over 1/usedPart seconds, 1.04, and may come to
+// the server up to 40 ms late, by slack and by the network, without being more in any second than the rate.
+const usedPart = 0.96
 
-// usedPart is the part of a rate that is used: what is sent evenly may arrive unevenly.
-const usedPart = 0.99
+// slack is the time for which a rate makes up for what was not used, because timers are late. With 2 ms, 40 jobs on three nodes
+// used 94.5 % of 100 requests a second instead of 99.
+const slack = 10 * time.Millisecond
 
 // gate lets waiters through at a rate. The budget's mutex guards it.
 type gate struct {
