@@ -12,9 +12,9 @@ import (
 	"settee/replicator"
 )
 
-// hold begins the tenure of a run that holds its job.
+// hold begins the lease of a run that holds its job.
 func (r *Run) hold() {
-	t := &r.tenure
+	t := &r.lease
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	t.deciding = make(chan struct{}, 1)
 	t.identifying(r.job.held.replicationID)
@@ -32,7 +32,7 @@ func (r *Run) hold() {
 
 // Context returns a context that ends when the job must no longer be worked on: when the hold has ended (see
 // fdbjobs.Held.Context), except that after an ErrEnding the run has three quarters of the timeout for its end.
-func (r *Run) Context() context.Context { return r.tenure.ctx }
+func (r *Run) Context() context.Context { return r.lease.ctx }
 
 // Check returns fdbjobs.ErrHalt if another run may have the job or its replication id, see fdbjobs.Held.Check.
 func (r *Run) Check() error {
@@ -41,9 +41,9 @@ func (r *Run) Check() error {
 		return nil
 	}
 	if !errors.Is(err, fdbjobs.ErrExpired) && errors.Is(err, fdbjobs.ErrHalt) {
-		_ = r.lose(r.tenure.ctx)
+		_ = r.lose(r.lease.ctx)
 	}
-	t := &r.tenure
+	t := &r.lease
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if errors.Is(t.lost, ErrEnding) {
@@ -70,15 +70,15 @@ func (r *Run) Lost(ctx context.Context) error {
 
 // Ending reports whether the run goes on only for its last checkpoint. There is nothing to record of its end.
 func (r *Run) Ending() bool {
-	r.tenure.mu.Lock()
-	defer r.tenure.mu.Unlock()
-	return errors.Is(r.tenure.lost, ErrEnding)
+	r.lease.mu.Lock()
+	defer r.lease.mu.Unlock()
+	return errors.Is(r.lease.lost, ErrEnding)
 }
 
 // lose is called when the job is no longer held, or has a new definition. It returns ErrEnding if the run may go on, and
 // else ErrHalt, and then its context has ended. The first call decides.
 func (r *Run) lose(ctx context.Context) error {
-	t := &r.tenure
+	t := &r.lease
 	t.deciding <- struct{}{}
 	defer func() { <-t.deciding }()
 	t.mu.Lock()
@@ -118,7 +118,7 @@ func (r *Run) claimEnding(ctx context.Context) (until time.Time, named bool, err
 	began := time.Now()
 	timeout, err := kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) (timeout time.Duration, err error) {
 		return timeout, r.eachEnding(tx, func(key []byte, row ending) {
-			row.noted, timeout = began, row.timeout
+			row.since, timeout = began, row.timeout
 			tx.Set(key, row.pack())
 		})
 	})
@@ -127,9 +127,9 @@ func (r *Run) claimEnding(ctx context.Context) (until time.Time, named bool, err
 
 // eachEnding calls do with the rows in endings that name the run.
 func (r *Run) eachEnding(tx kv.ReadTransaction, do func(key []byte, row ending)) error {
-	r.tenure.mu.Lock()
-	ids := slices.Clone(r.tenure.ids)
-	r.tenure.mu.Unlock()
+	r.lease.mu.Lock()
+	ids := slices.Clone(r.lease.ids)
+	r.lease.mu.Unlock()
 	values, err := kv.Each(ids, func(id string) kv.Future[[]byte] { return tx.Get(r.store.reservations.endingKey(id)) })
 	for i, value := range values {
 		if row, err := parseEnding(value); value != nil && err == nil && row.lock == r.held.Job().Lock {
@@ -148,7 +148,7 @@ func (r *Run) Release(ctx context.Context) error {
 		err = nil
 	}
 	err = errors.Join(err, r.left(ctx))
-	r.tenure.close()
+	r.lease.close()
 	return errors.Join(err, r.store.db.Transact(ctx, func(tx kv.Transaction) error {
 		return r.eachEnding(tx, func(key []byte, _ ending) { tx.Clear(key) })
 	}))

@@ -35,7 +35,7 @@ type Run struct {
 	// secrets are the secrets of the job's definition. They are masked in everything that is
 	// written.
 	secrets redact.Set
-	tenure  tenure
+	lease   lease
 	// lost is since when the target has lost what it had, as the row of the parked job or a mirror has said it. It is zero if it has not, and
 	// after the write that has put it into the state.
 	lost time.Time
@@ -225,14 +225,14 @@ func (r *Run) update(
 // document. If the run of a job that had the id before is still ending, it waits for that run, and
 // keeps this job alive meanwhile.
 func (r *Run) Identify(ctx context.Context, id replicator.ID) error {
-	r.tenure.identifying(id.String())
+	r.lease.identifying(id.String())
 	for waited := []byte(nil); ; {
 		begins, err := r.identify(ctx, id.String(), waited)
 		if err != nil {
 			return err
 		}
 		if begins {
-			r.tenure.identified()
+			r.lease.identified()
 			return nil
 		}
 		waited, err = r.store.reservations.awaitEnding(ctx, id.String(), r.Heartbeat(), func() error {

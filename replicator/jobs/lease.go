@@ -15,8 +15,8 @@ import (
 // long.
 var ErrEnding = fmt.Errorf("%w: it was removed or changed", fdbjobs.ErrHalt)
 
-// tenure is how long a run may work on its job.
-type tenure struct {
+// lease is how long a run may work on its job.
+type lease struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
@@ -30,8 +30,8 @@ type tenure struct {
 	timer *time.Timer
 }
 
-// expire ends a tenure whose job was not kept alive, unless the run may go on.
-func (t *tenure) expire(cause error) {
+// expire ends the lease of a run whose job was not kept alive, unless the run may go on.
+func (t *lease) expire(cause error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.lost == nil {
@@ -39,15 +39,15 @@ func (t *tenure) expire(cause error) {
 	}
 }
 
-// end ends the tenure. The caller holds mu.
-func (t *tenure) end(cause error) {
+// end ends the lease. The caller holds mu.
+func (t *lease) end(cause error) {
 	t.lost = fdbjobs.ErrHalt
 	t.cancel(cause)
 }
 
 // may returns nil while an ErrEnding lets the run go on, and else ErrHalt. Both clocks count, as for a hold. The caller
 // holds mu.
-func (t *tenure) may() error {
+func (t *lease) may() error {
 	now := time.Now()
 	if t.ctx.Err() == nil && (t.until.Before(now) || t.until.Round(0).Before(now.Round(0))) {
 		t.end(fdbjobs.ErrExpired)
@@ -56,7 +56,7 @@ func (t *tenure) may() error {
 }
 
 // identifying notes that the run is about to reserve a replication id.
-func (t *tenure) identifying(id string) {
+func (t *lease) identifying(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if id != "" && !slices.Contains(t.ids, id) {
@@ -65,14 +65,14 @@ func (t *tenure) identifying(id string) {
 }
 
 // identified notes that the run begins.
-func (t *tenure) identified() {
+func (t *lease) identified() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.begun = true
 }
 
-// close ends the tenure, and waits for a decision that is being made.
-func (t *tenure) close() {
+// close ends the lease, and waits for a decision that is being made.
+func (t *lease) close() {
 	t.mu.Lock()
 	if t.timer != nil {
 		t.timer.Stop()
