@@ -22,15 +22,15 @@ import (
 type fields struct {
 	prefix string // prefix of names in errors, such as "source."
 	values map[string]json.RawMessage
-	noted  *noted
+	found  *findings
 }
 
 func newFields(values map[string]json.RawMessage) *fields {
-	return &fields{values: values, noted: &noted{}}
+	return &fields{values: values, found: &findings{}}
 }
 
-// noted is what was noted about a definition, whatever object it is in.
-type noted struct {
+// findings is what was found in a definition, whatever object it is in.
+type findings struct {
 	err      *ParseError // the first one
 	doubtful []string    // see Replication.Doubtful
 }
@@ -58,8 +58,8 @@ func errInvalidJSON() *ParseError {
 
 // fail records an error in the named field.
 func (f *fields) fail(name, format string, args ...any) {
-	if f.noted.err == nil {
-		f.noted.err = &ParseError{Field: f.prefix + name, Reason: fmt.Sprintf(format, args...)}
+	if f.found.err == nil {
+		f.found.err = &ParseError{Field: f.prefix + name, Reason: fmt.Sprintf(format, args...)}
 	}
 }
 
@@ -69,10 +69,10 @@ func (f *fields) mustBe(name, what string) {
 }
 
 func (f *fields) err() error {
-	if f.noted.err == nil {
+	if f.found.err == nil {
 		return nil
 	}
-	return f.noted.err
+	return f.found.err
 }
 
 // text returns the value of a string, and whether it was given.
@@ -131,7 +131,7 @@ func (f *fields) object(name, what string) *fields {
 	if !given {
 		return nil
 	}
-	inner := &fields{prefix: f.prefix + name + ".", noted: f.noted}
+	inner := &fields{prefix: f.prefix + name + ".", found: f.found}
 	if raw[0] != '{' || json.Unmarshal(raw, &inner.values) != nil {
 		f.mustBe(name, what)
 		return nil
@@ -232,8 +232,8 @@ const maxDoubtful = 10
 
 // doubt notes a field for Replication.Doubtful.
 func (f *fields) doubt(field string) {
-	if len(f.noted.doubtful) < maxDoubtful && !slices.Contains(f.noted.doubtful, field) {
-		f.noted.doubtful = append(f.noted.doubtful, field)
+	if len(f.found.doubtful) < maxDoubtful && !slices.Contains(f.found.doubtful, field) {
+		f.found.doubtful = append(f.found.doubtful, field)
 	}
 }
 

@@ -151,7 +151,7 @@ func (f *fields) replication(options ParseOptions) *Replication {
 		Target:             f.endpoint("target", options),
 	}
 	r.Source.Proxy, r.Target.Proxy = sourceProxy, targetProxy
-	r.Doubtful = f.noted.doubtful
+	r.Doubtful = f.found.doubtful
 	f.checkExclusive(r)
 	r.Mirror = f.mirror(r)
 	return r

@@ -113,7 +113,7 @@ func (f *fields) periodic(r *Replication) {
 	if scheduled {
 		r.Schedule, r.Timezone = strings.Join(strings.Fields(schedule), " "), timezone
 		valid := len(schedule) <= maxSchedule && scheduleForm.MatchString(r.Schedule)
-		if valid && f.noted.err == nil {
+		if valid && f.found.err == nil {
 			_, err := r.NextRun(time.Time{}, time.Now())
 			valid = err == nil
 		}

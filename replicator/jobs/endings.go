@@ -42,7 +42,7 @@ const (
 type ending struct {
 	jobID, lock string
 	timeout     time.Duration
-	noted       time.Time
+	since       time.Time // when the row was written
 }
 
 func (s *reservations) endingKey(replicationID string) []byte {
@@ -50,7 +50,7 @@ func (s *reservations) endingKey(replicationID string) []byte {
 }
 
 func (e ending) pack() []byte {
-	return tuple.Tuple{e.jobID, e.lock, e.timeout.Seconds(), e.noted.UnixMilli()}.Pack()
+	return tuple.Tuple{e.jobID, e.lock, e.timeout.Seconds(), e.since.UnixMilli()}.Pack()
 }
 
 func parseEnding(value []byte) (e ending, err error) {
@@ -61,28 +61,28 @@ func parseEnding(value []byte) (e ending, err error) {
 		!rows.As(elements[2], &seconds) || !rows.As(elements[3], &noted) {
 		return ending{}, fmt.Errorf("reading the end of a replication: malformed value %x", value)
 	}
-	e.timeout, e.noted = time.Duration(seconds*float64(time.Second)), time.UnixMilli(noted)
+	e.timeout, e.since = time.Duration(seconds*float64(time.Second)), time.UnixMilli(noted)
 	return e, nil
 }
 
 // void reports whether the run of a row has certainly ended. A malformed row is void.
 func void(value []byte) bool {
 	e, err := parseEnding(value)
-	return err != nil || time.Since(e.noted) > e.timeout+expiredSkew
+	return err != nil || time.Since(e.since) > e.timeout+expiredSkew
 }
 
-// noted is a run that may go on after the transaction that notes it.
-type noted struct {
+// endingRun is a run that may go on after the transaction that writes its row.
+type endingRun struct {
 	jobID string
 	holding
 }
 
 // running returns the run of a job in the form of noteEndings. It has no lock if the job does not run.
-func (j *Job) running() noted { return noted{j.ID, j.held} }
+func (j *Job) running() endingRun { return endingRun{j.ID, j.held} }
 
 // noteEndings notes the runs of jobs that are removed or changed. It must be called before their reservations are
 // released.
-func (s *reservations) noteEndings(tx kv.Transaction, runs ...noted) error {
+func (s *reservations) noteEndings(tx kv.Transaction, runs ...endingRun) error {
 	type reads struct{ reserved, row kv.Future[[]byte] }
 	read := make([]reads, len(runs))
 	found := false
@@ -136,10 +136,10 @@ func ignoreMissing(err error) error {
 }
 
 // runOf returns the run of a job in the form of noteEndings.
-func runOf(raw *fdbjobs.Job) noted {
+func runOf(raw *fdbjobs.Job) endingRun {
 	var state replicator.JobState
 	_ = json.Unmarshal(raw.State, &state) // a run with a state that cannot be read has no replication id
-	return noted{raw.ID, holding{raw.Lock, state.ReplicationID}}
+	return endingRun{raw.ID, holding{raw.Lock, state.ReplicationID}}
 }
 
 // mayBegin reports whether a run may begin with a replication id that it has reserved. waited is a row whose timeout the

@@ -145,7 +145,7 @@ func (s *Upkeep) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
 		// If the state cannot be read, a reservation remains, but it does not hold.
 		_ = json.Unmarshal(job.State, &state)
 		all[i] = left{
-			run: noted{job.ID, holding{job.Lock, state.ReplicationID}}, parkedAt: sourceOf(state.Parked), forgotten: true,
+			run: endingRun{job.ID, holding{job.Lock, state.ReplicationID}}, parkedAt: sourceOf(state.Parked), forgotten: true,
 			// Only a transient job that had not ended may have another reservation than the one in its state.
 			reserved: []string{state.ReplicationID},
 		}

@@ -146,7 +146,7 @@ func (j *Job) spec(spec fdbjobs.Spec) (_ fdbjobs.Spec, err error) {
 
 // left is what jobs leave behind that are removed or replaced.
 type left struct {
-	run       noted
+	run       endingRun
 	reserved  []string // replication ids that it may have reserved
 	parkedAt  source
 	forgotten bool // its records go
@@ -154,7 +154,7 @@ type left struct {
 
 // leave removes what jobs leave behind.
 func (s *writer) leave(tx kv.Transaction, all ...left) error {
-	runs, parked := make([]noted, len(all)), make([]place, len(all))
+	runs, parked := make([]endingRun, len(all)), make([]place, len(all))
 	var reserved []reservation
 	for i, l := range all {
 		runs[i], parked[i] = l.run, place{l.parkedAt, l.run.jobID}
