@@ -48,7 +48,7 @@ func (q *Queue) follow(
 			var job *Job
 			var watch kv.Watch
 			var err error
-			kv.Apart(func() {
+			kv.OnOwnStack(func() {
 				watch, err = q.watchRow(ctx, id, func(tx kv.Transaction, r *row) (err error) {
 					if now, job = r, nil; now == nil {
 						return fmt.Errorf("%w: %q", ErrNotFound, id)

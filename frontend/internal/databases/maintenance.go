@@ -19,18 +19,18 @@ func (e *Endpoints) EnsureFullCommit(w http.ResponseWriter, r *http.Request, db 
 	}{true, info.InstanceStartTime})
 }
 
-// Tidied answers requests for compaction and cleaning of indexes. There is nothing to do: the store has no files that
+// Compact answers requests for compaction and cleaning of indexes. There is nothing to do: the store has no files that
 // grow with each write, and no indexes of views or searches.
-func (e *Endpoints) Tidied(w http.ResponseWriter, r *http.Request, _ *docstore.Database) error {
+func (e *Endpoints) Compact(w http.ResponseWriter, r *http.Request, _ *docstore.Database) error {
 	return web.RespondOK(w, r, http.StatusAccepted)
 }
 
-// TidiedViews answers requests for compaction of the views of a design document, which has to exist.
-func (e *Endpoints) TidiedViews(w http.ResponseWriter, r *http.Request, db *docstore.Database) error {
+// CompactViews answers requests for compaction of the views of a design document, which has to exist.
+func (e *Endpoints) CompactViews(w http.ResponseWriter, r *http.Request, db *docstore.Database) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
 	if _, err := db.Get(ctx, designPrefix+web.PathValue(r, "ddoc"), docstore.GetOptions{}); err != nil {
 		return web.StoreFailure(err)
 	}
-	return e.Tidied(w, r, db)
+	return e.Compact(w, r, db)
 }

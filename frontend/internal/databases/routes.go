@@ -32,10 +32,10 @@ func (e *Endpoints) routeDatabases(handle func(string, web.Methods)) {
 	handle("/{db}/_revs_limit", web.Methods{http.MethodGet: in(e.GetRevsLimit), http.MethodPut: in(e.PutRevsLimit)})
 	handle("/{db}/_time_seq", web.Methods{http.MethodGet: in(e.TimeSeq), http.MethodDelete: in(e.ResetTimeSeq)})
 	handle("/{db}/_ensure_full_commit", web.Methods{http.MethodPost: in(e.EnsureFullCommit)})
-	handle("/{db}/_compact", web.Methods{http.MethodPost: in(e.Tidied)})
-	handle("/{db}/_compact/{ddoc:[^/]+}{rest:(?:/.*)?}", web.Methods{http.MethodPost: in(e.TidiedViews)})
+	handle("/{db}/_compact", web.Methods{http.MethodPost: in(e.Compact)})
+	handle("/{db}/_compact/{ddoc:[^/]+}{rest:(?:/.*)?}", web.Methods{http.MethodPost: in(e.CompactViews)})
 	for _, cleanup := range []string{"_view_cleanup", "_search_cleanup", "_nouveau_cleanup"} {
-		handle("/{db}/"+cleanup, web.Methods{http.MethodPost: in(e.Tidied)})
+		handle("/{db}/"+cleanup, web.Methods{http.MethodPost: in(e.Compact)})
 	}
 }
 

@@ -81,7 +81,7 @@ func (f *sending) keepsRights() (bool, error) {
 	f.checked = now
 	var found access.Fingerprint
 	var err error
-	kv.Apart(func() { found, err = f.endpoints.Guard.Fingerprint(f.r, f.of) })
+	kv.OnOwnStack(func() { found, err = f.endpoints.Guard.Fingerprint(f.r, f.of) })
 	if isMissing(err) {
 		return false, nil
 	}

@@ -9,10 +9,10 @@ import (
 	"settee/pkg/kv"
 )
 
-func TestApart(t *testing.T) {
+func TestOnOwnStack(t *testing.T) {
 	t.Parallel()
 	called := false
-	kv.Apart(func() { called = true })
+	kv.OnOwnStack(func() { called = true })
 	assert.True(t, called)
-	require.PanicsWithValue(t, "the caller's", func() { kv.Apart(func() { panic("the caller's") }) })
+	require.PanicsWithValue(t, "the caller's", func() { kv.OnOwnStack(func() { panic("the caller's") }) })
 }

@@ -2,10 +2,10 @@ package kv
 
 import "sync"
 
-// Apart calls fn on a stack of its own, and waits for it. It is for goroutines of which there are thousands, and which
+// OnOwnStack calls fn on a stack of its own, and waits for it. It is for goroutines of which there are thousands, and which
 // mostly wait: a transaction needs a much larger stack than that, and Go gives a stack back late. A panic of fn is the
 // caller's.
-func Apart(fn func()) {
+func OnOwnStack(fn func()) {
 	var panics any
 	var calling sync.WaitGroup
 	calling.Go(func() {
