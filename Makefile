@@ -35,13 +35,10 @@ FUZZTIME = 10s
 # The time of one benchmark on FoundationDB.
 BENCHTIME = 10s
 
-# The number of jobs in each turn of make bench-peers.
-JOBS = 100000
-
-# The flags of make bench-couchdb: -help lists them.
+# The flags of make bench-couchdb, make bench-peers, make load, make bench-budget, make bench-fleet, make bench-mirror and make
+# stress: -help lists them.
 BENCH_FLAGS =
-
-# The flags of make load, make bench-budget, make bench-fleet, make bench-mirror and make stress: -help lists them.
+PEERS_FLAGS =
 LOAD_FLAGS =
 FLEET_FLAGS =
 MIRROR_FLAGS =
@@ -71,7 +68,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb packages tarballs release test-docs test-pages test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire rolling race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers bench-fleet bench-mirror bench-budget load dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs release test-docs test-pages test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire rolling race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers benchmarks bench-fleet bench-mirror bench-budget load dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -218,7 +215,11 @@ bench-fdb: ## compare commits, jobs and replications on a temporary FoundationDB
 bench-peers: ## compare the job layer with River, a job queue on PostgreSQL (on Debian: postgresql-15)
 	@left=$$(go tool withservers -fdb -missing 2>&1) || { printf '%s\n' "$$left" >&2; exit 1; }; \
 	if [ -z "$$left" ]; then tags=fdb; else tags=; printf '%s\n' "$$left" >&2; fi; \
-	go -C scripts build -tags "$$tags" -o '$(CURDIR)/bin/' ./bench && bin/bench peers -jobs $(JOBS)
+	go -C scripts build -tags "$$tags" -o '$(CURDIR)/bin/' ./bench && bin/bench peers $(PEERS_FLAGS)
+
+benchmarks: ## measure settee beside CouchDB and River, and write docs/benchmarks.md (an hour; on Debian: postgresql-15)
+	$(MAKE) bench-couchdb BENCH_FLAGS='-all -page $(CURDIR)/docs/benchmarks.md'
+	$(MAKE) bench-peers PEERS_FLAGS='-jobs 20000 -turns 3 -page $(CURDIR)/docs/benchmarks.md'
 
 bench-fleet: build ## measure a hundred thousand replications of which few have something to copy (FLEET_FLAGS="-jobs 2000")
 	$(BENCH) fleet -settee $(BIN) $(FLEET_FLAGS)

@@ -178,17 +178,13 @@ func (p pairs) median(system int, m measure) string {
 	return lab.Number(lab.Median(all), m.digits)
 }
 
-// ratios returns the median, the smallest and the largest ratio of the pairs, or a dash if the value is unknown.
+// ratios returns the ratios of the pairs.
 func (p pairs) ratios(m measure) string {
 	var all []float64
 	for _, pair := range p {
 		all = append(all, m.of(pair[settee])/m.of(pair[couchDB]))
 	}
-	text := lab.Number(lab.Median(all), 2)
-	if text != "-" {
-		text += fmt.Sprintf(" (%.2f-%.2f)", slices.Min(all), slices.Max(all))
-	}
-	return text
+	return lab.Ratios(all)
 }
 
 // quietFor is how long a server must use less than a twentieth of a processor to be idle. After quietLimit a turn begins anyway.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -120,4 +122,34 @@ func TestReport(t *testing.T) {
 	require.NoError(t, r.Print(&text))
 	require.Contains(t, text.String(), "what    target  measured\nspeed   2       3.0\n  more          -\n")
 	require.NotContains(t, text.String(), "nothing")
+}
+
+// TestPage: a page gets the tables in the place for them, again and again.
+func TestPage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.md")
+	require.NoError(t, os.WriteFile(path, []byte("# Page\n<!-- measured: one -->\nold\n<!-- end -->\nthe rest\n"), 0o600))
+	var r Report
+	r.Table("About\nit", "what", "ratio")
+	r.Row("time", "0.50 (0.25-1.50)")
+	for range 2 {
+		require.NoError(t, r.Write(path, "one"))
+	}
+	page, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Regexp(t, `^# Page
+<!-- measured: one -->
+
+Measured on \d{4}-\d\d-\d\d, on \d+ processors \(.+\), \d+ kB of memory, Linux \S+, go1\S+\.
+
+About
+
+it
+
+\| what \| ratio \|
+\| --- \| --- \|
+\| time \| 0\.50 \(0\.25-1\.50\) \|
+<!-- end -->
+the rest
+$`, string(page))
+	require.ErrorContains(t, r.Write(path, "two"), "has no place for two")
 }

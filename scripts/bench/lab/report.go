@@ -94,6 +94,15 @@ func Median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
+// Ratios returns the median of some ratios and, in brackets, the smallest and the largest one, or a dash if they are unknown.
+func Ratios(all []float64) string {
+	text := Number(Median(all), 2)
+	if text == "-" || len(all) == 1 {
+		return text
+	}
+	return text + fmt.Sprintf(" (%.2f-%.2f)", slices.Min(all), slices.Max(all))
+}
+
 // Percentile returns a percentile of sorted times, or 0 if there are none.
 func Percentile(sorted []time.Duration, percent int) time.Duration {
 	if len(sorted) == 0 {

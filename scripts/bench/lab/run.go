@@ -70,12 +70,13 @@ func Execute(ctx context.Context, all []Scenario, args []string, progress io.Wri
 	}
 	m := all[at].New()
 	r := &Run{progress: progress}
-	seed := uint64(0)
+	seed, page := uint64(0), ""
 	flags := flag.NewFlagSet("bench "+args[0], flag.ContinueOnError)
 	flags.SetOutput(progress)
 	flags.StringVar(&r.Settee, "settee", "", "the settee `program`; otherwise it is built")
 	flags.DurationVar(&r.limit, "limit", time.Hour, "how long a step may take, such as the first run of all jobs")
 	flags.Uint64Var(&seed, "seed", 1, "decides what happens at random")
+	flags.StringVar(&page, "page", "", "a `file` in Markdown with a place for the tables, see docs/benchmarks.md")
 	m.Register(flags)
 	if err := flags.Parse(args[1:]); err != nil {
 		return nil, ErrUsage
@@ -87,6 +88,9 @@ func Execute(ctx context.Context, all []Scenario, args []string, progress io.Wri
 	}
 	r.Random = newRandom(seed)
 	err := r.run(ctx, m, all[at].WithoutSettee)
+	if err == nil && page != "" {
+		err = r.Report.Write(page, args[0])
+	}
 	return &r.Report, err
 }
 

@@ -77,8 +77,8 @@ type Postgres struct {
 	process *servers.Process
 }
 
-// findPostgres returns the folder of PostgreSQL's programs.
-func findPostgres() (string, error) {
+// FindPostgres returns the folder of PostgreSQL's programs. The error wraps servers.ErrNotInstalled if there is none.
+func FindPostgres() (string, error) {
 	if initdb, err := exec.LookPath("initdb"); err == nil {
 		return filepath.Dir(initdb), nil
 	}
@@ -91,7 +91,7 @@ func findPostgres() (string, error) {
 
 // StartPostgres starts a PostgreSQL, and returns when it accepts connections. Stop ends it, at the latest with the run.
 func (r *Run) StartPostgres(ctx context.Context) (*Postgres, error) {
-	bin, err := findPostgres()
+	bin, err := FindPostgres()
 	if err != nil {
 		return nil, err
 	}

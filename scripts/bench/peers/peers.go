@@ -12,8 +12,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -35,21 +39,22 @@ const (
 	latencyRate    = 1000
 )
 
-// bench is the flag.
+// bench is the flags.
 type bench struct {
-	jobs int
+	jobs, turns int
 	*lab.Run
 }
 
 // Register implements lab.Measurement.
 func (b *bench) Register(f *flag.FlagSet) {
 	f.IntVar(&b.jobs, "jobs", 100_000, "the number of jobs in a turn")
+	f.IntVar(&b.turns, "turns", 1, "the number of turns of each system with each load")
 }
 
 // Check implements lab.Measurement.
 func (b *bench) Check() error {
-	if b.jobs < latencyPart {
-		return fmt.Errorf("there must be %d jobs", latencyPart)
+	if b.jobs < latencyPart || b.turns < 1 {
+		return fmt.Errorf("there must be %d jobs and a turn", latencyPart)
 	}
 	return nil
 }
@@ -107,67 +112,144 @@ var loads = []load{
 func (b *bench) Measure(ctx context.Context, r *lab.Run) error {
 	b.Run = r
 	systems := systems()
-	r.Report.Table(fmt.Sprintf(`%d jobs in a turn, added by %d clients; %d processors
+	versions, err := versions(ctx)
+	if err != nil {
+		return err
+	}
+	r.Report.Table(fmt.Sprintf(`%s
+%d jobs in a turn, added by %d clients; %d turns, of which the medians are shown; %d processors
 A no-op cycle is insert, start and finish; all jobs are inserted before any starts. A mixed cycle is insert, start,
-update and finish; jobs are inserted while others run. Processor time is that of all processes.`, b.jobs, clients, runtime.NumCPU()),
+update and finish; jobs are inserted while others run. Processor time is that of all processes.`, versions, b.jobs, clients, b.turns, runtime.NumCPU()),
 		"cycle", "jobs per insert", "workers", "system", "inserts/s", "runs/s", "cycles/s", "x River", "processor, µs/cycle")
 	for _, l := range loads {
-		river := 0.0
-		for _, s := range systems {
-			rate, err := b.cycles(ctx, s, l, river)
-			if err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
-			}
-			if river == 0 {
-				river = rate
-			}
+		measured, err := b.inTurns(ctx, systems, func(s system) (sample, error) { return b.cycles(ctx, s, l) })
+		if err != nil {
+			return err
+		}
+		cycle := "no-op"
+		if l.mixed {
+			cycle = "mixed"
+		}
+		for i, s := range systems {
+			own := measured[i]
+			r.Report.Row(cycle, fmt.Sprint(l.batch), fmt.Sprint(l.workers), s.name, own.median("inserts"), own.median("runs"), own.median("cycles"),
+				own.ratios("cycles", measured[0]), own.median("processor"))
 		}
 	}
-	r.Report.Table(fmt.Sprintf("From insert to start: %d jobs a second, added by one, %d workers", latencyRate, latencyWorkers), "system", "")
-	for _, s := range systems {
-		if err := b.latency(ctx, s, b.jobs/latencyPart); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
+	r.Report.Table(fmt.Sprintf("From insert to start: %d jobs a second, added by one, %d workers", latencyRate, latencyWorkers),
+		"system", "median, µs", "p99, µs", "median x River", "p99 x River")
+	measured, err := b.inTurns(ctx, systems, func(s system) (sample, error) { return b.latency(ctx, s, b.jobs/latencyPart) })
+	if err != nil {
+		return err
+	}
+	for i, s := range systems {
+		own := measured[i]
+		r.Report.Row(s.name, own.median("median"), own.median("p99"), own.ratios("median", measured[0]), own.ratios("p99", measured[0]))
 	}
 	return nil
 }
 
-// cycles runs jobs with a load and reports on them. It returns the number of cycles per second. river is that of River, or 0.
-func (b *bench) cycles(ctx context.Context, s system, l load, river float64) (rate float64, err error) {
+// versions names the systems. FoundationDB is among them if it is installed.
+func versions(ctx context.Context) (string, error) {
+	var all []string
+	info, _ := debug.ReadBuildInfo()
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			all = append(all, "fdbjobs of commit "+setting.Value[:8])
+		}
+	}
+	for _, module := range info.Deps {
+		if module.Path == "github.com/riverqueue/river" {
+			all = append(all, "River "+module.Version)
+		}
+	}
+	postgres, err := lab.FindPostgres()
+	if err != nil {
+		return "", err
+	}
+	programs := []string{filepath.Join(postgres, "postgres")}
+	if fdbserver, _, err := servers.FindFoundationDB(); err == nil {
+		programs = append(programs, fdbserver)
+	}
+	for _, program := range programs {
+		printed, err := exec.CommandContext(ctx, program, "--version").Output()
+		if err != nil {
+			return "", fmt.Errorf("%s --version: %w", program, err)
+		}
+		line, _, _ := strings.Cut(string(printed), "\n")
+		all = append(all, line)
+	}
+	return strings.Join(all, "; "), nil
+}
+
+// sample is what one turn has measured, by name: jobs or microseconds.
+type sample map[string]float64
+
+// samples are those of the turns of a system.
+type samples []sample
+
+func (all samples) of(name string) (values []float64) {
+	for _, one := range all {
+		values = append(values, one[name])
+	}
+	return values
+}
+
+func (all samples) median(name string) string { return lab.Number(lab.Median(all.of(name)), 0) }
+
+// ratios returns the ratios to what another system has measured, turn by turn.
+func (all samples) ratios(name string, other samples) string {
+	values := all.of(name)
+	for i, theirs := range other.of(name) {
+		values[i] /= theirs
+	}
+	return lab.Ratios(values)
+}
+
+// inTurns measures each system as often as the flag says, in turns.
+func (b *bench) inTurns(ctx context.Context, systems []system, measure func(system) (sample, error)) ([]samples, error) {
+	measured := make([]samples, len(systems))
+	for range b.turns {
+		for i, s := range systems {
+			one, err := measure(s)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", s.name, err)
+			}
+			measured[i] = append(measured[i], one)
+		}
+	}
+	return measured, nil
+}
+
+// cycles runs jobs with a load.
+func (b *bench) cycles(ctx context.Context, s system, l load) (sample, error) {
 	var add, run lab.Used
-	processor := 0.0
 	p := &progress{update: l.mixed}
-	err = b.turn(ctx, s, p, l, b.jobs, func(ctx context.Context, q queue) error {
+	err := b.turn(ctx, s, p, l, b.jobs, func(ctx context.Context, q queue) (err error) {
 		adding := func() error { return inBatches(ctx, warmUp, warmUp+b.jobs, l.batch, q.add) }
 		if !l.mixed {
 			if add, err = measure(adding); err != nil {
 				return err
 			}
-			processor = add.Of(0)
 			adding = func() error { return nil }
 		}
 		run, err = runJobs(ctx, q, p, b.jobs, adding)
 		return err
 	})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	n := float64(b.jobs)
-	rate = n / (add.Seconds + run.Seconds)
-	if river == 0 {
-		river = rate
+	measured := sample{"cycles": n / (add.Seconds + run.Seconds), "processor": 1e6 * run.Of(0) / n}
+	if !l.mixed {
+		measured["inserts"], measured["runs"] = n/add.Seconds, n/run.Seconds
+		measured["processor"] += 1e6 * add.Of(0) / n
 	}
-	cycle, inserts, runs := "no-op", lab.Number(n/add.Seconds, 0), lab.Number(n/run.Seconds, 0)
-	if l.mixed {
-		cycle, inserts, runs = "mixed", "-", "-"
-	}
-	b.Report.Row(cycle, fmt.Sprint(l.batch), fmt.Sprint(l.workers), s.name, inserts, runs, lab.Number(rate, 0),
-		lab.Number(rate/river, 2), lab.Number(1e6*(processor+run.Of(0))/n, 0))
-	return rate, nil
+	return measured, nil
 }
 
-// latency adds single jobs at latencyRate, however long each addition takes, and reports how long they wait for a worker.
-func (b *bench) latency(ctx context.Context, s system, jobs int) error {
+// latency adds single jobs at latencyRate, however long each addition takes, and measures how long they wait for a worker.
+func (b *bench) latency(ctx context.Context, s system, jobs int) (sample, error) {
 	p := &progress{}
 	added := make([]time.Time, warmUp+jobs)
 	err := b.turn(ctx, s, p, load{batch: 1, workers: latencyWorkers}, jobs, func(ctx context.Context, q queue) error {
@@ -185,15 +267,15 @@ func (b *bench) latency(ctx context.Context, s system, jobs int) error {
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var all lab.Delays
 	for n := warmUp; n < len(added); n++ {
 		all = append(all, p.started[n].Sub(added[n]))
 	}
 	slices.Sort(all)
-	b.Report.Row(s.name, all.String())
-	return nil
+	us := func(percent int) float64 { return 1e6 * lab.Percentile(all, percent).Seconds() }
+	return sample{"median": us(50), "p99": us(99)}, nil
 }
 
 // turn opens the system, warms it up, calls measure, which runs jobs, and checks that no job is missing.
