@@ -127,6 +127,9 @@ func (n *Node) Begin(ctx context.Context, hostPort string, feed bool) (*Exchange
 		if b == nil {
 			return nil, nil
 		}
+		if ctx.Err() != nil { // it uses nothing of the budget
+			return nil, context.Cause(ctx)
+		}
 		if x, err := b.begin(ctx, feed); !errors.Is(err, errGone) {
 			return x, err
 		}
