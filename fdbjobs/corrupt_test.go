@@ -56,7 +56,7 @@ func TestCorrupt(t *testing.T) {
 		"wait": func(b *bundle, _ kv.Transaction) error {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
-			_, err := b.jobs.Wait(ctx, "j")
+			_, err := b.jobs.Wait(ctx, "j", nil)
 			return err
 		},
 		"monitor": func(b *bundle, _ kv.Transaction) (failed error) {

@@ -152,7 +152,7 @@
 // chunks of the args, again is the tag with which a running job that was added waits for resubmit, listed says whether the job has a key in listed, and the next three count how often the job has
 // entered each status. The last four are for [Derivation], and are not there if nothing follows from the job. The state has a key of its own because it alone may take the 100,000 bytes that a value may have.
 //
-// A call that waits for a job watches its row ([Queue.Wait], [Queue.Follow], [Held.AfterLost]). The row changes
+// A call that waits for a job watches its row ([Queue.Wait], [Held.Lost]). The row changes
 // with the job's status and its generation, and with what follows from its state. A renewal of its hold does not change it.
 //
 // Invariants, kept by put (rows.go), the only function that writes rows and what follows from them:

@@ -67,7 +67,7 @@ func ExampleQueue_Work() {
 		})
 	})
 	m.add(fdbjobs.Spec{ID: "order 17"})
-	job := must(m.mails.Wait(ctx, "order 17"))
+	job := must(m.mails.Wait(ctx, "order 17", nil))
 	fmt.Println(job.Status, string(job.State))
 	stop()
 	running.Wait()
@@ -81,7 +81,7 @@ func ExampleQueue_Wait() {
 	m.add(fdbjobs.Spec{ID: "order 17"})
 	go func() { panicOn(m.accept().Finish(context.Background(), json.RawMessage(`{"sent":1}`), nil)) }()
 
-	job := must(m.mails.Wait(context.Background(), "order 17"))
+	job := must(m.mails.Wait(context.Background(), "order 17", nil))
 	fmt.Println(job.ID, job.Status, string(job.State))
 	// Output: order 17 finished {"sent":1}
 }
@@ -119,7 +119,7 @@ func ExampleHeld_Update() {
 	}
 	panicOn(job.Finish(context.Background(), must(json.Marshal(progress)), nil))
 
-	fmt.Println(string(must(m.mails.Wait(context.Background(), "newsletter")).State))
+	fmt.Println(string(must(m.mails.Wait(context.Background(), "newsletter", nil)).State))
 	// Output: {"sent":3}
 }
 

@@ -181,29 +181,15 @@ func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.T
 	return err
 }
 
-// AfterLost calls fn once, in a goroutine of its own, when the job is no longer held, or was added again: with ErrHalt. It
-// only learns that earlier than the next Update would. The other errors are ctx's, ErrClosed, and the store's. It has no
-// goroutine while it waits, so that thousands of jobs take little memory.
-func (h *Held) AfterLost(ctx context.Context, fn func(error)) {
-	layer := h.queue.layer
-	waits, end := layer.whileOpen(layer.named(ctx, "loss of "+h.lock))
-	var look func()
-	look = func() {
-		layer.pass(waits)
-		watch, err := h.queue.watchRow(waits, h.job.ID, func(_ kv.Transaction, row *row) error {
-			if row == nil || !row.heldBy(h.lock) || row.generation != h.job.generation {
-				return ErrHalt
-			}
-			return nil
-		})
-		if err == nil {
-			kv.AfterChange(waits, watch, look)
-			return
+// Lost waits until the job is no longer held, or was added again, and returns ErrHalt then. It only learns that earlier than
+// the next Update would. The other errors are ctx's, ErrClosed, and the store's.
+func (h *Held) Lost(ctx context.Context) error {
+	return h.queue.eachChange(ctx, h.job.ID, func(_ kv.Transaction, row *row) error {
+		if row == nil || !row.heldBy(h.lock) || row.generation != h.job.generation {
+			return ErrHalt
 		}
-		end()
-		fn(layer.waited(ctx, err))
-	}
-	go look()
+		return nil
+	}, func() bool { return false })
 }
 
 // Finish ends the job with its last state. also and the errors are as for Update, except that an also that was

@@ -80,9 +80,9 @@ func TestHaltWhenAddedAgain(t *testing.T) {
 	})
 }
 
-// TestAfterLost: the function is called once when the job is removed, added again or ended, when the context ends, and when
+// TestLost: Lost returns when the job is removed, added again or ended, when the context ends, and when
 // the layer is closed, and not because of an update.
-func TestAfterLost(t *testing.T) {
+func TestLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		lose func(t *testing.T, b *bundle, h *fdbjobs.Held, cancel func())
 		want error
@@ -108,8 +108,8 @@ func TestAfterLost(t *testing.T) {
 				h := b.accept(t)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				lost := make(chan error, 2)
-				h.AfterLost(ctx, func(err error) { lost <- err })
+				lost := make(chan error, 1)
+				go func() { lost <- h.Lost(ctx) }()
 				for range 3 {
 					after(20 * time.Second)
 					require.NoError(t, h.Update(t.Context(), text(`{"s":1}`), nil))
@@ -492,7 +492,7 @@ func TestClose(t *testing.T) {
 		ended := make(chan error)
 		begin := func(wait func() error) { go func() { ended <- wait() }() }
 		accept := func() error { _, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{}); return err }
-		wait := func() error { _, err := b.jobs.Wait(t.Context(), "k"); return err }
+		wait := func() error { _, err := b.jobs.Wait(t.Context(), "k", nil); return err }
 		for range 3 {
 			begin(accept)
 			begin(wait)
@@ -550,7 +550,7 @@ func TestCloseWithoutStore(t *testing.T) {
 			ended <- err
 		}()
 		go func() {
-			_, err := b.jobs.Wait(t.Context(), "j")
+			_, err := b.jobs.Wait(t.Context(), "j", nil)
 			ended <- err
 		}()
 		after(time.Second)
@@ -573,7 +573,7 @@ func TestStoreFails(t *testing.T) {
 		accept := func() error { _, err := b.jobs.Accept(t.Context(), doesNotWait); return err }
 		ended := make(chan error)
 		for range 3 {
-			go func() { _, err := b.jobs.Wait(t.Context(), "j"); ended <- err }()
+			go func() { _, err := b.jobs.Wait(t.Context(), "j", nil); ended <- err }()
 		}
 		after(time.Second)
 		broken.Fail(failure)
@@ -582,13 +582,13 @@ func TestStoreFails(t *testing.T) {
 		for range 3 {
 			require.ErrorIs(t, <-ended, failure)
 		}
-		_, err := b.jobs.Wait(t.Context(), "j")
+		_, err := b.jobs.Wait(t.Context(), "j", nil)
 		require.ErrorIs(t, err, failure)
 		broken.Fail(kv.ErrClosed)
 		require.ErrorIs(t, accept(), fdbjobs.ErrClosed)
 		broken.Fail(nil)
 		require.NoError(t, accept())
-		go func() { _, err := b.jobs.Wait(t.Context(), "j"); ended <- err }()
+		go func() { _, err := b.jobs.Wait(t.Context(), "j", nil); ended <- err }()
 		after(time.Second)
 		b.remove(t, "j")
 		require.ErrorIs(t, <-ended, fdbjobs.ErrNotFound)
@@ -633,7 +633,7 @@ func TestNoWatches(t *testing.T) {
 		defer w.Cancel()
 		waited := make(chan error)
 		b.add(t, fdbjobs.Spec{ID: "j", Scheduled: time.Now().Add(time.Minute)})
-		go func() { _, err := b.jobs.Wait(t.Context(), "j"); waited <- err }()
+		go func() { _, err := b.jobs.Wait(t.Context(), "j", nil); waited <- err }()
 		go func() {
 			held, err := b.jobs.Accept(t.Context(), fdbjobs.AcceptOptions{})
 			if assert.NoError(t, err) {

@@ -177,7 +177,7 @@ func (s *simulation) waiter(p *simProcess, queue *fdbjobs.Queue) {
 				since: s.ledger.commits, began: time.Now(),
 			}
 			s.waiters = append(s.waiters, w)
-			job, err := queue.Wait(ctx, w.id)
+			job, err := queue.Wait(ctx, w.id, nil)
 			s.waiters = slices.DeleteFunc(s.waiters, func(v *waiting) bool { return v == w })
 			s.told(w, job, err)
 		})
@@ -211,12 +211,12 @@ func (s *simulation) follower(p *simProcess, queue *fdbjobs.Queue) {
 		s.repeat(ctx, 2, func() {
 			id, since, last := s.id(), s.ledger.commits, fdbjobs.Job{}
 			e := s.ledger.book(queue.Name()).entry(id)
-			err := queue.Follow(ctx, id, func(job *fdbjobs.Job) (bool, error) {
+			_, err := queue.Wait(ctx, id, func(job *fdbjobs.Job) bool {
 				if !e.had(job.Status, since) {
 					s.fail("%q never was %s", id, job.Status)
 				}
 				last = *job
-				return job.Status == fdbjobs.Finished, nil
+				return job.Status == fdbjobs.Finished
 			})
 			if errors.Is(err, fdbjobs.ErrNotFound) {
 				if !e.had(fdbjobs.Removed, since) {
@@ -477,15 +477,7 @@ func (s *simulation) rest(ctx context.Context, h *fdbjobs.Held) bool {
 	case 0:
 		resting, cancel := context.WithTimeout(ctx, d)
 		defer cancel()
-		var err error
-		h.AfterLost(resting, func(lost error) {
-			err = lost
-			cancel()
-		})
-		for s.gate.Sleep(resting, d); err == nil; { // the deadline has passed before it was told
-			s.gate.Sleep(ctx, time.Millisecond)
-		}
-		if !errors.Is(err, fdbjobs.ErrHalt) {
+		if err := h.Lost(resting); !errors.Is(err, fdbjobs.ErrHalt) {
 			if !errors.Is(err, context.DeadlineExceeded) {
 				s.fail("lost: %v", err)
 			}

@@ -69,7 +69,7 @@ func TestCommitUnknown(t *testing.T) {
 		}
 		assert.Empty(t, b.take(t, 1))
 		state(1, 0, 2)
-		job, err := b.jobs.Wait(t.Context(), rest[0].Job().ID)
+		job, err := b.jobs.Wait(t.Context(), rest[0].Job().ID, nil)
 		require.NoError(t, err)
 		assert.Equal(t, fdbjobs.Finished, job.Status)
 	})
@@ -84,7 +84,7 @@ func TestCommitUnknownOverTime(t *testing.T) {
 			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Scheduled: time.Now().Add(time.Minute)})
 		}
 		waited := make(chan error)
-		go func() { _, err := b.jobs.Wait(t.Context(), "7"); waited <- err }()
+		go func() { _, err := b.jobs.Wait(t.Context(), "7", nil); waited <- err }()
 		for taken := 0; taken < 130; { // taken by processors that die
 			held := b.acceptBy(t, fdbjobs.AcceptOptions{Count: 64})
 			taken += len(held)

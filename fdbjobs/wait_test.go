@@ -19,19 +19,19 @@ import (
 func TestWait(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
-		_, err := b.jobs.Wait(t.Context(), "j")
+		_, err := b.jobs.Wait(t.Context(), "j", nil)
 		require.ErrorIs(t, err, fdbjobs.ErrNotFound)
 
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = b.jobs.Wait(ctx, "j")
+		_, err = b.jobs.Wait(ctx, "j", nil)
 		require.ErrorIs(t, err, context.Canceled)
 
 		h := b.accept(t)
 		require.NoError(t, h.Finish(t.Context(), text(`{"s":1}`), nil))
 		for range 3 {
-			job, err := b.jobs.Wait(t.Context(), "j")
+			job, err := b.jobs.Wait(t.Context(), "j", nil)
 			require.NoError(t, err)
 			assert.Equal(t, fdbjobs.Finished, job.Status)
 			assert.JSONEq(t, `{"s":1}`, string(job.State))
@@ -54,7 +54,7 @@ func TestWaiters(t *testing.T) {
 		for i := range jobs {
 			for range each {
 				go func() {
-					job, err := b.jobs.Wait(t.Context(), fmt.Sprint(i))
+					job, err := b.jobs.Wait(t.Context(), fmt.Sprint(i), nil)
 					if errors.Is(err, fdbjobs.ErrNotFound) {
 						told <- "removed"
 					} else if assert.NoError(t, err) {
@@ -110,12 +110,12 @@ func TestWaitersComeAndGo(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error)
 			for range 2 {
-				go func() { _, err := b.jobs.Wait(ctx, "j"); ended <- err }()
+				go func() { _, err := b.jobs.Wait(ctx, "j", nil); ended <- err }()
 			}
 			after(time.Millisecond)
 			stays := make(chan error)
 			go cancel()
-			go func() { _, err := b.jobs.Wait(t.Context(), "j"); stays <- err }()
+			go func() { _, err := b.jobs.Wait(t.Context(), "j", nil); stays <- err }()
 			require.ErrorIs(t, <-ended, context.Canceled)
 			require.ErrorIs(t, <-ended, context.Canceled)
 			began := time.Now()
@@ -135,26 +135,24 @@ func TestWaitBeforeReady(t *testing.T) {
 		open := hung.HoldBefore()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := b.jobs.Wait(ctx, "j")
+		_, err := b.jobs.Wait(ctx, "j", nil)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		open()
 	})
 }
 
-func TestFollow(t *testing.T) {
+func TestWaitUntil(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
 		b.add(t, fdbjobs.Spec{ID: "j"})
-		seen, ended := make(chan *fdbjobs.Job), make(chan error)
-		enough := errors.New("enough")
+		seen, ended := make(chan *fdbjobs.Job), make(chan *fdbjobs.Job)
 		go func() {
-			ended <- b.jobs.Follow(t.Context(), "j", func(job *fdbjobs.Job) (bool, error) {
+			job, err := b.jobs.Wait(t.Context(), "j", func(job *fdbjobs.Job) bool {
 				seen <- job
-				if job.Status == fdbjobs.Finished {
-					return false, enough
-				}
-				return false, nil
+				return job.Status == fdbjobs.Finished
 			})
+			assert.NoError(t, err)
+			ended <- job
 		}()
 		assert.Equal(t, fdbjobs.Pending, (<-seen).Status)
 		h := b.accept(t)
@@ -168,8 +166,9 @@ func TestFollow(t *testing.T) {
 		h = b.accept(t)
 		assert.Equal(t, fdbjobs.Running, (<-seen).Status)
 		require.NoError(t, h.Finish(t.Context(), nil, nil))
-		assert.Equal(t, fdbjobs.Finished, (<-seen).Status)
-		require.ErrorIs(t, <-ended, enough)
+		job = <-seen
+		assert.Equal(t, fdbjobs.Finished, job.Status)
+		assert.Same(t, job, <-ended)
 	})
 }
 
@@ -185,7 +184,7 @@ func TestWaitMissesNothing(t *testing.T) {
 		}
 		results := make(chan result, 1)
 		go func() {
-			job, err := waiting.jobs.Wait(t.Context(), "j")
+			job, err := waiting.jobs.Wait(t.Context(), "j", nil)
 			results <- result{job, err}
 		}()
 		synctest.Wait()

@@ -41,7 +41,7 @@ func TestWork(t *testing.T) {
 			})
 		}()
 		wait := func(id string) string {
-			job, err := b.jobs.Wait(t.Context(), id)
+			job, err := b.jobs.Wait(t.Context(), id, nil)
 			require.NoError(t, err)
 			return string(job.State)
 		}

@@ -61,11 +61,9 @@ func (r *Run) halted(ctx context.Context, err error) error {
 }
 
 // Lost waits until the job was cancelled, got a new definition, or is held by another node. It returns ErrEnding if the
-// run may write a last checkpoint, and else fdbjobs.ErrHalt. fdbjobs.Held.AfterLost names the other errors.
+// run may write a last checkpoint, and else fdbjobs.ErrHalt. fdbjobs.Held.Lost names the other errors.
 func (r *Run) Lost(ctx context.Context) error {
-	lost := make(chan error, 1)
-	r.held.AfterLost(ctx, func(err error) { lost <- err })
-	return r.halted(ctx, <-lost)
+	return r.halted(ctx, r.held.Lost(ctx))
 }
 
 // Ending reports whether the run goes on only for its last checkpoint. There is nothing to record of its end.

@@ -309,7 +309,7 @@ func TestMalformedJobFailsAndIsSkipped(t *testing.T) {
 		run <- r
 	}()
 	for _, jobID := range []string{"a", "b"} {
-		raw, err := b.store.Jobs().Wait(t.Context(), jobID)
+		raw, err := b.store.Jobs().Wait(t.Context(), jobID, nil)
 		require.NoError(t, err)
 		var state replicator.JobState
 		require.NoError(t, json.Unmarshal(raw.State, &state))

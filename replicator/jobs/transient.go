@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -84,27 +85,19 @@ func (s *Requests) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, e
 // then. It returns ErrNotFound if there is no such job or it was cancelled, and ErrForgotten if
 // the end of that life is no longer known.
 func (s *Requests) Await(ctx context.Context, jobID, life string) (*Job, error) {
-	var ended *fdbjobs.Job
 	over := false // the life has ended, and another one has begun
-	err := s.jobs.Follow(ctx, jobID, func(job *fdbjobs.Job) (bool, error) {
-		now, err := lifeOf(job)
-		switch {
-		case err != nil:
-			return false, err
-		case life != "" && now != life:
-			over = true
-			return true, nil
-		case job.Status != fdbjobs.Finished:
-			return false, nil // not kept, because its args may be large
-		}
-		ended = job
-		return true, nil
+	var unreadable error
+	ended, err := s.jobs.Wait(ctx, jobID, func(job *fdbjobs.Job) bool {
+		var now string
+		now, unreadable = lifeOf(job)
+		over = life != "" && now != life
+		return unreadable != nil || over || job.Status == fdbjobs.Finished
 	})
-	if errors.Is(err, fdbjobs.ErrNotFound) {
+	switch {
+	case errors.Is(err, fdbjobs.ErrNotFound):
 		return nil, fmt.Errorf("%w: %q", ErrNotFound, jobID)
-	}
-	if err != nil {
-		return nil, err
+	case err != nil || unreadable != nil:
+		return nil, cmp.Or(err, unreadable)
 	}
 	if over {
 		return s.readEnd(ctx, jobID, life)

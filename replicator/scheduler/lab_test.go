@@ -176,12 +176,9 @@ func (l *lab) get(id string) *jobs.Job {
 // scheduled returns the time from which a job may run.
 func (l *lab) scheduled(id string) time.Time {
 	l.Helper()
-	var at time.Time
-	require.NoError(l, l.jobs.Jobs().Follow(context.Background(), id, func(job *fdbjobs.Job) (bool, error) {
-		at = job.Scheduled
-		return true, nil
-	}))
-	return at
+	job, err := l.jobs.Jobs().Wait(context.Background(), id, func(*fdbjobs.Job) bool { return true })
+	require.NoError(l, err)
+	return job.Scheduled
 }
 
 // until lets time pass, at most an hour, until a job satisfies a condition.
