@@ -3,7 +3,6 @@ package fdbjobs
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"settee/pkg/kv"
@@ -24,25 +23,7 @@ func (q *Queue) RequeueAll(ctx context.Context) (n int, err error) {
 	return len(moved), err
 }
 
-// RemoveOwned removes jobs of one owner that are in one of the parts: at most limit jobs, in descending order of ids
-// from the last id that is less than before, or from the last of all if before is empty. It returns them in that order,
-// as they were, with Listed instead of their args, so that the caller can remove what belongs to them. Running jobs are
-// halted as by [Queue.Remove].
-//
-// The order is descending because ids often grow, and claims begin with the oldest jobs: the two ends of a queue do not
-// conflict.
-func (q *Queue) RemoveOwned(tx kv.Transaction, owner, before string, limit int, parts ...Part) ([]*Job, error) {
-	found, err := q.readIDs(tx.Snapshot(), owner, before, true, limit, parts).Await()
-	if err != nil {
-		return nil, err
-	}
-	return q.removeMany(tx, found, func(_ int, r *row) bool {
-		return r.owner == owner && slices.Contains(parts, r.part())
-	})
-}
-
-// RemoveExpired removes up to limit finished jobs that have expired ([Held].Expires), and returns them as
-// [Queue.RemoveOwned] does.
+// RemoveExpired removes up to limit finished jobs that have expired ([Held].Expires), and returns them as [Queue.Remove] does.
 func (q *Queue) RemoveExpired(tx kv.Transaction, limit int) ([]*Job, error) {
 	until := q.layer.now().Unix() + 1
 	expired, err := q.Entries(tx.Snapshot(), indexExpiry, EntryRange{Until: tuple.Tuple{until}, Limit: limit}).Await()
@@ -53,35 +34,7 @@ func (q *Queue) RemoveExpired(tx kv.Transaction, limit int) ([]*Job, error) {
 	for i, e := range expired {
 		ids[i] = e.ID
 	}
-	return q.removeMany(tx, ids, func(_ int, r *row) bool { return r.expires != nil && *r.expires < until })
-}
-
-// removeMany removes the jobs that match. They come from an index, so the invariants say that all match.
-func (q *Queue) removeMany(tx kv.Transaction, ids []string, match func(i int, r *row) bool) ([]*Job, error) {
-	reads, now := make([]jobRead, len(ids)), tx.Snapshot()
-	for i, id := range ids {
-		// A write of the state or of Listed conflicts with a read of the row as well.
-		reads[i] = q.readListed(tx, now, id)
-	}
-	var removed []*Job
-	for i, read := range reads {
-		old, err := read.row.Await()
-		if err != nil {
-			return nil, err
-		}
-		if old == nil || !match(i, old) {
-			continue
-		}
-		job, err := read.job(old)
-		if err != nil {
-			return nil, err
-		}
-		if err := q.drop(tx, read.id, old); err != nil {
-			return nil, err
-		}
-		removed = append(removed, job)
-	}
-	return removed, nil
+	return q.Remove(tx, ids...)
 }
 
 // The sizes of a transaction of Rederive.

@@ -30,7 +30,7 @@ func TestDueBefore(t *testing.T) {
 		before := func(id string, limit int) count {
 			var c count
 			require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) (err error) {
-				c.n, c.more, err = b.jobs.Index().DueBefore(tx.Snapshot(), id, limit)
+				c.n, c.more, err = b.jobs.DueBefore(tx.Snapshot(), id, limit)
 				return err
 			}))
 			return c

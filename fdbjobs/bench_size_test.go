@@ -114,13 +114,13 @@ func compareBacklogs(b *testing.B, short, long *backlog) {
 		}},
 		{"count", func(b *testing.B, l *backlog) time.Duration {
 			return l.read(b, func(tx kv.ReadTransaction) error {
-				_, err := l.jobs.Index().Count(tx, fdbjobs.Parts(fdbjobs.Pending)...)
+				_, err := l.jobs.Count(tx, fdbjobs.Selection{Parts: fdbjobs.Parts(fdbjobs.Pending)})
 				return err
 			})
 		}},
 		{"list", func(b *testing.B, l *backlog) time.Duration {
 			return l.read(b, func(tx kv.ReadTransaction) error {
-				jobs, err := l.jobs.Index().List(tx, fdbjobs.Position{}, page, fdbjobs.Parts(fdbjobs.Pending)...)
+				jobs, err := l.jobs.List(tx, fdbjobs.Selection{Parts: fdbjobs.Parts(fdbjobs.Pending)}, fdbjobs.Position{}, page)
 				if len(jobs) != page && err == nil {
 					err = fmt.Errorf("a page of %d jobs", len(jobs))
 				}

@@ -24,19 +24,19 @@ func TestCorrupt(t *testing.T) {
 		"add":    func(b *bundle, tx kv.Transaction) error { return b.jobs.Add(tx, fdbjobs.Spec{ID: "j"}) },
 		"remove": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Remove(tx, "j"); return err },
 		"list": func(b *bundle, tx kv.Transaction) error {
-			_, err := b.jobs.Index().List(tx, fdbjobs.Position{}, 1, fdbjobs.Parts(fdbjobs.Pending)...)
+			_, err := b.jobs.List(tx, fdbjobs.Selection{Parts: fdbjobs.Parts(fdbjobs.Pending)}, fdbjobs.Position{}, 1)
 			return err
 		},
 		"list owned": func(b *bundle, tx kv.Transaction) error {
-			_, err := b.jobs.Index("o").List(tx, fdbjobs.Position{}, 1, fdbjobs.Parts(fdbjobs.Pending)...)
+			_, err := b.jobs.List(tx, fdbjobs.Selection{Owner: new("o"), Parts: fdbjobs.Parts(fdbjobs.Pending)}, fdbjobs.Position{}, 1)
 			return err
 		},
 		"skip": func(b *bundle, tx kv.Transaction) error {
-			_, err := b.jobs.Index("o").Skip(tx, fdbjobs.Position{}, 1, fdbjobs.Parts(fdbjobs.Pending)...)
+			_, err := b.jobs.Skip(tx, fdbjobs.Selection{Owner: new("o"), Parts: fdbjobs.Parts(fdbjobs.Pending)}, fdbjobs.Position{}, 1)
 			return err
 		},
 		"count": func(b *bundle, tx kv.Transaction) error {
-			_, err := b.jobs.Index().Count(tx, fdbjobs.Parts(fdbjobs.Pending)...)
+			_, err := b.jobs.Count(tx, fdbjobs.Selection{Parts: fdbjobs.Parts(fdbjobs.Pending)})
 			return err
 		},
 		"owners": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Owners(tx, "", 1); return err },

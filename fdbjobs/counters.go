@@ -21,12 +21,12 @@ type counterWalk struct {
 	next *counter // that was read and not yet taken
 }
 
-// walkCounters walks the counters of live or ended jobs, of the index's owner or of all from one on.
-func (x Index) walkCounters(tx kv.ReadTransaction, key int64, from string) *counterWalk {
-	s := x.queue.keys.counters(key)
-	w := &counterWalk{pages: pages{tx: tx, rest: rows.From(s, s.Pack(from))}, keys: x.queue.keys}
-	if len(x.owner) > 0 {
-		w.rest = rows.Range(s.Sub(x.owner[0]))
+// walkCounters walks the counters of live or ended jobs, of one owner, or of all from one on if owner is nil.
+func (q *Queue) walkCounters(tx kv.ReadTransaction, key int64, owner *string, from string) *counterWalk {
+	s := q.keys.counters(key)
+	w := &counterWalk{pages: pages{tx: tx, rest: rows.From(s, s.Pack(from))}, keys: q.keys}
+	if owner != nil {
+		w.rest = rows.Range(s.Sub(*owner))
 	}
 	w.start(firstCounters)
 	return w
@@ -92,13 +92,16 @@ type tally struct {
 	n      int64   // in all
 }
 
-// tallies yields the owners of the index, from one on, that have live or ended jobs, by name. Only jobs that wanted returns true
-// for count; nil wants all. It reads the counters of live or ended jobs, or of both, a page at a time.
-func (x Index) tallies(tx kv.ReadTransaction, from string, keys []int64, wanted func(*counter) bool) iter.Seq2[tally, error] {
+// tallies yields the owners, from one on, that have live or ended jobs, by name. Only jobs that wanted returns true for count;
+// nil wants all. It reads the counters of live or ended jobs, or of both, a page at a time. If owner is not nil, it reads only
+// the owner's.
+func (q *Queue) tallies(
+	tx kv.ReadTransaction, owner *string, from string, keys []int64, wanted func(*counter) bool,
+) iter.Seq2[tally, error] {
 	return func(yield func(tally, error) bool) {
 		walks := make([]*counterWalk, len(keys))
 		for i, key := range keys {
-			walks[i] = x.walkCounters(tx, key, from)
+			walks[i] = q.walkCounters(tx, key, owner, from)
 		}
 		for {
 			next, err := nextTally(walks, wanted)
@@ -144,10 +147,10 @@ func nextTally(walks []*counterWalk, wanted func(*counter) bool) (*tally, error)
 	return next, nil
 }
 
-// in is tallies for the jobs in some parts, or in those that the index has for an owner instead.
-func (x Index) in(tx kv.ReadTransaction, from string, parts []Part) iter.Seq2[tally, error] {
-	all := slices.Clip(parts)
-	for _, its := range x.Instead {
+// in is tallies for the jobs of a selection.
+func (q *Queue) in(tx kv.ReadTransaction, from string, s Selection) iter.Seq2[tally, error] {
+	all := slices.Clip(s.Parts)
+	for _, its := range s.Instead {
 		all = append(all, its...)
 	}
 	var keys []int64
@@ -156,19 +159,19 @@ func (x Index) in(tx kv.ReadTransaction, from string, parts []Part) iter.Seq2[ta
 			keys = append(keys, key)
 		}
 	}
-	return x.tallies(tx, from, keys, func(c *counter) bool {
-		if its, has := x.Instead[c.owner]; has {
+	return q.tallies(tx, s.Owner, from, keys, func(c *counter) bool {
+		if its, has := s.Instead[c.owner]; has {
 			return slices.Contains(its, c.part)
 		}
-		return slices.Contains(parts, c.part)
+		return slices.Contains(s.Parts, c.part)
 	})
 }
 
-// Counts returns the number of jobs in each of some parts, and the number of owners of these jobs by the label of the jobs.
+// Counts returns the number of selected jobs in each part, and the number of owners of these jobs by the label of the jobs.
 // It reads the counters of the live jobs of all owners that have some, and of the ended ones, as the parts are.
-func (x Index) Counts(tx kv.ReadTransaction, parts ...Part) (jobs map[Part]int64, owners map[string]int64, err error) {
+func (q *Queue) Counts(tx kv.ReadTransaction, s Selection) (jobs map[Part]int64, owners map[string]int64, err error) {
 	jobs, owners = map[Part]int64{}, map[string]int64{}
-	for t, err := range x.in(tx, "", parts) {
+	for t, err := range q.in(tx, "", s) {
 		if err != nil {
 			return nil, nil, err
 		}

@@ -313,16 +313,35 @@ func timeoutOf(seconds float64) (time.Duration, error) {
 	return time.Duration(math.Round(seconds * float64(time.Second))), nil
 }
 
-// Remove removes a job, and reports whether it existed. If it runs, its processor gets ErrHalt at its next update.
+// Remove removes the jobs that exist of some, and returns these as they were, in the given order, with Listed instead of
+// their args. If one runs, its holder gets ErrHalt at its next update. The ids must differ.
 //
-// After a commit whose result was unknown the transaction's function runs again and finds the job gone. A caller that
-// reports the result keeps it outside of the function: the job existed if any run found it.
-func (q *Queue) Remove(tx kv.Transaction, id string) (bool, error) {
-	old, err := q.readRow(tx, id).Await()
-	if err != nil || old == nil {
-		return false, err
+// After a commit whose result was unknown the transaction's function runs again and finds the jobs gone. A caller that
+// reports the result keeps it outside of the function: a job existed if any run found it.
+func (q *Queue) Remove(tx kv.Transaction, ids ...string) (removed []*Job, err error) {
+	reads, now := make([]jobRead, len(ids)), tx.Snapshot()
+	for i, id := range ids {
+		// A write of the state or of Listed conflicts with a read of the row as well.
+		reads[i] = q.readListed(tx, now, id)
 	}
-	return true, q.drop(tx, id, old)
+	for _, read := range reads {
+		old, err := read.row.Await()
+		if err != nil {
+			return nil, err
+		}
+		if old == nil {
+			continue
+		}
+		job, err := read.job(old)
+		if err != nil {
+			return nil, err
+		}
+		if err := q.drop(tx, read.id, old); err != nil {
+			return nil, err
+		}
+		removed = append(removed, job)
+	}
+	return removed, nil
 }
 
 // drop removes a job with all its rows.

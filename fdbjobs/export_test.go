@@ -35,9 +35,9 @@ func Parts(statuses ...Status) []Part {
 	return parts
 }
 
-// Count returns the number of jobs in some parts.
-func (x Index) Count(tx kv.ReadTransaction, parts ...Part) (all int64, err error) {
-	jobs, _, err := x.Counts(tx, parts...)
+// Count returns the number of selected jobs.
+func (q *Queue) Count(tx kv.ReadTransaction, s Selection) (all int64, err error) {
+	jobs, _, err := q.Counts(tx, s)
 	for _, n := range jobs {
 		all += n
 	}

@@ -135,7 +135,7 @@ func TestAmend(t *testing.T) {
 			require.Equal(t, was, b.get(t, "j"))
 			if c.listed != nil {
 				listed, err := kv.TransactValue(t.Context(), b.db, func(tx kv.Transaction) (*fdbjobs.Job, error) {
-					return b.jobs.Index().Read(tx, "j").Await()
+					return b.jobs.Read(tx, "j").Await()
 				})
 				require.NoError(t, err)
 				require.Equal(t, string(c.listed), string(listed.Listed))
@@ -370,7 +370,7 @@ func TestList(t *testing.T) {
 		list := func(after string, limit int, statuses ...fdbjobs.Status) []string {
 			ids := []string{}
 			b.transact(t, func(tx kv.Transaction) error {
-				jobs, err := b.jobs.Index().List(tx, fdbjobs.Position{ID: after}, limit, fdbjobs.Parts(statuses...)...)
+				jobs, err := b.jobs.List(tx, fdbjobs.Selection{Parts: fdbjobs.Parts(statuses...)}, fdbjobs.Position{ID: after}, limit)
 				ids = ids[:0]
 				for _, job := range jobs {
 					ids = append(ids, job.ID)
@@ -382,7 +382,7 @@ func TestList(t *testing.T) {
 		}
 		skip := func(after string, n int, statuses ...fdbjobs.Status) (id string) {
 			b.transact(t, func(tx kv.Transaction) error {
-				at, err := b.jobs.Index("").Skip(tx, fdbjobs.Position{ID: after}, n, fdbjobs.Parts(statuses...)...)
+				at, err := b.jobs.Skip(tx, fdbjobs.Selection{Owner: new(""), Parts: fdbjobs.Parts(statuses...)}, fdbjobs.Position{ID: after}, n)
 				id = at.ID
 				return err
 			})
@@ -510,7 +510,7 @@ func TestAddEnded(t *testing.T) {
 		held := b.acceptBy(t, fdbjobs.AcceptOptions{Wait: -1})
 		assert.Empty(t, held)
 		b.transact(t, func(tx kv.Transaction) error {
-			listed, err := b.jobs.Index().List(tx, fdbjobs.Position{}, 10, fdbjobs.Part{Status: fdbjobs.Finished, Tag: "done"})
+			listed, err := b.jobs.List(tx, fdbjobs.Selection{Parts: []fdbjobs.Part{{Status: fdbjobs.Finished, Tag: "done"}}}, fdbjobs.Position{}, 10)
 			require.NoError(t, err)
 			require.Len(t, listed, 1)
 			assert.JSONEq(t, `{"s":1}`, string(listed[0].State))

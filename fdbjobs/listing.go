@@ -17,45 +17,43 @@ type Position struct{ Owner, ID string }
 // afterOwner returns the place after all jobs of an owner.
 func afterOwner(owner string) Position { return Position{Owner: owner + "\x00"} }
 
-// Index lists and counts the jobs of a queue, or of one of its owners.
-type Index struct {
-	// Instead has other parts of some owners, which the methods read instead of those that they are called with.
+// Selection selects jobs of a queue, for lists and counts.
+type Selection struct {
+	// Parts are the parts whose jobs are selected.
+	Parts []Part
+	// Owner is the owner whose jobs are selected. nil selects those of all owners.
+	Owner *string
+	// Instead has other parts of some owners, which are selected instead of Parts.
 	Instead map[string][]Part
-
-	queue *Queue
-	owner []string // empty means all
 }
 
-// Index returns the index of all jobs of the queue, or, with an owner, the index of the owner's jobs. In lists of one owner
-// only the ID of a [Position] counts.
-func (q *Queue) Index(owner ...string) Index { return Index{queue: q, owner: owner} }
-
-// place returns a position with the index's owner.
-func (x Index) place(p Position) Position {
-	if len(x.owner) > 0 {
-		p.Owner = x.owner[0]
+// place returns a position with the owner of the selection, if it has one.
+func (s Selection) place(p Position) Position {
+	if s.Owner != nil {
+		p.Owner = *s.Owner
 	}
 	return p
 }
 
-// List reads the jobs in some parts, by owner and id: at most limit jobs, from the first after a position. It reads the
-// counters of the owners from there that have jobs with the parts' statuses, and does not read args: see [Spec].Listed.
-func (x Index) List(tx kv.ReadTransaction, after Position, limit int, parts ...Part) ([]*Job, error) {
+// List reads selected jobs by owner and id: at most limit jobs, from the first after a position. If one owner's jobs are
+// selected, only the ID of the position counts. List reads the counters of the owners from there that have jobs with the
+// parts' statuses, and does not read args: see [Spec].Listed.
+func (q *Queue) List(tx kv.ReadTransaction, s Selection, after Position, limit int) ([]*Job, error) {
 	if limit <= 0 {
 		return nil, nil
 	}
-	q, after := x.queue, x.place(after)
+	after = s.place(after)
 	var reads []kv.Future[[]string]
 	left := limit // without the jobs of after.Owner, of which any number may come before after
-	for t, err := range x.in(tx, after.Owner, parts) {
+	for t, err := range q.in(tx, after.Owner, s) {
 		if err != nil {
 			return nil, err
 		}
 		if t.owner == after.Owner {
-			reads = append(reads, q.readIDs(tx, t.owner, after.ID, false, limit, t.parts))
+			reads = append(reads, q.readIDs(tx, t.owner, after.ID, limit, t.parts))
 			continue
 		}
-		reads = append(reads, q.readIDs(tx, t.owner, "", false, left, t.parts))
+		reads = append(reads, q.readIDs(tx, t.owner, "", left, t.parts))
 		if left -= int(min(t.n, int64(left))); left == 0 {
 			break
 		}
@@ -72,14 +70,14 @@ func (x Index) List(tx kv.ReadTransaction, after Position, limit int, parts ...P
 	}
 	jobs, err := kv.All(found)
 	if err != nil {
-		return nil, fmt.Errorf("reading an index: %w", err)
+		return nil, fmt.Errorf("reading a list: %w", err)
 	}
 	return jobs, nil
 }
 
 // Read starts reading a job as List does. Its result is nil if the job does not exist.
-func (x Index) Read(tx kv.ReadTransaction, id string) kv.Future[*Job] {
-	read := x.queue.readListed(tx, tx, id)
+func (q *Queue) Read(tx kv.ReadTransaction, id string) kv.Future[*Job] {
+	read := q.readListed(tx, tx, id)
 	return kv.Func[*Job](func() (*Job, error) {
 		job, err := read.Await()
 		if errors.Is(err, ErrNotFound) {
@@ -92,12 +90,12 @@ func (x Index) Read(tx kv.ReadTransaction, id string) kv.Future[*Job] {
 // Skip returns the position of the nth job, from 1, of those that List would list after a position. If there are fewer, it
 // returns the end of the list: of the list of one owner, its last job, or after itself if there is none. It reads counters as
 // List does, and at most n keys of the index of the last owner.
-func (x Index) Skip(tx kv.ReadTransaction, after Position, n int, parts ...Part) (Position, error) {
+func (q *Queue) Skip(tx kv.ReadTransaction, s Selection, after Position, n int) (Position, error) {
 	if n <= 0 {
 		return after, nil
 	}
-	after = x.place(after)
-	for t, err := range x.in(tx, after.Owner, parts) {
+	after = s.place(after)
+	for t, err := range q.in(tx, after.Owner, s) {
 		if err != nil {
 			return after, err
 		}
@@ -107,7 +105,7 @@ func (x Index) Skip(tx kv.ReadTransaction, after Position, n int, parts ...Part)
 			if t.owner != after.Owner {
 				after = Position{Owner: t.owner}
 			}
-			ids, err := x.queue.readIDs(tx, t.owner, after.ID, false, n, t.parts).Await()
+			ids, err := q.readIDs(tx, t.owner, after.ID, n, t.parts).Await()
 			if err != nil {
 				return after, err
 			}
@@ -122,15 +120,14 @@ func (x Index) Skip(tx kv.ReadTransaction, after Position, n int, parts ...Part)
 	return after, nil
 }
 
-// readIDs starts reading the ids of an owner's jobs in some parts that are greater than bound, in order, at most limit. If
-// reverse is set, it reads the ids that are less than bound, in descending order. An empty bound is none.
-func (q *Queue) readIDs(tx kv.ReadTransaction, owner, bound string, reverse bool, limit int, parts []Part) kv.Future[[]string] {
+// readIDs starts reading the ids of an owner's jobs in some parts that are greater than after, in order, at most limit.
+func (q *Queue) readIDs(tx kv.ReadTransaction, owner, after string, limit int, parts []Part) kv.Future[[]string] {
 	if limit <= 0 {
 		return kv.Known[[]string](nil)
 	}
 	var reads []kv.Future[[]string]
 	for _, part := range parts {
-		ids := idRange{tx: tx, of: q.keys.jobsOf(owner, part), bound: bound, reverse: reverse}
+		ids := idRange{tx: tx, of: q.keys.jobsOf(owner, part), after: after}
 		if part.Tag == "" && part.Status != Finished {
 			// Pending and running jobs have the same entries. Those that run are in active, too.
 			active := ids
@@ -153,30 +150,25 @@ func (q *Queue) readIDs(tx kv.ReadTransaction, owner, bound string, reverse bool
 	return kv.Func[[]string](func() ([]string, error) {
 		all, err := kv.All(reads)
 		found := slices.Concat(all...)
-		if slices.Sort(found); reverse {
-			slices.Reverse(found)
-		}
+		slices.Sort(found)
 		return found[:min(limit, len(found))], err
 	})
 }
 
-// idRange is the keys of a subspace that end with an id, on one side of a bound. An empty bound is none.
+// idRange is the keys of a subspace that end with an id greater than after. An empty after is less than all ids.
 type idRange struct {
-	tx      kv.ReadTransaction
-	of      tuple.Subspace
-	bound   string
-	reverse bool // below the bound, in descending order
+	tx    kv.ReadTransaction
+	of    tuple.Subspace
+	after string
 }
 
 // read starts reading the first ids.
 func (r idRange) read(limit int) kv.Future[[]string] {
 	keys := rows.Range(r.of)
-	if r.bound != "" && r.reverse {
-		keys.End = r.of.Pack(r.bound)
-	} else if r.bound != "" {
-		keys.Begin = kv.KeyAfter(r.of.Pack(r.bound))
+	if r.after != "" {
+		keys.Begin = kv.KeyAfter(r.of.Pack(r.after))
 	}
-	read := r.tx.GetRange(keys, kv.RangeOptions{Limit: limit, Reverse: r.reverse})
+	read := r.tx.GetRange(keys, kv.RangeOptions{Limit: limit})
 	return kv.Map(kv.Func[[]kv.KeyValue](read.Slice), func(pairs []kv.KeyValue) ([]string, error) { return lastStrings(r.of, pairs) })
 }
 
@@ -206,8 +198,8 @@ func (r idRange) without(other idRange, limit int) kv.Future[[]string] {
 			if len(some) < page || len(found) >= limit {
 				return found[:min(limit, len(found))], nil
 			}
-			r.bound, page = some[len(some)-1], min(2*page, mostIDs)
-			other.bound = r.bound
+			r.after, page = some[len(some)-1], min(2*page, mostIDs)
+			other.after = r.after
 			ids, others = r.read(page), other.read(page)
 		}
 	})
@@ -219,8 +211,7 @@ const mostIDs = 10_000
 // OldestDue returns the time for which the due job that waits longest is scheduled, of all owners, or the zero time if no
 // job is due. Of the jobs that are ready it reads the first one of each of the 100 owners that are served next. Jobs of
 // paused owners do not count.
-func (x Index) OldestDue(tx kv.ReadTransaction) (time.Time, error) {
-	q := x.queue
+func (q *Queue) OldestDue(tx kv.ReadTransaction) (time.Time, error) {
 	now := q.layer.now().Unix()
 	delayed := tx.GetRange(
 		kv.KeyRange{Begin: rows.Range(q.keys.delayed).Begin, End: q.keys.delayed.Pack(now + 1)}, kv.RangeOptions{Limit: 1})
@@ -279,8 +270,7 @@ func (q *Queue) firstReady(tx kv.ReadTransaction) ([]*row, error) {
 // DueBefore counts the jobs of the same owner that became due before a job that waits to be taken, up to limit. more
 // reports whether there are others. A job that no process has yet moved to the owner's rows comes after all of these.
 // DueBefore returns zero and false for a job that does not exist, or does not wait to be taken.
-func (x Index) DueBefore(tx kv.ReadTransaction, id string, limit int) (n int, more bool, err error) {
-	q := x.queue
+func (q *Queue) DueBefore(tx kv.ReadTransaction, id string, limit int) (n int, more bool, err error) {
 	row, err := q.readRow(tx, id).Await()
 	if err != nil || row == nil || row.status != Pending || row.scheduled > q.layer.now().Unix() {
 		return 0, false, err

@@ -70,8 +70,7 @@ func TestListOwners(t *testing.T) {
 			for _, owner := range []string{all[random.IntN(len(all))].Owner, "100"}[:random.IntN(3)] {
 				instead[owner] = parts[:random.IntN(len(parts))]
 			}
-			index := b.jobs.Index()
-			index.Instead = instead
+			selected := fdbjobs.Selection{Parts: in, Instead: instead}
 
 			var want []fdbjobs.Position
 			var end fdbjobs.Position
@@ -97,12 +96,12 @@ func TestListOwners(t *testing.T) {
 				end = want[min(max(limit, 1), len(want))-1]
 			}
 			b.transact(t, func(tx kv.Transaction) error {
-				n, err := index.Count(tx, in...)
+				n, err := b.jobs.Count(tx, selected)
 				if err != nil {
 					return err
 				}
 				assert.Equal(t, total, n)
-				jobs, err := index.List(tx, after, limit, in...)
+				jobs, err := b.jobs.List(tx, selected, after, limit)
 				if err != nil {
 					return err
 				}
@@ -113,7 +112,7 @@ func TestListOwners(t *testing.T) {
 				require.Equal(t, append([]fdbjobs.Position{}, want[:min(limit, len(want))]...), got)
 
 				// What follows the position is what follows the job there.
-				place, err := index.Skip(tx, after, limit, in...)
+				place, err := b.jobs.Skip(tx, selected, after, limit)
 				if err != nil {
 					return err
 				}
@@ -121,11 +120,11 @@ func TestListOwners(t *testing.T) {
 					assert.Equal(t, after, place)
 					return nil
 				}
-				next, err := index.List(tx, place, 10, in...)
+				next, err := b.jobs.List(tx, selected, place, 10)
 				if err != nil {
 					return err
 				}
-				following, err := index.List(tx, end, 10, in...)
+				following, err := b.jobs.List(tx, selected, end, 10)
 				if err != nil {
 					return err
 				}
@@ -179,7 +178,7 @@ func TestListOfRunning(t *testing.T) {
 				b.transact(t, func(tx kv.Transaction) error {
 					found = nil
 					for at := (fdbjobs.Position{}); ; {
-						page, err := b.jobs.Index("o").List(tx, at, limit, parts...)
+						page, err := b.jobs.List(tx, fdbjobs.Selection{Owner: new("o"), Parts: parts}, at, limit)
 						for _, job := range page {
 							at = fdbjobs.Position{Owner: "o", ID: job.ID}
 							found = append(found, job.ID)
@@ -192,21 +191,5 @@ func TestListOfRunning(t *testing.T) {
 				assert.Equal(t, want, found, "%v, %d at a time", parts, limit)
 			}
 		}
-		var removed []string
-		b.transact(t, func(tx kv.Transaction) error {
-			jobs, err := b.jobs.RemoveOwned(tx, "o", "45", 3, fdbjobs.Part{Status: fdbjobs.Pending, Label: "x"})
-			removed = nil
-			for _, job := range jobs {
-				removed = append(removed, job.ID)
-			}
-			return err
-		})
-		var want []string
-		for _, id := range slices.Backward(slices.Sorted(maps.Keys(all))) {
-			if id < "45" && all[id] == (fdbjobs.Part{Status: fdbjobs.Pending, Label: "x"}) && len(want) < 3 {
-				want = append(want, id)
-			}
-		}
-		assert.Equal(t, want, removed)
 	})
 }

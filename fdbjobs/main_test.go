@@ -77,8 +77,8 @@ func (b *bundle) add(t *testing.T, specs ...fdbjobs.Spec) {
 func (b *bundle) remove(t *testing.T, id string) (was bool) {
 	t.Helper()
 	b.transact(t, func(tx kv.Transaction) error {
-		there, err := b.jobs.Remove(tx, id)
-		was = was || there
+		removed, err := b.jobs.Remove(tx, id)
+		was = was || len(removed) > 0
 		return err
 	})
 	return was
@@ -101,7 +101,7 @@ func (b *bundle) get(t *testing.T, id string) *fdbjobs.Job {
 func (b *bundle) count(t *testing.T, statuses ...fdbjobs.Status) int64 {
 	t.Helper()
 	n, err := kv.TransactValue(t.Context(), b.db, func(tx kv.Transaction) (int64, error) {
-		return b.jobs.Index().Count(tx, fdbjobs.Parts(statuses...)...)
+		return b.jobs.Count(tx, fdbjobs.Selection{Parts: fdbjobs.Parts(statuses...)})
 	})
 	require.NoError(t, err)
 	return n

@@ -16,7 +16,7 @@ import (
 // oldestDue returns what OldestDue returns, in seconds since the epoch, or 0 if no job is due.
 func (b *bundle) oldestDue(t *testing.T) int64 {
 	t.Helper()
-	at, err := kv.TransactValue(t.Context(), b.db, func(tx kv.Transaction) (time.Time, error) { return b.jobs.Index().OldestDue(tx) })
+	at, err := kv.TransactValue(t.Context(), b.db, func(tx kv.Transaction) (time.Time, error) { return b.jobs.OldestDue(tx) })
 	require.NoError(t, err)
 	if at.IsZero() {
 		return 0

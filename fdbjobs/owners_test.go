@@ -68,7 +68,7 @@ func (b *bundle) serve(t *testing.T, n, atOnce int, charge int64) map[string]int
 func (b *bundle) countOf(t *testing.T, owner string, status fdbjobs.Status, tag string) int64 {
 	t.Helper()
 	n, err := kv.TransactValue(t.Context(), b.db, func(tx kv.Transaction) (int64, error) {
-		return b.jobs.Index(owner).Count(tx, fdbjobs.Part{Status: status, Tag: tag})
+		return b.jobs.Count(tx, fdbjobs.Selection{Owner: &owner, Parts: []fdbjobs.Part{{Status: status, Tag: tag}}})
 	})
 	require.NoError(t, err)
 	return n
@@ -485,11 +485,11 @@ func TestCounts(t *testing.T) {
 			total := int64(0)
 			var ids []string
 			for _, owner := range []string{"owner 0", "owner 1", "no owner"} {
-				n, err := b.jobs.Index(owner).Count(tx, fdbjobs.Parts(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
+				n, err := b.jobs.Count(tx, fdbjobs.Selection{Owner: &owner, Parts: fdbjobs.Parts(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)})
 				require.NoError(t, err)
 				total += n
 				for after := ""; ; {
-					page, err := b.jobs.Index(owner).List(tx, fdbjobs.Position{ID: after}, 2, fdbjobs.Parts(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
+					page, err := b.jobs.List(tx, fdbjobs.Selection{Owner: &owner, Parts: fdbjobs.Parts(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)}, fdbjobs.Position{ID: after}, 2)
 					require.NoError(t, err)
 					for _, job := range page {
 						assert.Equal(t, owner, job.Owner)

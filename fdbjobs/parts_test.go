@@ -21,7 +21,7 @@ func TestParts(t *testing.T) {
 		ids := func(parts ...fdbjobs.Part) string {
 			var found []string
 			b.transact(t, func(tx kv.Transaction) error {
-				jobs, err := b.jobs.Index().List(tx, fdbjobs.Position{}, 100, parts...)
+				jobs, err := b.jobs.List(tx, fdbjobs.Selection{Parts: parts}, fdbjobs.Position{}, 100)
 				if err != nil {
 					return err
 				}
@@ -31,12 +31,12 @@ func TestParts(t *testing.T) {
 					assert.Contains(t, parts, fdbjobs.Part{Status: job.Status, Label: job.Label, Tag: job.Tag})
 					assert.Nil(t, job.Args)
 				}
-				n, err := b.jobs.Index().Count(tx, parts...)
+				n, err := b.jobs.Count(tx, fdbjobs.Selection{Parts: parts})
 				assert.EqualValues(t, len(found), n)
-				owned, err2 := b.jobs.Index("o").List(tx, fdbjobs.Position{}, 100, parts...)
+				owned, err2 := b.jobs.List(tx, fdbjobs.Selection{Owner: new("o"), Parts: parts}, fdbjobs.Position{}, 100)
 				require.NoError(t, err2)
 				assert.Len(t, owned, len(found))
-				last, err2 := b.jobs.Index("o").Skip(tx, fdbjobs.Position{}, 100, parts...)
+				last, err2 := b.jobs.Skip(tx, fdbjobs.Selection{Owner: new("o"), Parts: parts}, fdbjobs.Position{}, 100)
 				require.NoError(t, err2)
 				if len(found) > 0 {
 					assert.Equal(t, found[len(found)-1], last.ID)
@@ -78,7 +78,7 @@ func TestParts(t *testing.T) {
 
 		listed := func() (text string) {
 			b.transact(t, func(tx kv.Transaction) error {
-				jobs, err := b.jobs.Index().List(tx, fdbjobs.Position{}, 1, fdbjobs.Part{Status: fdbjobs.Pending, Label: "red"})
+				jobs, err := b.jobs.List(tx, fdbjobs.Selection{Parts: []fdbjobs.Part{{Status: fdbjobs.Pending, Label: "red"}}}, fdbjobs.Position{}, 1)
 				if err == nil && len(jobs) == 1 {
 					text = string(jobs[0].Listed)
 				}

@@ -13,8 +13,8 @@ import (
 	"settee/pkg/kv/enginetest"
 )
 
-// TestRemoveOwned: only the jobs of one owner with the given statuses are removed, in pages.
-func TestRemoveOwned(t *testing.T) {
+// TestRemoveListed: the jobs of a list are removed in pages, and only these.
+func TestRemoveListed(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, enginetest.UnknownOnce(db))
 		for i := range 10 {
@@ -28,13 +28,23 @@ func TestRemoveOwned(t *testing.T) {
 		require.NoError(t, held[0].Finish(t.Context(), nil, nil))
 		b.add(t, fdbjobs.Spec{ID: "05x", Owner: "b", Token: "x"})
 
-		remove := func(before string, limit int, statuses ...fdbjobs.Status) map[string]fdbjobs.Status {
+		remove := func(after string, limit int, statuses ...fdbjobs.Status) map[string]fdbjobs.Status {
 			t.Helper()
 			removed := map[string]fdbjobs.Status{}
 			b.transact(t, func(tx kv.Transaction) error {
-				jobs, err := b.jobs.RemoveOwned(tx, "a", before, limit, fdbjobs.Parts(statuses...)...)
-				assert.LessOrEqual(t, len(jobs), limit)
-				for _, job := range jobs {
+				owned := fdbjobs.Selection{Owner: new("a"), Parts: fdbjobs.Parts(statuses...)}
+				listed, err := b.jobs.List(tx.Snapshot(), owned, fdbjobs.Position{ID: after}, limit)
+				if err != nil {
+					return err
+				}
+				ids := []string{"none"} // which does not exist
+				for _, job := range listed {
+					ids = append(ids, job.ID)
+				}
+				jobs, err := b.jobs.Remove(tx, ids...)
+				require.Len(t, jobs, len(listed))
+				for i, job := range jobs {
+					assert.Equal(t, listed[i], job)
 					assert.Nil(t, job.Args)
 					assert.Equal(t, "a", job.Owner)
 					assert.NotEmpty(t, job.State)
@@ -48,7 +58,7 @@ func TestRemoveOwned(t *testing.T) {
 		running := remove("", 100, fdbjobs.Running)
 		assert.Equal(t, map[string]fdbjobs.Status{held[1].Job().ID: fdbjobs.Running, held[2].Job().ID: fdbjobs.Running}, running)
 		require.ErrorIs(t, held[1].Update(t.Context(), nil, nil), fdbjobs.ErrHalt)
-		assert.Empty(t, remove("00", 100, fdbjobs.Pending, fdbjobs.Finished), "none lies before the first")
+		assert.Empty(t, remove("later", 100, fdbjobs.Pending, fdbjobs.Finished), "none lies after the last")
 		assert.Empty(t, remove("", 0, fdbjobs.Pending, fdbjobs.Finished))
 
 		all := []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished}

@@ -238,12 +238,12 @@ func (s *simulation) reader(p *simProcess, queue *fdbjobs.Queue) {
 			status := []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished}[s.intN(3)]
 			var n, listed int64
 			err := p.db.Transact(ctx, func(tx kv.Transaction) error {
-				jobs, err := queue.Index().List(tx.Snapshot(), fdbjobs.Position{}, s.plan.ids+1, fdbjobs.Parts(status)...)
+				jobs, err := queue.List(tx.Snapshot(), fdbjobs.Selection{Parts: fdbjobs.Parts(status)}, fdbjobs.Position{}, s.plan.ids+1)
 				if err != nil {
 					return err
 				}
 				listed = int64(len(jobs))
-				n, err = queue.Index().Count(tx.Snapshot(), fdbjobs.Parts(status)...)
+				n, err = queue.Count(tx.Snapshot(), fdbjobs.Selection{Parts: fdbjobs.Parts(status)})
 				return err
 			})
 			if s.must(err, "list") && n != listed {

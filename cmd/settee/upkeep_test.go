@@ -84,7 +84,9 @@ func TestUpkeepOfAnOlderVersion(t *testing.T) {
 				assert.True(t, job.Scheduled.After(time.Now()), id)
 			}
 			all := int64(0)
-			counts, _, err := queued.Index().Counts(tx, fdbjobs.Part{Status: fdbjobs.Pending}, fdbjobs.Part{Status: fdbjobs.Running}, fdbjobs.Part{Status: fdbjobs.Finished})
+			counts, _, err := queued.Counts(tx, fdbjobs.Selection{
+				Parts: []fdbjobs.Part{{Status: fdbjobs.Pending}, {Status: fdbjobs.Running}, {Status: fdbjobs.Finished}},
+			})
 			for _, n := range counts {
 				all += n
 			}

@@ -118,7 +118,7 @@ func (r *runner) addMissing(ctx context.Context) error {
 	return r.db.Transact(ctx, func(tx kv.Transaction) error {
 		reads := make([]kv.Future[*fdbjobs.Job], len(r.names))
 		for i, name := range r.names {
-			reads[i] = r.queue.Index().Read(tx.Snapshot(), name) // Add reads them with conflicts
+			reads[i] = r.queue.Read(tx.Snapshot(), name) // Add reads them with conflicts
 		}
 		jobs, err := kv.All(reads)
 		if err != nil {

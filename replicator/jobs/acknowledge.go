@@ -101,7 +101,7 @@ func (s *Requests) acknowledgeSome(
 // cannot be opened, only what lists show of it has the acknowledgement.
 func (s *core) setAcknowledged(tx kv.Transaction, id string, ack *replicator.Acknowledgement) error {
 	now := tx.Snapshot() // Amend conflicts with each write of the job
-	reading := s.jobs.Index().Read(now, id)
+	reading := s.jobs.Read(now, id)
 	raw, err := s.jobs.Get(now, id)
 	if err != nil {
 		return err

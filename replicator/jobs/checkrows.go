@@ -38,7 +38,7 @@ func (e entry) unreadable(what string) (func() error, error) {
 // peek starts reading a job that another row belongs to. Its result is nil if the job does not exist. A job whose row cannot
 // be read, which is a fault of the job layer, has no Status and no State.
 func peek(tx kv.ReadTransaction, queue *fdbjobs.Queue, jobID string) kv.Future[*fdbjobs.Job] {
-	read := queue.Index().Read(tx, jobID)
+	read := queue.Read(tx, jobID)
 	return kv.Func[*fdbjobs.Job](func() (*fdbjobs.Job, error) {
 		job, err := read.Await()
 		if errors.Is(err, tuple.ErrMalformed) {

@@ -19,8 +19,10 @@ func Everywhere(statuses ...fdbjobs.Status) []fdbjobs.Part {
 	return slices.DeleteFunc(all, func(p fdbjobs.Part) bool { return !slices.Contains(statuses, p.Status) })
 }
 
-// CountIn returns the number of jobs in some parts of an index.
-var CountIn = countIn
+// CountIn returns the number of jobs of a queue in some parts.
+func CountIn(tx kv.ReadTransaction, queue *fdbjobs.Queue, parts []fdbjobs.Part) (int64, error) {
+	return countIn(tx, queue, fdbjobs.Selection{Parts: parts})
+}
 
 // ListFrom lists jobs that have not ended.
 func (s *Store) ListFrom(ctx context.Context, skip, limit int) ([]*Job, int64, error) {

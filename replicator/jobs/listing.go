@@ -190,7 +190,7 @@ type Counts struct {
 	Turn, Gone int64
 	// Databases and Users are the numbers of replicator databases and of users that have jobs.
 	Databases, Users int64
-	// Due is the time for which the due job that waits longest is scheduled ([fdbjobs.Index.OldestDue]). It is zero if no job
+	// Due is the time for which the due job that waits longest is scheduled ([fdbjobs.Queue.OldestDue]). It is zero if no job
 	// is due.
 	Due time.Time
 }
@@ -203,11 +203,11 @@ func (s *Lists) Counts(ctx context.Context) (Counts, error) {
 			return Counts{}, err
 		}
 		parts := partsOf(States{}, false, labels)
-		counted, owners, err := s.jobs.Index().Counts(tx.Snapshot(), parts...)
+		counted, owners, err := s.jobs.Counts(tx.Snapshot(), fdbjobs.Selection{Parts: parts})
 		if err != nil {
 			return Counts{}, err
 		}
-		due, err := s.jobs.Index().OldestDue(tx.Snapshot())
+		due, err := s.jobs.OldestDue(tx.Snapshot())
 		if err != nil {
 			return Counts{}, err
 		}
@@ -239,7 +239,7 @@ func (s *Lists) Counts(ctx context.Context) (Counts, error) {
 		}
 		count(counted, 1, false)
 		for _, owner := range q {
-			of, _, err := s.jobs.Index(owner.name).Counts(tx.Snapshot(), parts...)
+			of, _, err := s.jobs.Counts(tx.Snapshot(), fdbjobs.Selection{Owner: &owner.name, Parts: parts})
 			if err != nil {
 				return Counts{}, err
 			}

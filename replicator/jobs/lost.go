@@ -166,7 +166,7 @@ func (r *Run) listEnding(ctx context.Context, rows [][]byte, unlisted int64, tok
 		if !named {
 			return fdbjobs.ErrHalt
 		}
-		there, err := r.store.jobs.Index().Read(tx, r.job.ID).Await()
+		there, err := r.store.jobs.Read(tx, r.job.ID).Await()
 		if err != nil || there == nil {
 			return err
 		}

@@ -270,7 +270,7 @@ func (s *mirrorRows) mirrorSummary(tx kv.ReadTransaction, mirror string) (m repl
 	if err != nil {
 		return m, err
 	}
-	found, err := kv.Each(failed, func(e mirroredEntry) kv.Future[*fdbjobs.Job] { return s.jobs.Index().Read(tx, e.id) })
+	found, err := kv.Each(failed, func(e mirroredEntry) kv.Future[*fdbjobs.Job] { return s.jobs.Read(tx, e.id) })
 	if err != nil {
 		return m, err
 	}

@@ -59,7 +59,7 @@ func TestMirroredThatCannotRun(t *testing.T) {
 
 	id := run.Job().ID
 	require.NoError(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {
-		raw, err := has.store.Jobs().Index().Read(tx, id).Await()
+		raw, err := has.store.Jobs().Read(tx, id).Await()
 		if err != nil {
 			return err
 		}

@@ -45,11 +45,11 @@ func (s *pages) readPage(ctx context.Context, read pageRead, l listing, after fd
 
 // page is the pageRead of a list by owner. It skips all jobs of a deleted database in one step.
 func (s *pages) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n int) (out page, err error) {
-	index, parts, err := s.chosen(tx, l, nil)
+	chosen, err := s.chosen(tx, l, nil)
 	if err != nil {
 		return out, err
 	}
-	batch, err := index.List(tx, after, n, parts...)
+	batch, err := s.jobs.List(tx, chosen, after, n)
 	if err != nil {
 		return out, err
 	}
@@ -118,26 +118,25 @@ func (s *pages) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (t
 	}
 	counted := l
 	counted.states = l.counted
-	index, parts, err := s.chosen(tx, counted, deleted)
+	chosen, err := s.chosen(tx, counted, deleted)
 	if err != nil {
 		return 0, after, err
 	}
-	if total, err = countIn(tx, index, parts); err != nil || opts.Skip == 0 {
+	if total, err = countIn(tx, s.jobs, chosen); err != nil || opts.Skip == 0 {
 		return total, opts.After, err
 	}
-	if index, parts, err = s.chosen(tx, l, deleted); err != nil {
+	if chosen, err = s.chosen(tx, l, deleted); err != nil {
 		return 0, after, err
 	}
-	after, err = index.Skip(tx, opts.After, opts.Skip, parts...)
+	after, err = s.jobs.Skip(tx, chosen, opts.After, opts.Skip)
 	return total, after, err
 }
 
-// chosen returns the index and the parts that a list by owner reads. Jobs of deleted databases are not in the index, if they
-// are given.
-func (s *pages) chosen(tx kv.ReadTransaction, l listing, deleted []deletedDatabase) (fdbjobs.Index, []fdbjobs.Part, error) {
+// chosen returns which jobs a list by owner has. It has none of the deleted databases that are given.
+func (s *pages) chosen(tx kv.ReadTransaction, l listing, deleted []deletedDatabase) (fdbjobs.Selection, error) {
 	if l.owner != "" {
 		p, err := s.usage.readPause(tx, l.owner)
-		return s.jobs.Index(l.owner), partsOf(l.states, p.paused, l.labels), err
+		return fdbjobs.Selection{Owner: &l.owner, Parts: partsOf(l.states, p.paused, l.labels)}, err
 	}
 	paused, err := s.usage.pausedOwners(tx)
 	instead := map[string][]fdbjobs.Part{}
@@ -147,14 +146,12 @@ func (s *pages) chosen(tx kv.ReadTransaction, l listing, deleted []deletedDataba
 	for _, d := range deleted {
 		instead[d.owner] = nil
 	}
-	index := s.jobs.Index()
-	index.Instead = instead
-	return index, partsOf(l.states, false, l.labels), err
+	return fdbjobs.Selection{Parts: partsOf(l.states, false, l.labels), Instead: instead}, err
 }
 
-// countIn returns the number of jobs in some parts of an index.
-func countIn(tx kv.ReadTransaction, index fdbjobs.Index, parts []fdbjobs.Part) (total int64, err error) {
-	jobs, _, err := index.Counts(tx, parts...)
+// countIn returns the number of selected jobs of a queue.
+func countIn(tx kv.ReadTransaction, queue *fdbjobs.Queue, selected fdbjobs.Selection) (total int64, err error) {
+	jobs, _, err := queue.Counts(tx, selected)
 	for _, n := range jobs {
 		total += n
 	}
@@ -178,7 +175,7 @@ func (s *pages) opened(tx kv.ReadTransaction, job *Job, err error) (*Job, error)
 	if !errors.Is(err, fdbjobs.ErrSealed) {
 		return job, err
 	}
-	raw, err := s.jobs.Index().Read(tx, job.ID).Await()
+	raw, err := s.jobs.Read(tx, job.ID).Await()
 	if err != nil {
 		return nil, err
 	}
@@ -293,7 +290,7 @@ func timedKey(at fdbjobs.Position) (tuple.Tuple, error) {
 func (s *pages) ofIndex(
 	tx kv.ReadTransaction, ids []string, at func(i int) fdbjobs.Position, show func(i int, job *Job) (*Job, error),
 ) (out page, err error) {
-	found, err := kv.Each(ids, func(id string) kv.Future[*fdbjobs.Job] { return s.jobs.Index().Read(tx, id) })
+	found, err := kv.Each(ids, func(id string) kv.Future[*fdbjobs.Job] { return s.jobs.Read(tx, id) })
 	if err != nil {
 		return out, err
 	}

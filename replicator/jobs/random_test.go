@@ -477,7 +477,7 @@ func (w *world) compareTroubles(all map[string]*jobs.Job) {
 	raw, err := kv.TransactValue(w.Context(), w.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
 		var reads []kv.Future[*fdbjobs.Job]
 		for id := range all {
-			reads = append(reads, w.store.Jobs().Index().Read(tx.Snapshot(), id))
+			reads = append(reads, w.store.Jobs().Read(tx.Snapshot(), id))
 		}
 		return kv.All(reads)
 	})
@@ -520,7 +520,9 @@ func (w *world) compareTroubles(all map[string]*jobs.Job) {
 // allJobs returns the jobs as the job layer has them.
 func (w *world) allJobs() map[string]*jobs.Job {
 	raw, err := kv.TransactValue(w.Context(), w.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
-		return w.store.Jobs().Index().List(tx.Snapshot(), fdbjobs.Position{}, 1_000, jobs.Everywhere(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished)...)
+		return w.store.Jobs().List(tx.Snapshot(), fdbjobs.Selection{
+			Parts: jobs.Everywhere(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished),
+		}, fdbjobs.Position{}, 1_000)
 	})
 	require.NoError(w, err)
 	all := map[string]*jobs.Job{}

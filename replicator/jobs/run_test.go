@@ -342,7 +342,7 @@ func TestCommitsOfUnknownResult(t *testing.T) {
 			for status, n := range map[fdbjobs.Status]*int64{
 				fdbjobs.Pending: &pending, fdbjobs.Running: &running, fdbjobs.Finished: &finished,
 			} {
-				if *n, err = jobs.CountIn(tx, b.store.Jobs().Index(), jobs.Everywhere(status)); err != nil {
+				if *n, err = jobs.CountIn(tx, b.store.Jobs(), jobs.Everywhere(status)); err != nil {
 					return err
 				}
 			}
@@ -533,7 +533,7 @@ func TestRunNow(t *testing.T) {
 		b.put(repdb, "crashing", "", `"doc_ids": ["x"]`)
 		waiting := func() (n int64) {
 			n, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) (int64, error) {
-				return jobs.CountIn(tx, b.store.Jobs().Index(), []fdbjobs.Part{{Status: fdbjobs.Pending, Label: "document", Tag: "waiting"}})
+				return jobs.CountIn(tx, b.store.Jobs(), []fdbjobs.Part{{Status: fdbjobs.Pending, Label: "document", Tag: "waiting"}})
 			})
 			require.NoError(b, err)
 			return n

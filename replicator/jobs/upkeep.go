@@ -96,8 +96,17 @@ func (s *Upkeep) removeCancelled(ctx context.Context) error {
 // soon.
 func (s *Upkeep) removeOwned(ctx context.Context, d deletedDatabase) error {
 	for _, states := range []States{{Shown: []replicator.ShownState{replicator.ShownRunning}}, {}} {
-		err := s.removeAll(ctx, func(tx kv.Transaction, before string, limit int) ([]*fdbjobs.Job, error) {
-			return s.jobs.RemoveOwned(tx, d.owner, before, limit, partsOf(states, false, []string{labelDocument, labelMirrored})...)
+		owned := fdbjobs.Selection{Owner: &d.owner, Parts: partsOf(states, false, []string{labelDocument, labelMirrored})}
+		err := s.removeAll(ctx, func(tx kv.Transaction, last string, limit int) ([]*fdbjobs.Job, error) {
+			found, err := s.jobs.List(tx.Snapshot(), owned, fdbjobs.Position{ID: last}, limit)
+			if err != nil {
+				return nil, err
+			}
+			ids := make([]string, len(found))
+			for i, job := range found {
+				ids[i] = job.ID
+			}
+			return s.jobs.Remove(tx, ids...)
 		})
 		if err != nil {
 			return err

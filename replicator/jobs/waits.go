@@ -26,7 +26,8 @@ func lateProblem(server string, late Late) Problem {
 func (s *Lists) LateWatches(ctx context.Context) (late []Problem, more bool, err error) {
 	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
 		late = nil
-		running, err := s.watches.Index().List(tx.Snapshot(), fdbjobs.Position{}, MaxLimit, fdbjobs.Part{Status: fdbjobs.Running})
+		held := fdbjobs.Selection{Parts: []fdbjobs.Part{{Status: fdbjobs.Running}}}
+		running, err := s.watches.List(tx.Snapshot(), held, fdbjobs.Position{}, MaxLimit)
 		if err != nil {
 			return err
 		}
@@ -108,7 +109,7 @@ const maxBefore = 1_000
 // to maxBefore.
 func (s *Lists) Queue(ctx context.Context, job *Job) (*replicator.Queue, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*replicator.Queue, error) {
-		n, more, err := s.jobs.Index().DueBefore(tx.Snapshot(), job.ID, maxBefore)
+		n, more, err := s.jobs.DueBefore(tx.Snapshot(), job.ID, maxBefore)
 		return &replicator.Queue{Before: n, More: more}, err
 	})
 }

@@ -189,7 +189,7 @@ func (s *Watches) Reown(ctx context.Context, server string) error {
 		if value, err := reading.Await(); err != nil || value == nil {
 			return err
 		}
-		watch, err := s.watches.Index().Read(tx, server).Await()
+		watch, err := s.watches.Read(tx, server).Await()
 		if err != nil || watch == nil || watch.Status != fdbjobs.Pending || len(owners) == 0 {
 			return err
 		}
@@ -209,7 +209,7 @@ func (s *Watches) addOwners(tx kv.ReadTransaction, pairs []kv.KeyValue, owners m
 		if err != nil {
 			return err
 		}
-		reads = append(reads, s.jobs.Index().Read(tx, row.JobID))
+		reads = append(reads, s.jobs.Read(tx, row.JobID))
 	}
 	found, err := kv.All(reads)
 	for _, job := range found {
@@ -224,7 +224,7 @@ func (s *Watches) addOwners(tx kv.ReadTransaction, pairs []kv.KeyValue, owners m
 func (s *Watches) fewestWatches(tx kv.ReadTransaction, owners map[string]bool) (fewest string, err error) {
 	least := int64(-1)
 	for owner := range owners {
-		counts, _, err := s.watches.Index(owner).Counts(tx, fdbjobs.Part{Status: fdbjobs.Pending}, fdbjobs.Part{Status: fdbjobs.Running})
+		counts, _, err := s.watches.Counts(tx, fdbjobs.Selection{Owner: &owner, Parts: []fdbjobs.Part{{Status: fdbjobs.Pending}, {Status: fdbjobs.Running}}})
 		if err != nil {
 			return "", err
 		}
@@ -242,7 +242,7 @@ func (s *Watches) fewestWatches(tx kv.ReadTransaction, owners map[string]bool) (
 // OldestDue returns since when the watch that is due for the longest time waits for a node, or the zero time if none waits.
 func (s *Watches) OldestDue(ctx context.Context) (since time.Time, err error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (time.Time, error) {
-		return s.watches.Index().OldestDue(tx.Snapshot())
+		return s.watches.OldestDue(tx.Snapshot())
 	})
 }
 
