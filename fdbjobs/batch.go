@@ -11,13 +11,13 @@ const writtenAtOnce = 1_000_000
 // batch is the jobs whose rows one transaction writes.
 //
 // A transaction that makes a job ready conflicts on the owner's key in waiting, which is written only when an owner
-// enters or leaves the line. So transactions that add jobs of one owner do not conflict, and neither do changes of its
+// begins or ceases to wait. So transactions that add jobs of one owner do not conflict, and neither do changes of its
 // usage.
 type batch struct {
 	queue *Queue
 	tx    kv.Transaction
 
-	waiting map[string]kv.Future[[]byte] // the keys of owners; a nil future means that the owner is in line
+	waiting map[string]kv.Future[[]byte] // the keys of owners; a nil future means that the owner waits
 
 	reading kv.RangeResult // the first row in delayed that counts; nil before the read is started
 	read    bool           // first is set
@@ -43,7 +43,7 @@ func (b *batch) want(owner string, scheduled int64) {
 	}
 }
 
-// wantOwner starts reading whether an owner is in the line.
+// wantOwner starts reading whether an owner waits.
 func (b *batch) wantOwner(owner string) {
 	if _, ok := b.waiting[owner]; !ok {
 		if b.waiting == nil {
@@ -53,9 +53,9 @@ func (b *batch) wantOwner(owner string) {
 	}
 }
 
-// enterLine puts the owner of a job that becomes ready into the line. It is called before that job's put. An owner without
+// addWaiting makes the owner of a job that becomes ready wait. It is called before that job's put. An owner without
 // jobs begins with the lowest usage of the others: its earlier use, or lack of use, does not count.
-func (b *batch) enterLine(owner string) error {
+func (b *batch) addWaiting(owner string) error {
 	b.wantOwner(owner)
 	if b.waiting[owner] == nil {
 		return nil

@@ -179,7 +179,7 @@ func (r *row) sound() bool {
 	return sound && r.chunks >= 0 && r.chunks <= MaxArgsSize/rows.ChunkSize+2 && (r.sequence == nil || r.sequence.IsComplete())
 }
 
-// owner checks that the owner of a ready or running job is known, and in line if it has to be.
+// owner checks that the owner of a ready or running job is known, and waits if it has to.
 func (c *checker) owner(k keyed, id string, r *row) func() error {
 	ready := r.status == Pending && !r.waits()
 	if !ready && r.status != Running {

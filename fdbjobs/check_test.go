@@ -50,15 +50,15 @@ func TestCheckNamesFaults(t *testing.T) {
 		"a short counter": {func(tx kv.Transaction, _ map[int64][]byte) {
 			tx.Set(key(15, "_jobs", 4, 0, "o", "", "", "pending"), []byte{1})
 		}, "its entries add 2", derived},
-		"a job that is not ready":   {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[4]) }, "missing in the index by which it is found", derived},
-		"a job that is not delayed": {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[3]) }, "missing in the index by which it is found", derived},
-		"a job that is not active":  {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[12]) }, "missing in the index by which it is found", derived},
-		"a job that never expires":  {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[14]) }, "is missing or has another value", derived},
-		"a timeout of nothing":      {func(tx kv.Transaction, found map[int64][]byte) { tx.Set(found[12], nil) }, "when the hold of a running job was renewed", derived},
-		"a delayed job of another":  {func(tx kv.Transaction, found map[int64][]byte) { tx.Set(found[3], []byte("p")) }, "another owner than its own", derived},
-		"a dangling ready row":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(4, "o", stamp, "none"), nil) }, "the job is not there", derived},
-		"a dangling expiry":         {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(14, "_expiry", 1, "ready"), nil) }, "does not follow from the job", derived},
-		"an owner out of line":      {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(5, "o")) }, "is not in fair share", derived},
+		"a job that is not ready":     {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[4]) }, "missing in the index by which it is found", derived},
+		"a job that is not delayed":   {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[3]) }, "missing in the index by which it is found", derived},
+		"a job that is not active":    {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[12]) }, "missing in the index by which it is found", derived},
+		"a job that never expires":    {func(tx kv.Transaction, found map[int64][]byte) { tx.Clear(found[14]) }, "is missing or has another value", derived},
+		"a timeout of nothing":        {func(tx kv.Transaction, found map[int64][]byte) { tx.Set(found[12], nil) }, "when the hold of a running job was renewed", derived},
+		"a delayed job of another":    {func(tx kv.Transaction, found map[int64][]byte) { tx.Set(found[3], []byte("p")) }, "another owner than its own", derived},
+		"a dangling ready row":        {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(4, "o", stamp, "none"), nil) }, "the job is not there", derived},
+		"a dangling expiry":           {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(14, "_expiry", 1, "ready"), nil) }, "does not follow from the job", derived},
+		"an owner that does not wait": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Clear(key(5, "o")) }, "is not in fair share", derived},
 		"an owner without usage": {func(tx kv.Transaction, _ map[int64][]byte) {
 			tx.Clear(key(6, "o"))
 		}, "is not in fair share", derived},

@@ -9,7 +9,7 @@ import (
 // contender is an owner as a claim has read it: its usage, its ready rows, and its running jobs that can be evicted.
 type contender struct {
 	owner  string
-	rank   float64 // in the line
+	rank   float64 // among the waiting owners
 	used   float64 // usage per weight
 	weight float64
 	dither float64 // from 0 to 1: see fairShare
@@ -17,7 +17,7 @@ type contender struct {
 	partition partition
 	rows      [][]byte // keys in ready, in the order in which to take them
 	others    [][]byte // keys that are in other partitions
-	unread    bool     // it is in the line, and its rows have not been read
+	unread    bool     // it waits, and its rows have not been read
 	read      bool     // they have
 	empty     bool     // it had no ready rows when they were read
 

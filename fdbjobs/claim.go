@@ -11,7 +11,7 @@ import (
 )
 
 // A claim is the transaction in which a claimer takes jobs. It reads, chooses (choose.go), and writes what it has chosen. It
-// reads no more than the choice needs: the first owners in line, and the first ready jobs of those that may be served.
+// reads no more than the choice needs: the first waiting owners, and the first ready jobs of those that may be served.
 
 // claim is a claim over all its runs.
 type claim struct {
@@ -36,12 +36,12 @@ type view struct {
 	version   kv.Future[int64]
 	partition partition // that the claimer prefers
 
-	line    *ownerLine
-	inLine  []*contender                  // the owners that were read from the line
+	byRank  *ownersByRank
+	waiting []*contender                  // the owners that were read from byRank
 	mine    []*contender                  // of these, those in the partition that are not yet in owners
 	owners  []*contender                  // to choose from
 	jobCost float64                       // what a running job counts
-	others  []*contender                  // of inLine, those with jobs in other partitions, if these are taken
+	others  []*contender                  // of waiting, those with jobs in other partitions, if these are taken
 	anyPart bool                          // they are
 	tried   int                           // the number of owners that were taken out of others
 	jobs    map[string]*readyJob          // by key in ready
@@ -77,7 +77,7 @@ func (c *claim) run(tx kv.Transaction) (*view, error) {
 	}
 	delayed := now.GetRange(rows.From(q.keys.delayed, q.keys.delayed.Pack(c.by.delayedFrom(c.full))), kv.RangeOptions{Limit: 1})
 	v.version = now.ReadVersion()
-	err := v.readLine(again)
+	err := v.readRanks(again)
 	if err == nil {
 		v.timeout, err = timeout.Await()
 	}
@@ -105,17 +105,17 @@ func (c *claim) run(tx kv.Transaction) (*view, error) {
 	return v, nil
 }
 
-// readLine starts reading the line, and reads the usage of the owners of the jobs that can be evicted.
-func (v *view) readLine(again bool) (err error) {
+// readRanks starts reading the waiting owners, and reads the usage of the owners of the jobs that can be evicted.
+func (v *view) readRanks(again bool) (err error) {
 	partition := v.readPartition(again)
-	v.line = v.queue.share.line(v.tx.Snapshot(), v.by.lastOwner, v.by.lastRank, v.ownersToRead(v.by.partition))
+	v.byRank = v.queue.share.byRank(v.tx.Snapshot(), v.by.lastOwner, v.by.lastRank, v.ownersToRead(v.by.partition))
 	if err := v.addOwners(ownersOf(v.offered)); err != nil {
 		return err
 	}
 	if v.partition, err = partition.Await(); err != nil {
 		return err
 	}
-	return v.line.lowestFirst(v.by.lastRank)
+	return v.byRank.lowestFirst(v.by.lastRank)
 }
 
 // choose chooses the jobs to take, and reads what the choice needs.
@@ -159,15 +159,15 @@ func (v *view) wantsOwners(c choice) bool {
 // were chosen from the others. Jobs in other partitions are taken only if there are no jobs in the claimer's: of the first
 // owners in a random order, because claimers that find nothing in their partitions should not all take the same jobs.
 func (v *view) readOwners(chosen int) (bool, error) {
-	for !v.anyPart && len(v.mine) == 0 && len(v.inLine) < maxOwners {
-		next, err := v.line.next(v.ownersToRead(v.partition))
+	for !v.anyPart && len(v.mine) == 0 && len(v.waiting) < maxOwners {
+		next, err := v.byRank.next(v.ownersToRead(v.partition))
 		if err != nil {
 			return false, err
 		}
 		if len(next) == 0 {
 			break
 		}
-		v.inLine = append(v.inLine, next...)
+		v.waiting = append(v.waiting, next...)
 		v.mine = v.prefer(len(next))
 	}
 	atOnce := max(v.n, ownersAtOnce)
@@ -183,7 +183,7 @@ func (v *view) readOwners(chosen int) (bool, error) {
 	}
 	if !v.anyPart {
 		v.anyPart = true
-		v.others = slices.DeleteFunc(slices.Clone(v.inLine), func(p *contender) bool { return p.read && len(p.others) == 0 })
+		v.others = slices.DeleteFunc(slices.Clone(v.waiting), func(p *contender) bool { return p.read && len(p.others) == 0 })
 		v.random.Shuffle(len(v.others), func(i, j int) { v.others[i], v.others[j] = v.others[j], v.others[i] })
 	}
 	some := v.others[:min(len(v.others), max(2*v.tried, ownersAtOnce), maxWindow/window)]

@@ -84,29 +84,29 @@ func (p *pages) await() error {
 	return nil
 }
 
-// tally is the number of an owner's jobs in some parts.
-type tally struct {
+// ownerCounts are the numbers of an owner's jobs in some parts.
+type ownerCounts struct {
 	owner  string
 	parts  []Part
 	counts []int64 // in each part
 	n      int64   // in all
 }
 
-// tallies yields the owners, from one on, that have live or ended jobs, by name. Only jobs that wanted returns true for count;
+// countOwners yields the owners, from one on, that have live or ended jobs, by name. Only jobs that wanted returns true for count;
 // nil wants all. It reads the counters of live or ended jobs, or of both, a page at a time. If owner is not nil, it reads only
 // the owner's.
-func (q *Queue) tallies(
+func (q *Queue) countOwners(
 	tx kv.ReadTransaction, owner *string, from string, keys []int64, wanted func(*counter) bool,
-) iter.Seq2[tally, error] {
-	return func(yield func(tally, error) bool) {
+) iter.Seq2[ownerCounts, error] {
+	return func(yield func(ownerCounts, error) bool) {
 		walks := make([]*counterWalk, len(keys))
 		for i, key := range keys {
 			walks[i] = q.walkCounters(tx, key, owner, from)
 		}
 		for {
-			next, err := nextTally(walks, wanted)
+			next, err := nextOwner(walks, wanted)
 			if err != nil {
-				yield(tally{}, err)
+				yield(ownerCounts{}, err)
 				return
 			}
 			if next == nil || next.n > 0 && !yield(*next, nil) {
@@ -116,16 +116,16 @@ func (q *Queue) tallies(
 	}
 }
 
-// nextTally takes the counters of the next owner from walks. It returns nil after the last one.
-func nextTally(walks []*counterWalk, wanted func(*counter) bool) (*tally, error) {
-	var next *tally
+// nextOwner takes the counters of the next owner from walks. It returns nil after the last one.
+func nextOwner(walks []*counterWalk, wanted func(*counter) bool) (*ownerCounts, error) {
+	var next *ownerCounts
 	for _, w := range walks {
 		head, err := w.head()
 		if err != nil {
 			return nil, err
 		}
 		if head != nil && (next == nil || head.owner < next.owner) {
-			next = &tally{owner: head.owner}
+			next = &ownerCounts{owner: head.owner}
 		}
 	}
 	for _, w := range walks {
@@ -147,8 +147,8 @@ func nextTally(walks []*counterWalk, wanted func(*counter) bool) (*tally, error)
 	return next, nil
 }
 
-// in is tallies for the jobs of a selection.
-func (q *Queue) in(tx kv.ReadTransaction, from string, s Selection) iter.Seq2[tally, error] {
+// in is countOwners for the jobs of a selection.
+func (q *Queue) in(tx kv.ReadTransaction, from string, s Selection) iter.Seq2[ownerCounts, error] {
 	all := slices.Clip(s.Parts)
 	for _, its := range s.Instead {
 		all = append(all, its...)
@@ -159,7 +159,7 @@ func (q *Queue) in(tx kv.ReadTransaction, from string, s Selection) iter.Seq2[ta
 			keys = append(keys, key)
 		}
 	}
-	return q.tallies(tx, s.Owner, from, keys, func(c *counter) bool {
+	return q.countOwners(tx, s.Owner, from, keys, func(c *counter) bool {
 		if its, has := s.Instead[c.owner]; has {
 			return slices.Contains(its, c.part)
 		}

@@ -21,16 +21,14 @@
 //
 // # Words
 //
-//   - queue: jobs of one kind, with a name. job: its id, args and state, and its status: pending, running or finished
-//   - owner: whose queue within the queue a job waits in. label, tag, part: by which jobs are listed and counted
-//   - due: the time for which a job is scheduled has come. delayed: it has not. ready: in its owner's queue
-//   - lock, holder: who has taken a job, until its end. heartbeat: an update that renews the hold. timeout: the time
-//     without one after which a monitor requeues the job
+//   - owner: whose queue within the queue a job waits in. label, tag: by which jobs are listed and counted ([Part])
+//   - delayed: the job is scheduled for later. ready: it is due, and in its owner's queue
+//   - lock: recognises a hold of a job. heartbeat: an update that renews the hold
 //   - generation: how often a job was added while it ran. token: recognises an addition that is repeated
 //   - acceptor: a call that waits for jobs. claimer: takes jobs for the acceptors of a process. claim: its transaction
 //   - window: the first ready jobs of an owner, as a claim reads them. partition: the ready jobs that a claimer prefers
 //   - served, evicted: the job that is taken, and the running job that goes for it when there is no room
-//   - usage, charge, weight, roll-up, rank, line: see below
+//   - usage, charge, weight, roll-up, rank: see "The queue"
 //   - entry, tally, facts: see [Derivation]
 //
 // # Failures

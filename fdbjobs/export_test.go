@@ -76,8 +76,8 @@ func (q *Queue) OwnerKeys(tx kv.ReadTransaction) (n int, err error) {
 	return n, err
 }
 
-// InLine returns the names of the owners in the line, the next to be served first.
-func (q *Queue) InLine(tx kv.ReadTransaction) (owners []string, err error) {
+// WaitingOwners returns the names of the waiting owners, the next to be served first.
+func (q *Queue) WaitingOwners(tx kv.ReadTransaction) (owners []string, err error) {
 	err = each(tx, q.share.ranks.Sub(rankWaiting), func(k tuple.Tuple, _ []byte) error {
 		owners = append(owners, k[1].(string))
 		return nil

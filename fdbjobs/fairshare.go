@@ -29,17 +29,17 @@ import (
 //     So neither its earlier usage counts, nor the time in which it used nothing.
 //   - An owner with the weight 0 is paused. It has no rank, so no claim serves it.
 //
-// # The line
+// # Waiting owners
 //
-// The owners with ready jobs are in line, by rank. An owner enters the line when a job of it becomes ready. It leaves the line
-// when a claim has found no ready job of it for a while (tidy.go), and its account is removed when a monitor finds that it has
-// neither pending nor running jobs.
+// The owners with ready jobs wait to be served, by rank. An owner begins to wait when a job of it becomes ready. It no longer
+// waits when a claim has found no ready job of it for a while (tidy.go), and its account is removed when a monitor finds that it
+// has neither pending nor running jobs.
 //
 // Keys, below the layer's prefix:
 //
 //	(owners,  queue, owner)             -> (usage, rank, generation), its account
-//	(waiting, queue, owner)             -> ""       owners in line
-//	(ranks,   queue, waits, rank, owner) -> ""       owners by rank, except paused ones; waits is 1 in line, otherwise 0
+//	(waiting, queue, owner)             -> ""       owners that wait
+//	(ranks,   queue, waits, rank, owner) -> ""       owners by rank, except paused ones; waits is 1 if they wait, otherwise 0
 //	(charges, queue, owner)             -> int64    usage that is not yet in the account
 //	(weights, queue, owner)             -> weight   of owners whose weight is not 1; of paused ones it is 0
 //
@@ -280,22 +280,12 @@ func (f *fairShare) parseRank(key []byte) (rank float64, owner string, err error
 	return rank, owner, err
 }
 
-// leave starts reading an owner without ready jobs. The function that it returns takes the owner out of the line. An
-// owner whose job becomes ready meanwhile conflicts with that, or enters again.
-func (f *fairShare) leave(tx kv.Transaction, owner string) func() error {
-	reading, weighing := f.readAccount(tx, owner), f.readWeight(tx, owner)
-	return func() error {
-		s, err := reading.Await()
-		if err != nil || !s.known {
-			return err
-		}
-		weight, err := weighing.Await()
-		if err != nil {
-			return err
-		}
+// stopWaiting ends the waiting of an owner without ready jobs. If a job of it becomes ready meanwhile, that conflicts, or the
+// owner begins to wait again.
+func (f *fairShare) stopWaiting(tx kv.Transaction, owner string, s account, weight float64) {
+	if s.known {
 		tx.Clear(f.waiting.Pack(owner))
 		f.moveRank(tx, owner, s, rankWaiting, s, rankIdle, weight)
-		return nil
 	}
 }
 

@@ -24,7 +24,7 @@ func (c *checker) ofOwner(k keyed, what string) (func() error, error) {
 	}, nil
 }
 
-func (c *checker) waiting(k keyed) (func() error, error) { return c.ofOwner(k, "a place in line") }
+func (c *checker) waiting(k keyed) (func() error, error) { return c.ofOwner(k, "waiting") }
 
 func (c *checker) charges(k keyed) (func() error, error) {
 	if _, err := rows.ParseInt(k.Value); err != nil {

@@ -88,17 +88,18 @@ func (h *Held) Check() error {
 	return context.Cause(h.ctx)
 }
 
-// updating announces an update. The function that it returns ends it.
-func (h *Held) updating() (end func()) {
+// beginUpdate announces an update, until endUpdate.
+func (h *Held) beginUpdate() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.updates++
-	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.updates--; h.updates == 0 {
-			h.offered = 0
-		}
+}
+
+func (h *Held) endUpdate() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.updates--; h.updates == 0 {
+		h.offered = 0
 	}
 }
 
@@ -164,7 +165,8 @@ func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.T
 			return &next, nil
 		}}, state)
 	}
-	defer h.updating()()
+	h.beginUpdate()
+	defer h.endUpdate()
 	timeout := DefaultTimeout
 	err := h.write(ctx, &write{also: also, renews: true, next: func(s *sharing, old *row) (*row, error) {
 		var err error

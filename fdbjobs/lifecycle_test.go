@@ -575,7 +575,7 @@ func TestKeysWritten(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		store := enginetest.Control(db)
 		b := newBundle(t, store)
-		b.add(t, fdbjobs.Spec{ID: "other"}) // its owner is in line
+		b.add(t, fdbjobs.Spec{ID: "other"}) // its owner waits
 		b.accept(t)                         // and the claimer has written its heartbeat
 		var h *fdbjobs.Held
 		all, mutations := int64(0), int64(0)

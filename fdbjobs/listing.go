@@ -242,7 +242,7 @@ func (q *Queue) OldestDue(tx kv.ReadTransaction) (time.Time, error) {
 
 // firstReady returns the rows of the first ready jobs of the owners that are served next.
 func (q *Queue) firstReady(tx kv.ReadTransaction) ([]*row, error) {
-	owners, err := q.share.line(tx, "", 0, ownersAtATime).next(ownersAtATime)
+	owners, err := q.share.byRank(tx, "", 0, ownersAtATime).next(ownersAtATime)
 	if err != nil {
 		return nil, err
 	}

@@ -276,16 +276,16 @@ func TestWeights(t *testing.T) {
 			return nil
 		})
 		assert.InDelta(t, 10, b.owners(t)["heavy"].Weight, 0)
-		line := func() []string {
-			owners, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]string, error) { return b.jobs.InLine(tx) })
+		waiting := func() []string {
+			owners, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) ([]string, error) { return b.jobs.WaitingOwners(tx) })
 			require.NoError(t, err)
 			return owners
 		}
 		b.weigh(t, "light", 1) // folds its charges
 		b.weigh(t, "heavy", 10)
-		assert.Equal(t, []string{"heavy", "light"}, line())
+		assert.Equal(t, []string{"heavy", "light"}, waiting())
 		b.weigh(t, "heavy", 2)
-		assert.Equal(t, []string{"light", "heavy"}, line())
+		assert.Equal(t, []string{"light", "heavy"}, waiting())
 		b.weigh(t, "light", fdbjobs.DefaultWeight)
 		weights, err := kv.TransactValue(t.Context(), db, func(tx kv.Transaction) (map[string]float64, error) {
 			return b.jobs.Weights(tx)

@@ -13,7 +13,7 @@ import (
 // except one would have to try again. So each knows the others by their heartbeats (heartbeat.go), and prefers the jobs in its
 // partition. If claimers disagree about the partitions, they conflict more often, but nothing breaks.
 //
-// All claimers share the first owners in line. Of the owners behind them, each is shared by fewer claimers: of n owners
+// All claimers share the first waiting owners. Of the owners behind them, each is shared by fewer claimers: of n owners
 // up to the same rank, by about ownersShared/n of all. A claimer takes a job of the first owner that has one in its
 // partition. So claimers take different jobs, also if each owner has few, and read little of the owners that others
 // serve.
@@ -34,7 +34,7 @@ const (
 type partition struct {
 	index, shared int
 	claimers      int // the number of all claimers
-	// tidies is set for the claimer that writes the owner's rank, and takes it out of the line. If it stops, another does
+	// tidies is set for the claimer that writes the owner's rank, and ends its waiting. If it stops, another does
 	// so when its heartbeat no longer counts.
 	tidies bool
 }
@@ -63,16 +63,16 @@ func (p partition) among(n int, owner string, at time.Time) partition {
 // prefers reports whether rows of the owner can be in the partition.
 func (p partition) prefers() bool { return p.index < p.shared }
 
-// prefer sets the partitions of the last n owners of the line. It returns the owners that can have jobs in them.
+// prefer sets the partitions of the last n waiting owners. It returns the owners that can have jobs in them.
 func (v *view) prefer(n int) (mine []*contender) {
 	partition := v.partition
 	if v.offered != nil {
 		partition = wholeQueue // such claims are rare: take the longest waiting job
 	}
-	line, upTo := v.inLine, len(v.inLine)
-	for i := len(line) - 1; i >= len(line)-n; i-- {
-		p := line[i]
-		if i < len(line)-1 && p.rank != line[i+1].rank {
+	upTo := len(v.waiting)
+	for i := len(v.waiting) - 1; i >= len(v.waiting)-n; i-- {
+		p := v.waiting[i]
+		if i < len(v.waiting)-1 && p.rank != v.waiting[i+1].rank {
 			upTo = i + 1
 		}
 		if p.partition = partition.among(upTo, p.owner, v.began); p.partition.prefers() {

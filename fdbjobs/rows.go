@@ -21,7 +21,7 @@ import (
 // Tallies change only with a row that this transaction read, so a repeated transaction does not count its own work
 // twice. A tally does not become 0 by an addition, so only a subtraction looks for that.
 //
-// The errors are those of [batch.enterLine] and [batch.delay], and of a checked row ErrTooLarge and ErrInvalid, before anything is
+// The errors are those of [batch.addWaiting] and [batch.delay], and of a checked row ErrTooLarge and ErrInvalid, before anything is
 // written. If the row is not checked, entries over a limit are left out.
 func (b *batch) put(id string, old, next *row) error {
 	q, tx := b.queue, b.tx
@@ -59,7 +59,7 @@ func (b *batch) put(id string, old, next *row) error {
 	return nil
 }
 
-// queues wakes the claimers for a pending job that gets a place, and puts its owner into line if the job is ready.
+// queues wakes the claimers for a pending job that gets a place, and makes its owner wait if the job is ready.
 func (b *batch) queues(next *row) error {
 	switch {
 	case next == nil || next.status != Pending:
@@ -67,7 +67,7 @@ func (b *batch) queues(next *row) error {
 	case next.waits():
 		return b.delay(next.scheduled)
 	}
-	return b.enterLine(next.owner)
+	return b.addWaiting(next.owner)
 }
 
 // equals reports whether a row is the same as the one that was read.

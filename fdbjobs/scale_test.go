@@ -71,7 +71,7 @@ func costs(store *enginetest.Controlled) step {
 	}
 }
 
-// steps are the steps of a job whose owner is in line.
+// steps are the steps of a job whose owner waits.
 type steps struct {
 	add, update, renew, finish, resubmit step
 	// accept is what a claim writes for a job. The other claims are what they read, with one owner and one claimer.
@@ -133,8 +133,8 @@ func modelSteps() (s steps) {
 	s.heartbeat = step{keys: 1, bytes: key(other, lock) + len(tuple.Tuple{seconds}.Pack())}
 
 	// timeout, rollup; the job's row, state, args; charges and weight of the owner, the latter also with a conflict
-	s.later = step{gets: 8, ranges: 5, rows: 2} // delayed, the line, ready
-	s.first = s.later.minus(step{ranges: 1})    // the heartbeats, and less of the line
+	s.later = step{gets: 8, ranges: 5, rows: 2} // delayed, the waiting owners, ready
+	s.first = s.later.minus(step{ranges: 1})    // the heartbeats, and fewer waiting owners
 	s.none = step{gets: 4, ranges: 5, rows: 1}  // no job; ready
 	s.standby = step{gets: 2}                   // timeout, the lease
 	s.look = s.standby.plus(step{               // active, heartbeats, owners, and the two counters of one

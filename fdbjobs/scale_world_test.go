@@ -433,7 +433,7 @@ func TestScaleIdle(t *testing.T) {
 		working.Wait()
 		assert.EqualValues(t, jobs, w.ended.Load())
 		// Each claimer makes one claim for each job, and the one that gets the job two more. At the start each makes two.
-		// Each takes the owner out of the line at most once a second.
+		// Each ends the waiting of the owner at most once a second.
 		seconds := int(jobs*every/time.Second) + 2
 		assert.LessOrEqual(t, got.transactions, jobs*(claimers+2)+2*claimers+claimers*seconds)
 		t.Logf("for each of %d jobs %d claimers ran %.3g transactions %.3g times", jobs, claimers,

@@ -271,7 +271,7 @@ func (q *Queue) forgetIdle(tx kv.Transaction, owners []string) error {
 		return nil
 	}
 	have := map[string]bool{}
-	for t, err := range q.tallies(tx.Snapshot(), nil, owners[0], []int64{keyLive}, nil) {
+	for t, err := range q.countOwners(tx.Snapshot(), nil, owners[0], []int64{keyLive}, nil) {
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// An owner without ready jobs leaves the line after emptyFor, or as soon as there are manyEmpty such owners. An
+	// An owner without ready jobs no longer waits after emptyFor, or as soon as there are manyEmpty such owners. An
 	// owner whose jobs are taken as fast as they are added often has none for a moment.
 	emptyFor  = time.Second
 	manyEmpty = 100
@@ -25,7 +25,7 @@ const (
 
 // tidying is what a claim has found to tidy.
 type tidying struct {
-	empty []string // owners to take out of the line
+	empty []string // owners that no longer wait
 	rank  []string // owners whose ranks to update
 	due   bool     // there are jobs to promote
 	// from and partition are for promote.
@@ -48,7 +48,7 @@ func (c *claimer) toTidy(found *view) tidying {
 // isTidying reports whether the claimer is doing what an earlier claim has found.
 func (c *claimer) isTidying() bool { return c.cleanup != nil && len(c.cleanup) == 0 }
 
-// tidy promotes due jobs, and keeps the line of owners in order. It reports whether the claim after it may find more.
+// tidy promotes due jobs, and updates the waiting owners. It reports whether the claim after it may find more.
 func (c *claimer) tidy(ctx context.Context, found *view) (more bool, err error) {
 	t := c.toTidy(found)
 	more = t.due || len(found.owners) >= maxOwners && len(t.empty) > 0
@@ -83,7 +83,7 @@ func (c *claimer) tidy(ctx context.Context, found *view) (more bool, err error) 
 // tidy does what a claim has found to tidy.
 func (q *Queue) tidy(ctx context.Context, t tidying) error {
 	for owners := range slices.Chunk(t.empty, ownersAtATime) {
-		if err := q.leaveLine(ctx, owners); err != nil {
+		if err := q.stopWaiting(ctx, owners); err != nil {
 			return err
 		}
 	}
@@ -98,22 +98,20 @@ func (q *Queue) tidy(ctx context.Context, t tidying) error {
 	return q.promote(ctx, t.from, t.partition)
 }
 
-// leaveLine takes owners without ready jobs out of the line. On a conflict there is something to take, and all stay for
-// now.
-func (q *Queue) leaveLine(ctx context.Context, owners []string) error {
+// stopWaiting ends the waiting of owners without ready jobs. On a conflict there is something to take, and all wait for now.
+func (q *Queue) stopWaiting(ctx context.Context, owners []string) error {
 	attempted := false
 	return q.layer.db.Transact(ctx, func(tx kv.Transaction) error {
 		if attempted {
 			return nil
 		}
 		attempted = true
-		ready := make([]kv.Future[[]kv.KeyValue], len(owners))
-		leave := make([]func() error, len(owners))
+		ready, accounts := make([]kv.Future[[]kv.KeyValue], len(owners)), make([]kv.Future[account], len(owners))
+		weights := make([]kv.Future[float64], len(owners))
 		for i, owner := range owners {
-			ready[i] = q.readReady(tx, owner, 1)
-			leave[i] = q.share.leave(tx, owner)
+			ready[i], accounts[i], weights[i] = q.readReady(tx, owner, 1), q.share.readAccount(tx, owner), q.share.readWeight(tx, owner)
 		}
-		for i := range owners {
+		for i, owner := range owners {
 			found, err := ready[i].Await()
 			if err != nil {
 				return err
@@ -121,9 +119,15 @@ func (q *Queue) leaveLine(ctx context.Context, owners []string) error {
 			if len(found) > 0 {
 				continue
 			}
-			if err := leave[i](); err != nil {
+			known, err := accounts[i].Await()
+			if err != nil {
 				return err
 			}
+			weight, err := weights[i].Await()
+			if err != nil {
+				return err
+			}
+			q.share.stopWaiting(tx, owner, known, weight)
 		}
 		return nil
 	})
@@ -146,7 +150,7 @@ func (c *claimer) toRank(found *view) (owners []string) {
 	return owners
 }
 
-// leaving returns the owners without ready rows in a claim that leave the line: the owners that this claimer tidies, if
+// leaving returns the owners without ready rows in a claim that no longer wait: the owners that this claimer tidies, if
 // they have had no such rows for long enough or there are many of them, or all if they may hide others.
 func (c *claimer) leaving(found *view) []string {
 	var all, mine, due []string

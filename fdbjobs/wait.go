@@ -67,7 +67,8 @@ func (q *Queue) eachChange(ctx context.Context, id string, read func(kv.Transact
 	}
 	waits, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(q.layer.ctx, cancel)()
+	stop := context.AfterFunc(q.layer.ctx, cancel)
+	defer stop()
 	for {
 		var watch kv.Watch
 		var err error

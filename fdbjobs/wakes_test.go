@@ -160,7 +160,7 @@ func TestDelayedTogether(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		c, waits := newHolders(t, db, 20), enginetest.Control(db)
 		newBundle(t, waits).accepting(t, fdbjobs.AcceptOptions{}, nil)
-		after(2 * time.Minute) // it has put the line of owners in order
+		after(2 * time.Minute) // it has updated the waiting owners
 		store := enginetest.Control(db)
 		b, now := newBundle(t, store), time.Now()
 		b.add(t, fdbjobs.Spec{ID: "first", Scheduled: now.Add(10 * time.Minute)})

@@ -22,7 +22,7 @@ const (
 	maxWindow = 2_048
 )
 
-// ownersToRead returns the number of owners to read from the line at the same time.
+// ownersToRead returns the number of waiting owners to read at the same time.
 func (v *view) ownersToRead(partition partition) int {
 	return min(max(v.n, ownersAtOnce, 4*partition.claimers), maxOwners)
 }

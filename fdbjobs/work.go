@@ -73,7 +73,8 @@ func (h *Held) work(ctx context.Context, fn func(context.Context, *Held) error) 
 func (h *Held) keepAlive(ctx context.Context, fn func(context.Context, *Held) error) error {
 	working, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	defer context.AfterFunc(h.Context(), func() { stop(context.Cause(h.Context())) })()
+	detach := context.AfterFunc(h.Context(), func() { stop(context.Cause(h.Context())) })
+	defer detach()
 	l, kept := h.queue.layer, make(chan struct{})
 	keeping := l.named(working, "keeping "+h.job.ID)
 	go func() {

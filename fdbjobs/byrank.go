@@ -5,24 +5,24 @@ import (
 	"settee/pkg/kv/rows"
 )
 
-// ownerLine reads the line of owners: by rank, and within the lowest rank from any owner on.
-type ownerLine struct {
+// ownersByRank reads the waiting owners by rank, and within the lowest rank from any owner on.
+type ownersByRank struct {
 	share *fairShare
 	parts []pages // that are left
 }
 
-// line starts reading n owners of the line. If the owner last, which was served last with the rank at, has the lowest
+// byRank starts reading n waiting owners. If the owner last, which was served last with the rank at, has the lowest
 // rank, the owners after it come first.
-func (f *fairShare) line(tx kv.ReadTransaction, last string, at float64, n int) *ownerLine {
-	line := f.ranks.Sub(rankWaiting)
-	all := rows.Range(line)
+func (f *fairShare) byRank(tx kv.ReadTransaction, last string, at float64, n int) *ownersByRank {
+	waiting := f.ranks.Sub(rankWaiting)
+	all := rows.Range(waiting)
 	ranges := []kv.KeyRange{all}
 	if last != "" {
 		// Once around the owners of this rank.
-		middle, end := kv.KeyAfter(line.Pack(at, last)), rows.Range(line.Sub(at)).End
+		middle, end := kv.KeyAfter(waiting.Pack(at, last)), rows.Range(waiting.Sub(at)).End
 		ranges = []kv.KeyRange{{Begin: middle, End: end}, {Begin: all.Begin, End: middle}, {Begin: end, End: all.End}}
 	}
-	o := &ownerLine{share: f}
+	o := &ownersByRank{share: f}
 	for _, r := range ranges {
 		o.parts = append(o.parts, pages{tx: tx, rest: r})
 		o.parts[len(o.parts)-1].start(n)
@@ -32,7 +32,7 @@ func (f *fairShare) line(tx kv.ReadTransaction, last string, at float64, n int) 
 }
 
 // lowestFirst puts the part before the owner served last first if it has a lower rank than that owner.
-func (o *ownerLine) lowestFirst(at float64) error {
+func (o *ownersByRank) lowestFirst(at float64) error {
 	if len(o.parts) == 1 {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (o *ownerLine) lowestFirst(at float64) error {
 }
 
 // next returns the next n owners, or less at the end.
-func (o *ownerLine) next(n int) (owners []*contender, err error) {
+func (o *ownersByRank) next(n int) (owners []*contender, err error) {
 	for len(o.parts) > 0 && len(owners) < n {
 		p := &o.parts[0]
 		if err := p.await(); err != nil {
