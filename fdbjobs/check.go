@@ -19,7 +19,7 @@ import (
 func (l *Layer) Check(ctx context.Context, c *check.Checker) error {
 	k := checker{layer: l}
 	if kv.Exclusive(c.DB) {
-		k.tallyLater = func(of tallied, key []byte, name string, n int64) error { return k.sumLater(ctx, c, of, key, name, n) }
+		k.tallyLater = func(of tallied, key []byte, n int64) error { return k.sumLater(ctx, c, of, key, n) }
 	}
 	// What follows from data is compared with the rest after data, and tallies after the entries that add to them.
 	r := kv.PrefixRange(l.space.Bytes())
@@ -37,7 +37,7 @@ type checker struct {
 	layer *Layer
 	queue *Queue // of the row before
 	// tallyLater compares a tally that takes more than one transaction to sum up. It is nil if the store may change meanwhile.
-	tallyLater func(of tallied, key []byte, name string, n int64) error
+	tallyLater func(of tallied, key []byte, n int64) error
 	// summed are the latest tallies that should be there in a page, and later those that took several transactions.
 	summed, later *summed
 }

@@ -56,6 +56,10 @@ type Derivation struct {
 	// Due has the tags of due jobs, by the tags with which they are added, resubmitted or delayed. A delayed job whose tag is not in
 	// it loses the tag when its time comes.
 	Due map[string]string
+	// Unlisted says that the jobs of the queue are not listed. The layer then writes four keys less for a job from its
+	// addition to its end: it has no entries for [Queue.List] and [Queue.Skip], which return ErrInvalid, and counts only jobs
+	// that have not ended. It stays as it is for as long as the queue has jobs.
+	Unlisted bool
 }
 
 // Facts are what [Derivation].Entries sees of a job: its row, without the lock and the place in the queue.
@@ -77,6 +81,8 @@ type Entry struct {
 	Value []byte      // at most 200 bytes
 	Adds  []Add       // at most 8; not read
 	ID    string      // of the job, in what [Queue.Entries] reads
+
+	keyless bool // it only adds to tallies
 }
 
 // Add adds N to a tally of the entry's index: the one with a name that belongs to all entries with the same first Prefix

@@ -78,6 +78,9 @@
 // entries and tallies in the transaction that writes the row, and removes them with the job. So none can be forgotten, and
 // [Layer.Check] compares them with the same function, and repairs them.
 //
+// The layer's own lists are such entries, too. A queue whose jobs are only worked on, as those of package upkeep are, can do
+// without them ([Derivation].Unlisted): a job then writes 12 keys in its life instead of 16, besides its args and state.
+//
 // The function sees the row alone, never the state or Listed, which may be large. What it needs of these is in the row as
 // facts: two other functions compute them when the state or Listed is written. Nothing changes by time alone: a process that
 // writes a job decides what depends on the time, and writes the decision into the state.

@@ -139,7 +139,7 @@ func (q *Queue) putEntries(tx kv.Transaction, id string, before, after []Entry) 
 	var changes tallying
 	for _, old := range before {
 		i := indexOf(after, old)
-		if i < 0 {
+		if i < 0 && !old.keyless {
 			key := q.keys.entryOf(id, old)
 			tx.Clear(key)
 			written += len(key)
@@ -150,7 +150,7 @@ func (q *Queue) putEntries(tx kv.Transaction, id string, before, after []Entry) 
 	}
 	for _, next := range after {
 		i := indexOf(before, next)
-		if i < 0 || !bytes.Equal(before[i].Value, next.Value) {
+		if !next.keyless && (i < 0 || !bytes.Equal(before[i].Value, next.Value)) {
 			key := q.keys.entryOf(id, next)
 			tx.Set(key, next.Value)
 			written += len(key) + len(next.Value)
@@ -281,7 +281,8 @@ func (q *Queue) needsDerivation() error {
 // entryWith returns the entry of a row that has a key, or nil.
 func (q *Queue) entryWith(id string, r *row, key []byte) *Entry {
 	entries, _ := q.allEntries(id, r)
-	if i := slices.IndexFunc(entries, func(e Entry) bool { return bytes.Equal(q.keys.entryOf(id, e), key) }); i >= 0 {
+	has := func(e Entry) bool { return !e.keyless && bytes.Equal(q.keys.entryOf(id, e), key) }
+	if i := slices.IndexFunc(entries, has); i >= 0 {
 		return &entries[i]
 	}
 	return nil

@@ -46,7 +46,7 @@ func (c *checker) follows(k keyed, id string, r *row) (func(state, listed []byte
 			return err
 		}
 		for i, e := range entries {
-			if values[i] == nil || !bytes.Equal(values[i], e.Value) {
+			if !e.keyless && (values[i] == nil || !bytes.Equal(values[i], e.Value)) {
 				k.Wrong(keys[i], e.Value, "an entry of the job %q in the index %q is missing or has another value", id, e.Index)
 			}
 		}
@@ -125,11 +125,11 @@ func (c *checker) tally(k keyed) (func() error, error) {
 		case err != nil:
 			return err
 		case s.complete():
-			of.compare(k.Page, k.Key, n, s.sums[name])
+			of.compare(k.Page, k.Key, n, s.sums[string(k.Key)])
 		case s.unreadable || c.tallyLater == nil:
 			k.Unsettled()
 		default:
-			k.After(func() error { return c.tallyLater(of, k.Key, name, n) })
+			k.After(func() error { return c.tallyLater(of, k.Key, n) })
 		}
 		return nil
 	}, nil
@@ -146,28 +146,37 @@ func (t tallied) compare(p *check.Page, key []byte, n, sum int64) {
 	}
 }
 
-// summed are the tallies that a prefix should have, by name.
+// summed are the tallies that some entries should make, by key.
 type summed struct {
-	of   []byte // the keys of the entries of the prefix begin with this
+	// rows have the entries: all entries of a prefix, or, if these have no keys, all jobs of the queue.
+	rows tuple.Subspace
 	page *check.Page
 	sums map[string]int64
-	rest kv.KeyRange // of the entries that are not in sums; it begins with nil if there is none
+	rest kv.KeyRange // of the rows that are not in sums; it begins with nil if there is none
 	// unreadable says that a job cannot be read, which is a fault of its own. It is not known what its entries add.
 	unreadable bool
 }
 
 func newSummed(of tallied) *summed {
-	entries := of.queue.keys.entries.Sub(of.index).Sub(of.prefix...)
-	return &summed{of: entries.Bytes(), sums: map[string]int64{}, rest: rows.Range(entries)}
+	from := of.queue.keys.entries.Sub(of.index).Sub(of.prefix...)
+	if of.index == indexJobs && of.queue.unlisted() {
+		from = of.queue.keys.data
+	}
+	return &summed{rows: from, sums: map[string]int64{}, rest: rows.Range(from)}
+}
+
+// same reports whether other has the same rows.
+func (s *summed) same(other *summed) bool {
+	return other != nil && bytes.Equal(s.rows.Bytes(), other.rows.Bytes())
 }
 
 func (s *summed) complete() bool { return s.rest.Begin == nil && !s.unreadable }
 
-// sums returns the tallies that a prefix should have, as far as a page has time for that. The tallies of a prefix come one
+// sums returns the tallies of a prefix as they should be, as far as a page has time for that. The tallies of a prefix come one
 // after the other, so it keeps the latest ones.
 func (c *checker) sums(p *check.Page, of tallied) (*summed, error) {
 	s := newSummed(of)
-	if last := c.summed; last != nil && last.page == p && bytes.Equal(last.of, s.of) {
+	if last := c.summed; s.same(last) && last.page == p {
 		return last, nil
 	}
 	for s.rest.Begin != nil && !p.Late() {
@@ -179,10 +188,10 @@ func (c *checker) sums(p *check.Page, of tallied) (*summed, error) {
 	return s, nil
 }
 
-// summedAtOnce is the number of entries that are read at a time to sum up what they add.
+// summedAtOnce is the number of rows that are read at a time to sum up what their entries add.
 const summedAtOnce = 1_000
 
-// add adds what the next entries add to the tallies of a prefix.
+// add adds what the entries of the next rows add to the tallies of a prefix.
 func (s *summed) add(tx kv.ReadTransaction, of tallied) error {
 	pairs, err := tx.GetRange(s.rest, kv.RangeOptions{Limit: summedAtOnce}).Slice()
 	if err != nil {
@@ -190,7 +199,7 @@ func (s *summed) add(tx kv.ReadTransaction, of tallied) error {
 	}
 	ids, jobs := make([]string, len(pairs)), make([]kv.Future[*row], len(pairs))
 	for i, pair := range pairs {
-		if ids[i], err = rows.LastString(of.queue.keys.entries, pair.Key); err == nil { // otherwise the key is unknown
+		if ids[i], err = rows.LastString(s.rows, pair.Key); err == nil { // otherwise the key is unknown
 			jobs[i] = of.queue.readRow(tx, ids[i])
 		}
 	}
@@ -205,11 +214,24 @@ func (s *summed) add(tx kv.ReadTransaction, of tallied) error {
 		case err != nil:
 			return err
 		default:
-			s.addEntry(of, of.queue.entryWith(ids[i], r, pair.Key))
+			s.addEntry(of, s.entryOf(of.queue, ids[i], r, pair.Key))
 		}
 	}
 	if s.rest.Begin = nil; len(pairs) == summedAtOnce {
 		s.rest.Begin = kv.KeyAfter(pairs[len(pairs)-1].Key)
+	}
+	return nil
+}
+
+// entryOf returns the entry of a job that a row has, or nil.
+func (s *summed) entryOf(q *Queue, id string, r *row, key []byte) *Entry {
+	if !bytes.Equal(s.rows.Bytes(), q.keys.data.Bytes()) {
+		return q.entryWith(id, r, key)
+	}
+	for _, e := range q.ownEntries(r) {
+		if e.keyless {
+			return &e
+		}
 	}
 	return nil
 }
@@ -221,14 +243,14 @@ func (s *summed) addEntry(of tallied, e *Entry) {
 	}
 	for _, a := range e.Adds {
 		if a.Prefix == len(of.prefix) {
-			s.sums[a.Name] += a.N
+			s.sums[string(of.queue.keys.tallyOf(e.Index, e.Key[:a.Prefix], a.Name))] += a.N
 		}
 	}
 }
 
 // sumLater compares a tally that takes several transactions to sum up.
-func (c *checker) sumLater(ctx context.Context, to *check.Checker, of tallied, key []byte, name string, n int64) error {
-	if s := newSummed(of); c.later == nil || !bytes.Equal(c.later.of, s.of) {
+func (c *checker) sumLater(ctx context.Context, to *check.Checker, of tallied, key []byte, n int64) error {
+	if s := newSummed(of); !s.same(c.later) {
 		for s.rest.Begin != nil {
 			next := s
 			if err := to.DB.Transact(ctx, func(tx kv.Transaction) error {
@@ -245,7 +267,7 @@ func (c *checker) sumLater(ctx context.Context, to *check.Checker, of tallied, k
 		return nil // the job is a fault of its own
 	}
 	return to.Do(ctx, func(p *check.Page) error {
-		of.compare(p, key, n, c.later.sums[name])
+		of.compare(p, key, n, c.later.sums[string(key)])
 		return nil
 	})
 }

@@ -35,12 +35,20 @@ func (s Selection) place(p Position) Position {
 	return p
 }
 
+// areListed returns an error if the queue's jobs are not listed.
+func (q *Queue) areListed() error {
+	if q.unlisted() {
+		return fmt.Errorf("%w: the jobs of the queue %q are not listed", ErrInvalid, q.name)
+	}
+	return nil
+}
+
 // List reads selected jobs by owner and id: at most limit jobs, from the first after a position. If one owner's jobs are
 // selected, only the ID of the position counts. List reads the counters of the owners from there that have jobs with the
 // parts' statuses, and does not read args: see [Spec].Listed.
 func (q *Queue) List(tx kv.ReadTransaction, s Selection, after Position, limit int) ([]*Job, error) {
-	if limit <= 0 {
-		return nil, nil
+	if err := q.areListed(); limit <= 0 || err != nil {
+		return nil, err
 	}
 	after = s.place(after)
 	var reads []kv.Future[[]string]
@@ -91,8 +99,8 @@ func (q *Queue) Read(tx kv.ReadTransaction, id string) kv.Future[*Job] {
 // returns the end of the list: of the list of one owner, its last job, or after itself if there is none. It reads counters as
 // List does, and at most n keys of the index of the last owner.
 func (q *Queue) Skip(tx kv.ReadTransaction, s Selection, after Position, n int) (Position, error) {
-	if n <= 0 {
-		return after, nil
+	if err := q.areListed(); n <= 0 || err != nil {
+		return after, err
 	}
 	after = s.place(after)
 	for t, err := range q.in(tx, after.Owner, s) {

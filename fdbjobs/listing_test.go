@@ -15,7 +15,9 @@ import (
 	"settee/fdbjobs"
 	"settee/internal/testkit"
 	"settee/pkg/kv"
+	"settee/pkg/kv/check"
 	"settee/pkg/kv/enginetest"
+	"settee/pkg/tuple"
 )
 
 // TestListOwners compares lists, counts and skips over all owners with a sorted slice, for random jobs and positions.
@@ -191,5 +193,49 @@ func TestListOfRunning(t *testing.T) {
 				assert.Equal(t, want, found, "%v, %d at a time", parts, limit)
 			}
 		}
+	})
+}
+
+// TestUnlisted: the jobs of a queue without lists run, are counted until they end, and expire, and Check finds a tally that is
+// wrong.
+func TestUnlisted(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundleWith(t, enginetest.UnknownOnce(db), fdbjobs.Options{Derive: map[string]fdbjobs.Derivation{"work": {Unlisted: true}}})
+		for i := range 6 {
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: fmt.Sprint("o", i%2), Token: fmt.Sprint(i)})
+		}
+		b.add(t, fdbjobs.Spec{ID: "ended", Owner: "o0", Token: "ended", Ended: true})
+		held := b.take(t, 3)
+		require.Len(t, held, 3)
+		held[0].Expires = time.Now().Add(-time.Minute)
+		require.NoError(t, held[0].Finish(t.Context(), nil, nil))
+		require.NoError(t, held[1].Resubmit(t.Context(), time.Now().Add(time.Hour), nil, nil))
+		assert.EqualValues(t, 4, b.count(t, fdbjobs.Pending))
+		assert.EqualValues(t, 1, b.count(t, fdbjobs.Running))
+		assert.Zero(t, b.count(t, fdbjobs.Finished))
+		b.check(t)
+		selected := fdbjobs.Selection{Parts: fdbjobs.Parts(fdbjobs.Pending)}
+		b.transact(t, func(tx kv.Transaction) error {
+			_, err := b.jobs.List(tx, selected, fdbjobs.Position{}, 10)
+			require.ErrorIs(t, err, fdbjobs.ErrInvalid)
+			_, err = b.jobs.Skip(tx, selected, fdbjobs.Position{}, 1)
+			require.ErrorIs(t, err, fdbjobs.ErrInvalid)
+			return nil
+		})
+		var expired []*fdbjobs.Job
+		b.transact(t, func(tx kv.Transaction) error {
+			removed, err := b.jobs.RemoveExpired(tx, 10)
+			expired = append(expired, removed...)
+			return err
+		})
+		require.Len(t, expired, 1)
+		assert.Equal(t, held[0].Job().ID, expired[0].ID)
+		b.remove(t, "ended")
+		b.check(t)
+
+		counter := tuple.SubspaceFromBytes(prefix).Pack(15, "work", "_jobs", 4, 0, "o1", "", "", "pending")
+		b.transact(t, func(tx kv.Transaction) error { tx.Add(counter, 1); return nil })
+		require.Error(t, check.Sound(t.Context(), b.db, b.layer.Check))
+		b.transact(t, func(tx kv.Transaction) error { tx.Add(counter, -1); return nil })
 	})
 }

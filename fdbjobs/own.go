@@ -13,7 +13,8 @@ import (
 //	_expiry: (expires)                    finished jobs that go by themselves, in seconds since the epoch
 //
 // A pending job without a tag and a running one have the same key in _jobs, so a job that is taken keeps it. Those that run are
-// in active, too.
+// in active, too. In a queue that is not listed ([Derivation].Unlisted) entries of _jobs have no key: pending and running jobs
+// add to the tallies, which fair share needs, and finished jobs have no entry.
 const (
 	indexJobs   = "_jobs"
 	indexExpiry = "_expiry"
@@ -41,18 +42,23 @@ func isOwn(index string) bool { return index[0] == '_' }
 // allEntries returns all that follows from a row, nothing from nil. over is as for entriesOf.
 func (q *Queue) allEntries(id string, r *row) (all []Entry, over error) {
 	derived, over := q.entriesOf(id, r)
-	return append(r.ownEntries(), derived...), over
+	return append(q.ownEntries(r), derived...), over
 }
 
+// unlisted reports whether the queue's jobs are not listed.
+func (q *Queue) unlisted() bool { return q.derivation != nil && q.derivation.Unlisted }
+
 // ownEntries returns what follows from a row by the layer's own derivation, nothing from nil.
-func (r *row) ownEntries() []Entry {
+func (q *Queue) ownEntries(r *row) (all []Entry) {
 	if r == nil {
 		return nil
 	}
-	all := []Entry{{
-		Index: indexJobs, Key: tuple.Tuple{r.status.key(), r.owner, r.label, r.tag},
-		Adds: []Add{{Prefix: jobsKey, Name: string(r.status), N: 1}},
-	}}
+	if !q.unlisted() || r.status != Finished {
+		all = append(all, Entry{
+			Index: indexJobs, Key: tuple.Tuple{r.status.key(), r.owner, r.label, r.tag},
+			Adds: []Add{{Prefix: jobsKey, Name: string(r.status), N: 1}}, keyless: q.unlisted(),
+		})
+	}
 	if r.expires != nil {
 		all = append(all, Entry{Index: indexExpiry, Key: tuple.Tuple{*r.expires}})
 	}

@@ -54,7 +54,7 @@ func (b *batch) put(id string, old, next *row) error {
 		}
 	}
 	q.setRow(tx, id, next)
-	q.putEntries(tx, id, old.ownEntries(), next.ownEntries())
+	q.putEntries(tx, id, q.ownEntries(old), q.ownEntries(next))
 	b.written += q.putEntries(tx, id, had, has)
 	return nil
 }

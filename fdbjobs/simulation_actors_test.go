@@ -233,6 +233,9 @@ func (s *simulation) follower(p *simProcess, queue *fdbjobs.Queue) {
 
 // reader checks in one transaction that lists and counts agree.
 func (s *simulation) reader(p *simProcess, queue *fdbjobs.Queue) {
+	if queue.Name() == otherQueue && s.plan.unlisted {
+		return
+	}
 	s.actor(p, "reader", func(ctx context.Context) {
 		s.repeat(ctx, 4, func() {
 			status := []fdbjobs.Status{fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished}[s.intN(3)]

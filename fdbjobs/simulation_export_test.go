@@ -46,8 +46,10 @@ func (q *Queue) ReadRow(tx kv.ReadTransaction, id string) (JobRow, error) {
 		Status: r.status, Lock: r.lock, Generation: r.generation, Owner: r.owner, Scheduled: r.scheduled, Waits: r.waits(),
 	}
 	d := q.derive(id, r)
-	for _, e := range r.ownEntries() {
-		out.keys = append(out.keys, q.keys.entryOf(id, e))
+	for _, e := range q.ownEntries(r) {
+		if !e.keyless {
+			out.keys = append(out.keys, q.keys.entryOf(id, e))
+		}
 	}
 	if r.sequence != nil {
 		out.Sequence = fmt.Sprint(*r.sequence)

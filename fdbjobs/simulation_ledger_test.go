@@ -78,7 +78,7 @@ func (w *waiting) String() string { return fmt.Sprintf("%s, which waits for %q",
 
 func newLedger(s *simulation) *ledger {
 	l := &ledger{s: s, holdings: map[string]*holding{}, writing: map[string]*intent{}}
-	layer := fdbjobs.Open(s.store, prefix, fdbjobs.Options{Seed: [32]byte{1}, Derive: derived(derivedQueue).Derive})
+	layer := fdbjobs.Open(s.store, prefix, fdbjobs.Options{Seed: [32]byte{1}, Derive: s.plan.derive()})
 	l.layer = layer
 	for _, name := range s.plan.queues {
 		l.books = append(l.books, &book{queue: layer.Queue(name), entries: map[string]*entry{}})

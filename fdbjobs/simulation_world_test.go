@@ -51,6 +51,9 @@ type simulation struct {
 // derivedQueue is the name of the queue with a derivation.
 const derivedQueue = "work"
 
+// otherQueue is the name of the other queue. It is not listed in half of the simulations.
+const otherQueue = "play"
+
 // plan is the kind of a simulation.
 type plan struct {
 	processes, actors int
@@ -64,11 +67,21 @@ type plan struct {
 	shared            int           // transactions under way before a holder waits for one to share
 	later             int           // seconds for which a job is delayed at most
 	kill, freeze      float64       // for each draw
+	unlisted          bool          // otherQueue
+}
+
+// derive returns what follows from the jobs of the queues.
+func (p plan) derive() map[string]fdbjobs.Derivation {
+	all := derived(derivedQueue).Derive
+	if p.unlisted {
+		all[otherQueue] = fdbjobs.Derivation{Unlisted: true}
+	}
+	return all
 }
 
 func (p plan) String() string {
-	return fmt.Sprintf("%d processes, %d actors, %d ids, %d owners, timeouts %v, clocks %v apart",
-		p.processes, p.actors, p.ids, p.owners, p.timeouts, p.clocks)
+	return fmt.Sprintf("%d processes, %d actors, %d ids, %d owners, timeouts %v, clocks %v apart, unlisted %t",
+		p.processes, p.actors, p.ids, p.owners, p.timeouts, p.clocks, p.unlisted)
 }
 
 func newPlan(r *rand.Rand) plan {
@@ -76,7 +89,7 @@ func newPlan(r *rand.Rand) plan {
 		processes: 1 + r.IntN(8),
 		actors:    20 + int(280*math.Pow(r.Float64(), 6)),
 		creating:  time.Duration(10+r.IntN(30)) * time.Second,
-		queues:    []string{derivedQueue, "play"},
+		queues:    []string{derivedQueue, otherQueue},
 		ids:       4 + r.IntN(60),
 		owners:    1 + r.IntN(6),
 		timeouts:  []time.Duration{time.Duration(6+r.IntN(10)) * time.Second},
@@ -101,6 +114,7 @@ func newPlan(r *rand.Rand) plan {
 			p.rates[faultkv.Fault(fault)] = most * much * r.Float64()
 		}
 	}
+	p.unlisted = r.IntN(2) == 0
 	return p
 }
 
@@ -150,7 +164,7 @@ func (s *simulation) spawn() *simProcess {
 	}))
 	var seed [32]byte
 	binary.BigEndian.PutUint64(seed[:], s.chaos.Uint64())
-	layer := fdbjobs.Open(p.db, prefix, fdbjobs.Options{Seed: seed, Now: p.now, Derive: derived(derivedQueue).Derive})
+	layer := fdbjobs.Open(p.db, prefix, fdbjobs.Options{Seed: seed, Now: p.now, Derive: s.plan.derive()})
 	layer.SetTurnstile(&names{process: p.Process, given: map[string]int{}})
 	p.Cleanup(layer.Close)
 	for _, name := range s.plan.queues {

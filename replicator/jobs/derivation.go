@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"settee/fdbjobs"
+	"settee/fdbjobs/upkeep"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 	"settee/replicator"
@@ -50,14 +51,15 @@ const acknowledgedLater = 1 << 40
 
 const tallyJobs = "jobs"
 
-// Derivations says what follows from the jobs of the queue [QueueName]. It is for [fdbjobs.Options].
+// Derivations says what follows from the jobs of the queue [QueueName], and that those of upkeep are not listed. It is for
+// [fdbjobs.Options].
 func Derivations() map[string]fdbjobs.Derivation {
 	return map[string]fdbjobs.Derivation{QueueName: {
 		OfListed: func(_ int64, listed json.RawMessage) []byte { return factsOfListed(listed).pack() },
 		OfState:  func(_ int64, state json.RawMessage) ([]byte, []int64) { return factsOfState(state).pack() },
 		Entries:  func(_ int64, f fdbjobs.Facts) []fdbjobs.Entry { return entriesOf(f) },
 		Due:      dueTags,
-	}}
+	}, upkeep.Queue: {Unlisted: true}}
 }
 
 // listedFacts are what the entries of a job need of what lists show of it.
