@@ -13,11 +13,11 @@ const maxClaim = 64
 type AcceptOptions struct {
 	// Count is the maximum number of jobs to take. Default: 1. Maximum: 64.
 	Count int
-	// Yielding, if not nil, are jobs that this process holds and that can make room. The jobs of one owner are in the
+	// Evictable, if not nil, are jobs that this process holds and that can make room. The jobs of one owner are in the
 	// order in which they go. Accept takes at most as many jobs, each in exchange for a job of the owner with the highest
-	// usage per weight. The new job's owner must have no higher usage, or be the same owner. [Job].Instead names the job
+	// usage per weight. The new job's owner must have no higher usage, or be the same owner. [Job].Evicted names the job
 	// that goes.
-	Yielding []*Held
+	Evictable []*Held
 	// Wait is the maximum time to wait for the first job. Negative: do not wait. Default: until the context ends.
 	Wait time.Duration
 }
@@ -28,7 +28,7 @@ type AcceptOptions struct {
 // are ctx's, ErrClosed, and the store's.
 func (q *Queue) Accept(ctx context.Context, opts AcceptOptions) ([]*Held, error) {
 	r := &request{
-		count: min(max(opts.Count, 1), maxClaim), yielding: opts.Yielding, once: opts.Wait < 0,
+		count: min(max(opts.Count, 1), maxClaim), evictable: opts.Evictable, once: opts.Wait < 0,
 		done: make(chan struct{}),
 	}
 	waits := ctx

@@ -18,13 +18,13 @@ type claim struct {
 	queue *Queue
 	by    *claimer // which no run changes
 
-	n       int     // the maximum number of jobs to take
-	offered []*Held // jobs that this process holds and that can be evicted; nil if there is room
-	began   time.Time
-	full    bool     // delayed is read from its start
-	locks   []string // for the jobs; each is used once
-	seeds   [2]uint64
-	earlier *view // the latest run that took jobs, unless it is known that it was not committed
+	n         int     // the maximum number of jobs to take
+	evictable []*Held // jobs that this process holds and that can be evicted; nil if there is room
+	began     time.Time
+	full      bool     // delayed is read from its start
+	locks     []string // for the jobs; each is used once
+	seeds     [2]uint64
+	earlier   *view // the latest run that took jobs, unless it is known that it was not committed
 }
 
 // view is what a run of a claim has read, and the jobs that it has taken.
@@ -109,7 +109,7 @@ func (c *claim) run(tx kv.Transaction) (*view, error) {
 func (v *view) readRanks(again bool) (err error) {
 	partition := v.readPartition(again)
 	v.byRank = v.queue.share.byRank(v.tx.Snapshot(), v.by.lastOwner, v.by.lastRank, v.ownersToRead(v.by.partition))
-	if err := v.addOwners(ownersOf(v.offered)); err != nil {
+	if err := v.addOwners(ownersOf(v.evictable)); err != nil {
 		return err
 	}
 	if v.partition, err = partition.Await(); err != nil {
@@ -121,9 +121,9 @@ func (v *view) readRanks(again bool) (err error) {
 // choose chooses the jobs to take, and reads what the choice needs.
 func (v *view) choose() ([]pick, error) {
 	for windows := v.n; ; {
-		c := choose(v.owners, v.jobCost, v.offered != nil, v.n)
+		c := choose(v.owners, v.jobCost, v.evictable != nil, v.n)
 		if len(c.unread) > 0 {
-			if v.offered != nil { // any of these owners may have a job that is taken
+			if v.evictable != nil { // any of these owners may have a job that is taken
 				windows = len(c.unread)
 			}
 			if err := v.readWindows(c.unread[:min(len(c.unread), windows)]); err != nil {
@@ -178,7 +178,7 @@ func (v *view) readOwners(chosen int) (bool, error) {
 		v.mine = v.mine[len(some):]
 		return true, v.addOwners(some)
 	}
-	if chosen > 0 || v.offered != nil {
+	if chosen > 0 || v.evictable != nil {
 		return false, nil
 	}
 	if !v.anyPart {
@@ -196,7 +196,7 @@ func (v *view) readOwners(chosen int) (bool, error) {
 
 // addOwners adds owners to choose from, and reads their usage.
 func (v *view) addOwners(owners []*contender) (err error) {
-	v.jobCost, err = v.queue.share.readUsage(v.tx.Snapshot(), v.rolled, owners, v.offered != nil)
+	v.jobCost, err = v.queue.share.readUsage(v.tx.Snapshot(), v.rolled, owners, v.evictable != nil)
 	for _, p := range owners {
 		same := func(o *contender) bool { return o.owner == p.owner }
 		if i := slices.IndexFunc(v.owners, same); i >= 0 { // with jobs that can be evicted
@@ -289,7 +289,7 @@ func (v *view) take(picks []pick) error {
 			return err
 		}
 		held := next.job(j.read.id, j.job.State)
-		held.Args, held.ArgsErr, held.Instead = j.job.Args, j.job.ArgsErr, p.evicts
+		held.Args, held.ArgsErr, held.Evicted = j.job.Args, j.job.ArgsErr, p.evicts
 		v.taken = append(v.taken, held)
 		v.served, v.earlier = p.of, v
 	}

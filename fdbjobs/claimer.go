@@ -142,8 +142,8 @@ func (c *claimer) serveAll(ctx context.Context, requests []*request) (waitFor *i
 	for len(requests) > 0 && err == nil {
 		// Requests for which there is room are served together, and each other one alone.
 		group := requests[:1:1]
-		if requests[0].yielding == nil {
-			group = slices.DeleteFunc(slices.Clone(requests), func(r *request) bool { return r.yielding != nil })
+		if requests[0].evictable == nil {
+			group = slices.DeleteFunc(slices.Clone(requests), func(r *request) bool { return r.evictable != nil })
 		}
 		requests = slices.DeleteFunc(slices.Clone(requests), func(r *request) bool { return slices.Contains(group, r) })
 		var next *idle
@@ -168,7 +168,7 @@ func (c *claimer) serve(ctx context.Context, group []*request) (*idle, error) {
 	for _, r := range group {
 		n += r.count
 	}
-	found, err := c.claim(ctx, min(n, maxClaim), group[0].yielding)
+	found, err := c.claim(ctx, min(n, maxClaim), group[0].evictable)
 	if err != nil {
 		return nil, err
 	}
@@ -194,11 +194,11 @@ func (c *claimer) serve(ctx context.Context, group []*request) (*idle, error) {
 	return idle, nil
 }
 
-// claim makes a claim of up to n jobs. offered is [AcceptOptions].Yielding.
-func (c *claimer) claim(ctx context.Context, n int, offered []*Held) (*view, error) {
+// claim makes a claim of up to n jobs. evictable is [AcceptOptions].Evictable.
+func (c *claimer) claim(ctx context.Context, n int, evictable []*Held) (*view, error) {
 	began, random := c.queue.layer.now(), c.queue.layer.draw()
 	tx := &claim{
-		queue: c.queue, by: c, n: n, offered: offered, began: began, full: began.Sub(c.fullAt) >= fullRead,
+		queue: c.queue, by: c, n: n, evictable: evictable, began: began, full: began.Sub(c.fullAt) >= fullRead,
 		seeds: [2]uint64{random.Uint64(), random.Uint64()},
 	}
 	tx.drawLocks()
@@ -295,7 +295,7 @@ func (v *view) recover() (bool, error) {
 			return false, err
 		}
 		// If it was added again meanwhile, its first update returns ErrHalt.
-		job.generation, job.Instead = earlier.generation, earlier.Instead
+		job.generation, job.Evicted = earlier.generation, earlier.Evicted
 		v.taken = append(v.taken, job)
 	}
 	if len(v.taken) > 0 {
@@ -320,9 +320,9 @@ func (c *claim) drawLocks() {
 
 // request is a pending call of Accept.
 type request struct {
-	count    int
-	yielding []*Held // nil if there is room
-	once     bool
+	count     int
+	evictable []*Held // nil if there is room
+	once      bool
 
 	// Guarded by claimer.mu until done is closed.
 	answered bool

@@ -202,7 +202,7 @@ func TestReadEntries(t *testing.T) {
 		prefixes := func(length int) (all []tuple.Tuple) {
 			b.transact(t, func(tx kv.Transaction) error {
 				all = nil
-				for prefix, err := range b.jobs.AllTallies(tx.Snapshot(), "x", length) {
+				for prefix, err := range b.jobs.TallyPrefixes(tx.Snapshot(), "x", length) {
 					if err != nil {
 						return err
 					}

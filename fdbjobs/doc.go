@@ -95,7 +95,7 @@
 //		},
 //	}
 //
-// [Queue.Entries] reads an index, [Queue.Tallies] and [Queue.AllTallies] read tallies, and [Queue.WatchTally] watches one.
+// [Queue.Entries] reads an index, [Queue.Tallies] and [Queue.TallyPrefixes] read tallies, and [Queue.WatchTally] watches one.
 //
 // A state may have amounts as well: numbers that change often, and that tallies add up. An update that does not renew the
 // hold, and changes nothing else, leaves them out of the row, so that it costs what it costs without a derivation. The next
@@ -189,7 +189,7 @@
 //
 // If running jobs count ([Queue.RollUp]), the rank contains those at the time when it was written, so it is not a bound: a
 // claim reads the usage and the running jobs of each owner that it looks at. A holder without room can take jobs in
-// exchange for some that it holds ([AcceptOptions].Yielding), in the transaction that takes the new ones.
+// exchange for some that it holds ([AcceptOptions].Evictable), in the transaction that takes the new ones.
 //
 // A claim reads, chooses, and then writes (claim.go). It reads a small window at the head of an
 // owner's ready rows without conflicts, and conflicts only on what it takes. If only one process takes jobs, it takes the

@@ -231,12 +231,12 @@ func (q *Queue) Tallies(tx kv.ReadTransaction, index string, prefix tuple.Tuple)
 	})
 }
 
-// talliesAtOnce is the number of tallies in one read of AllTallies.
+// talliesAtOnce is the number of tallies in one read of TallyPrefixes.
 const talliesAtOnce = 1_000
 
-// AllTallies yields the prefixes of some number of elements that have tallies in an index, in their order. It yields an error
+// TallyPrefixes yields the prefixes of some number of elements that have tallies in an index, in their order. It yields an error
 // with nil and then stops.
-func (q *Queue) AllTallies(tx kv.ReadTransaction, index string, length int) iter.Seq2[tuple.Tuple, error] {
+func (q *Queue) TallyPrefixes(tx kv.ReadTransaction, index string, length int) iter.Seq2[tuple.Tuple, error] {
 	s := q.keys.tallies.Sub(index, int64(length))
 	return func(yield func(tuple.Tuple, error) bool) {
 		var last []byte // the prefix before, packed

@@ -138,8 +138,8 @@ type Job struct {
 	ArgsErr error
 	// Lock is the lock of a running job's holder, which no other holding has. It is empty unless the job is Running.
 	Lock string
-	// Instead is the id of the job that makes room for a job that was accepted: see [AcceptOptions].Yielding.
-	Instead string
+	// Evicted is the id of the job that makes room for a job that was accepted: see [AcceptOptions].Evictable.
+	Evicted string
 
 	generation int64 // grows whenever the job is added again while it runs
 	version    int64 // of the job's row

@@ -310,7 +310,7 @@ func TestPausedOwners(t *testing.T) {
 		b.weigh(t, "old", 0)
 		assert.Zero(t, b.owners(t)["old"].Weight)
 		for _, opts := range []fdbjobs.AcceptOptions{
-			{}, {Yielding: []*fdbjobs.Held{run}},
+			{}, {Evictable: []*fdbjobs.Held{run}},
 		} {
 			opts.Count, opts.Wait = 10, -1
 			assert.Empty(t, b.acceptBy(t, opts), "%+v", opts)

@@ -66,7 +66,7 @@ func (p partition) prefers() bool { return p.index < p.shared }
 // prefer sets the partitions of the last n waiting owners. It returns the owners that can have jobs in them.
 func (v *view) prefer(n int) (mine []*contender) {
 	partition := v.partition
-	if v.offered != nil {
+	if v.evictable != nil {
 		partition = wholeQueue // such claims are rare: take the longest waiting job
 	}
 	upTo := len(v.waiting)

@@ -145,9 +145,9 @@ func (q *Queue) Charge(tx kv.Transaction, owner string, amount int64) {
 	tx.Add(q.keys.charges.Pack(owner), amount)
 }
 
-// Yield returns the ids of up to n jobs that go first when a process is to hold fewer. Each is a job of the owner with the
+// EvictFirst returns the ids of up to n jobs that go first when a process is to hold fewer. Each is a job of the owner with the
 // highest usage per weight after the previous ones have gone. The jobs of one owner go in the given order.
-func (q *Queue) Yield(tx kv.ReadTransaction, jobs []*Held, n int) ([]string, error) {
+func (q *Queue) EvictFirst(tx kv.ReadTransaction, jobs []*Held, n int) ([]string, error) {
 	owners := ownersOf(jobs)
 	jobCost, err := q.share.readUsage(tx, q.share.readRollup(tx), owners, true)
 	if err != nil {

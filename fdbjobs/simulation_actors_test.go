@@ -362,9 +362,9 @@ func (s *simulation) acceptor(p *simProcess, queue *fdbjobs.Queue) {
 func (s *simulation) accept(ctx context.Context, p *simProcess, queue *fdbjobs.Queue) {
 	opts := fdbjobs.AcceptOptions{Count: 1 + max(0, s.intN(6)-3)}
 	if s.intN(8) == 0 {
-		opts.Yielding = s.yielding(p, queue)
+		opts.Evictable = s.evictable(p, queue)
 	}
-	if s.intN(2) == 0 || opts.Yielding != nil {
+	if s.intN(2) == 0 || opts.Evictable != nil {
 		opts.Wait = time.Duration(s.intN(10)-2) * time.Second
 	}
 	// Sometimes it gives up, whether or not a job is on the way.
@@ -388,8 +388,8 @@ func (s *simulation) accept(ctx context.Context, p *simProcess, queue *fdbjobs.Q
 	}
 }
 
-// yielding are the jobs that a process holds, as it offers them.
-func (s *simulation) yielding(p *simProcess, queue *fdbjobs.Queue) []*fdbjobs.Held {
+// evictable are the jobs that a process holds, as it offers them.
+func (s *simulation) evictable(p *simProcess, queue *fdbjobs.Queue) []*fdbjobs.Held {
 	offered := []*fdbjobs.Held{}
 	for _, lock := range slices.Sorted(maps.Keys(s.ledger.holdings)) {
 		h := s.ledger.holdings[lock]
@@ -402,15 +402,15 @@ func (s *simulation) yielding(p *simProcess, queue *fdbjobs.Queue) []*fdbjobs.He
 
 // exchanged checks that each job was taken in exchange for a different one of those offered.
 func (s *simulation) exchanged(held []*fdbjobs.Held, opts fdbjobs.AcceptOptions) {
-	if opts.Yielding == nil {
+	if opts.Evictable == nil {
 		return
 	}
-	offered := slices.Clone(opts.Yielding)
+	offered := slices.Clone(opts.Evictable)
 	for _, h := range held {
 		s.counts["exchanged"]++
-		i := slices.IndexFunc(offered, func(y *fdbjobs.Held) bool { return y.Job().ID == h.Job().Instead })
+		i := slices.IndexFunc(offered, func(y *fdbjobs.Held) bool { return y.Job().ID == h.Job().Evicted })
 		if i < 0 {
-			s.fail("%q was taken in exchange for %q, which was not offered or is gone", h.Job().ID, h.Job().Instead)
+			s.fail("%q was taken in exchange for %q, which was not offered or is gone", h.Job().ID, h.Job().Evicted)
 			return
 		}
 		offered = slices.Delete(offered, i, i+1)

@@ -32,7 +32,7 @@ type Runs struct {
 func (s *Runs) Accept(ctx context.Context, n int, yielding []*Run) (runs []*Run, err error) {
 	accept := fdbjobs.AcceptOptions{Count: n}
 	if yielding != nil {
-		accept.Wait, accept.Yielding = -1, holdsOf(yielding)
+		accept.Wait, accept.Evictable = -1, holdsOf(yielding)
 	}
 	for {
 		held, err := s.jobs.Accept(ctx, accept)
@@ -72,12 +72,12 @@ func holdsOf(runs []*Run) []*fdbjobs.Held {
 // fdbjobs.Queue.Yield.
 func (s *Runs) Yield(ctx context.Context, runs []*Run, n int) ([]string, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]string, error) {
-		return s.jobs.Yield(tx.Snapshot(), holdsOf(runs), n)
+		return s.jobs.EvictFirst(tx.Snapshot(), holdsOf(runs), n)
 	})
 }
 
 // Instead returns the id of the job to stop in exchange for this one, see [Runs.Accept].
-func (r *Run) Instead() string { return r.held.Job().Instead }
+func (r *Run) Instead() string { return r.held.Job().Evicted }
 
 // take makes a run of a held job. It returns fdbjobs.ErrHalt if there is nothing to run.
 func (s *Runs) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {

@@ -93,7 +93,7 @@ func (s *Lists) Problems(ctx context.Context) ([]Problem, error) {
 			return nil, err
 		}
 		now, same := time.Now(), map[problem]*Problem{}
-		for key, err := range s.jobs.AllTallies(tx.Snapshot(), indexNeeds, problemSize) {
+		for key, err := range s.jobs.TallyPrefixes(tx.Snapshot(), indexNeeds, problemSize) {
 			if err != nil {
 				return nil, err
 			}

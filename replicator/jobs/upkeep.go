@@ -169,7 +169,7 @@ const dropAtOnce = 50
 // target.
 func (s *Upkeep) dropMirrors(ctx context.Context) error {
 	mirrors, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (all []string, err error) {
-		for prefix, err := range s.jobs.AllTallies(tx.Snapshot(), indexMirrored, 1) {
+		for prefix, err := range s.jobs.TallyPrefixes(tx.Snapshot(), indexMirrored, 1) {
 			if err != nil {
 				return nil, err
 			}

@@ -187,7 +187,7 @@ func (w *Watcher) take(ctx context.Context, changed <-chan struct{}, most int, r
 	if len(yielding) == 0 {
 		return nil, nil
 	}
-	return w.queue.Accept(ctx, fdbjobs.AcceptOptions{Count: len(yielding), Wait: -1, Yielding: yielding})
+	return w.queue.Accept(ctx, fdbjobs.AcceptOptions{Count: len(yielding), Wait: -1, Evictable: yielding})
 }
 
 // settle stops the youngest watches beyond most, and returns the number of those that are left. Watches that end make room
@@ -249,7 +249,7 @@ func (w *Watcher) oldest(age time.Duration) []*watch {
 func (w *Watcher) start(ctx, accepting context.Context, held *fdbjobs.Held) {
 	one := newWatch(w, held)
 	w.mu.Lock()
-	if other := w.watches[held.Job().Instead]; other != nil {
+	if other := w.watches[held.Job().Evicted]; other != nil {
 		other.stop()
 	}
 	w.watches[one.server] = one
