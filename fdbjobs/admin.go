@@ -10,7 +10,7 @@ import (
 	"settee/pkg/tuple"
 )
 
-// What the keepers of a store need: these calls remove many jobs, or look at all.
+// What the keepers of a store need: these calls look at all jobs.
 
 // States returns where the queue keeps the states of all jobs, by job id. It is for checks and conversions of the states.
 func (q *Queue) States() tuple.Subspace { return q.keys.state }
@@ -21,20 +21,6 @@ func (q *Queue) States() tuple.Subspace { return q.keys.state }
 func (q *Queue) RequeueAll(ctx context.Context) (n int, err error) {
 	moved, err := q.requeueAll(ctx, func(int64, time.Duration) bool { return true })
 	return len(moved), err
-}
-
-// RemoveExpired removes up to limit finished jobs that have expired ([Held].Expires), and returns them as [Queue.Remove] does.
-func (q *Queue) RemoveExpired(tx kv.Transaction, limit int) ([]*Job, error) {
-	until := q.layer.now().Unix() + 1
-	expired, err := q.Entries(tx.Snapshot(), indexExpiry, EntryRange{Until: tuple.Tuple{until}, Limit: limit}).Await()
-	if err != nil {
-		return nil, err
-	}
-	ids := make([]string, len(expired))
-	for i, e := range expired {
-		ids[i] = e.ID
-	}
-	return q.Remove(tx, ids...)
 }
 
 // The sizes of a transaction of Rederive.

@@ -1,0 +1,54 @@
+package fdbjobs
+
+import (
+	"settee/pkg/kv"
+	"settee/pkg/tuple"
+)
+
+// Remove removes the jobs that exist of some, and returns these as they were, in the given order, with Listed instead of
+// their args. If one runs, its holder gets ErrHalt at its next update. The ids must differ.
+//
+// After a commit whose result was unknown the transaction's function runs again and finds the jobs gone. A caller that
+// reports the result keeps it outside of the function: a job existed if any run found it.
+func (q *Queue) Remove(tx kv.Transaction, ids ...string) (removed []*Job, err error) {
+	reads, now := make([]jobRead, len(ids)), tx.Snapshot()
+	for i, id := range ids {
+		// A write of the state or of Listed conflicts with a read of the row as well.
+		reads[i] = q.readListed(tx, now, id)
+	}
+	for _, read := range reads {
+		old, err := read.row.Await()
+		if err != nil {
+			return nil, err
+		}
+		if old == nil {
+			continue
+		}
+		job, err := read.job(old)
+		if err != nil {
+			return nil, err
+		}
+		q.clearArgs(tx, read.id, 0, old.chunks)
+		tx.Clear(q.keys.state.Pack(read.id))
+		q.setListed(tx, read.id, nil, old)
+		if err := q.batch(tx).put(read.id, old, nil); err != nil {
+			return nil, err
+		}
+		removed = append(removed, job)
+	}
+	return removed, nil
+}
+
+// RemoveExpired removes up to limit finished jobs that have expired ([Held].Expires), and returns them as [Queue.Remove] does.
+func (q *Queue) RemoveExpired(tx kv.Transaction, limit int) ([]*Job, error) {
+	until := q.layer.now().Unix() + 1
+	expired, err := q.Entries(tx.Snapshot(), indexExpiry, EntryRange{Until: tuple.Tuple{until}, Limit: limit}).Await()
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(expired))
+	for i, e := range expired {
+		ids[i] = e.ID
+	}
+	return q.Remove(tx, ids...)
+}
