@@ -32,6 +32,7 @@ type bench struct {
 	all   bool
 	pairs int
 	size  float64
+	idle  time.Duration
 
 	*lab.Run
 	server *lab.Server
@@ -47,6 +48,7 @@ func (b *bench) Register(f *flag.FlagSet) {
 	f.BoolVar(&b.all, "all", false, "run all cases; otherwise those that take seconds")
 	f.IntVar(&b.pairs, "pairs", 3, "the number of pairs of turns in a case")
 	f.Float64Var(&b.size, "size", 1, "multiplies the numbers of documents")
+	f.DurationVar(&b.idle, "idle", 30*time.Second, "how long a turn waits at most until the server is idle")
 }
 
 // Check implements lab.Measurement.
@@ -187,12 +189,12 @@ func (p pairs) ratios(m measure) string {
 	return lab.Ratios(all)
 }
 
-// quietFor is how long a server must use less than a twentieth of a processor to be idle. After quietLimit a turn begins anyway.
-const quietFor, quietLimit = 500 * time.Millisecond, 30 * time.Second
+// quietFor is how long a server must use less than a twentieth of a processor to be idle.
+const quietFor = 500 * time.Millisecond
 
-// rest waits until the server is idle.
+// rest waits until the server is idle. After -idle a turn begins anyway.
 func (b *bench) rest(ctx context.Context) error {
-	for limit := time.Now().Add(quietLimit); time.Now().Before(limit); {
+	for limit := time.Now().Add(b.idle); time.Now().Before(limit); {
 		before, err := b.server.Processor()
 		if err != nil {
 			return err
