@@ -95,7 +95,7 @@ release: ## build all files of a release of this commit in dist, with their chec
 	@scripts/packages/release dist
 
 test-scripts: ## run the tests of the measuring programs
-	$(TEST_ENV) go -C scripts test -ldflags=-w -vet=off -timeout $(TEST_TIMEOUT) ./...
+	$(TEST_ENV) go -C scripts test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
 
 test-packages: ## run the tests of packages and of the other operating systems, with packages for this machine
 	$(TEST_ENV) go -C scripts test -tags packages -ldflags=-w -vet=off -timeout $(TEST_TIMEOUT) ./packages
