@@ -111,6 +111,9 @@ quick: ## run the tests that are quick and start no other program
 
 test: node $(INSTALLED) ## run the tests, with a CouchDB if it is installed
 	$(TEST_ENV) go tool withservers -couchdb -pouchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -skip '$(IN_BROWSER)' -timeout $(TEST_TIMEOUT) $(if $(filter ./...,$(PKGS)),$(LONGEST) $$(go list ./... | grep -vxF "$$(go list $(REPOSITORY))"),$(PKGS))
+	@$(if $(filter ./...,$(PKGS)),echo '$(LEFT_OUT)')
+
+LEFT_OUT = left out: the pages in a Chromium (make test-pages), the commands of the documents (make test-docs), FoundationDB (make test-fdb), races (make race)
 
 # The packages that test the repository: the commands of its documents, and the servers that tests start.
 REPOSITORY = ./internal/papers ./internal/servers ./internal/withservers
