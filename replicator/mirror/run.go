@@ -61,7 +61,9 @@ type Options struct {
 	Worker worker.Config
 	// Stop ends when the mirror is to go back to the queue.
 	Stop context.Context
-	Log  zerolog.Logger
+	// KeepAlive keeps the job alive with update until ctx ends, see jobserver.Server.KeepAlive.
+	KeepAlive func(ctx context.Context, update func(context.Context) error) error
+	Log       zerolog.Logger
 }
 
 // mirror is a run of a mirror. The goroutine of Run does the work, and another one keeps the job alive.
@@ -112,7 +114,11 @@ func Run(ctx context.Context, o Options) (*replicator.MirrorSummary, error) {
 	var others sync.WaitGroup
 	defer others.Wait()
 	defer cancel(nil)
-	others.Go(func() { m.beat(working, cancel) })
+	others.Go(func() {
+		if err := o.KeepAlive(working, m.keepAlive); err != nil {
+			cancel(fdbjobs.ErrHalt)
+		}
+	})
 	others.Go(func() { m.keepVerified(working) })
 	others.Go(func() {
 		// The job is lost at once when its document changes, and not with the next heartbeat.
@@ -127,21 +133,9 @@ func Run(ctx context.Context, o Options) (*replicator.MirrorSummary, error) {
 	return summary, err
 }
 
-// beat keeps the job alive until ctx ends. A single failure does not end the run: the context of the job ends when it has
-// failed for too long.
-func (m *mirror) beat(ctx context.Context, lost context.CancelCauseFunc) {
-	for ctx.Err() == nil {
-		kv.Sleep(ctx, m.Run.Heartbeat())
-		if ctx.Err() != nil {
-			return
-		}
-		switch err := m.write(ctx, func(*replicator.MirrorProgress) {}); {
-		case errors.Is(err, fdbjobs.ErrHalt):
-			lost(fdbjobs.ErrHalt)
-		case err != nil && ctx.Err() == nil:
-			m.Log.Error().Err(err).Msg("the state of a mirror could not be written, and is tried again")
-		}
-	}
+// keepAlive keeps the job alive.
+func (m *mirror) keepAlive(ctx context.Context) error {
+	return m.write(ctx, func(*replicator.MirrorProgress) {})
 }
 
 // write changes the progress of the job, and keeps the job alive.

@@ -1,5 +1,6 @@
-// Package scheduler is the job server of a replication node. It takes replication jobs from the queue, up to the number
-// that the node may run, runs them, and decides the next state of each job when its run has ended.
+// Package scheduler runs replications and mirrors on a node. It says how many jobs the node may run, which of them make room
+// for others, what a run is, and what the next state of a job is when its run has ended. Package jobserver does the rest:
+// it takes jobs from the queue, keeps them alive, exchanges them, and gives them back when the node stops.
 //
 //	the run ended because               the job
 //	it reached the end of the feed      completed; pending for the next time if it is periodic

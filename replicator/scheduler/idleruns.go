@@ -46,6 +46,9 @@ const (
 	resting           // idle, and not asked again for a while
 )
 
+// slotIsFree reports whether the slot of the run counts as free.
+func (r *idleRun) slotIsFree() bool { return r.state == ready || r.state == asked }
+
 // count is the number of idle runs.
 func (s *idleRuns) count() int { return s.ready.Len() + len(s.timed) }
 

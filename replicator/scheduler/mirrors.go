@@ -6,30 +6,27 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rs/zerolog"
-
 	"settee/pkg/serverbudget"
 	"settee/replicator"
+	"settee/replicator/internal/jobserver"
 	"settee/replicator/mirror"
 	"settee/replicator/worker"
 )
 
 // mirror runs a mirror and records its end, as replicate does for other jobs.
-func (s *Server) mirror(ctx context.Context, a *attempt) error {
-	run, log := a.run, a.log
-	working, end := s.working(serverbudget.WithFlow(ctx, a.job.flow))
-	defer end()
-
-	summary, err := s.runMirror(working, a.job, log)
+func (s *Server) mirror(ctx context.Context, r *running) (jobserver.Outcome, error) {
+	working, end := s.server.Working(serverbudget.WithFlow(ctx, r.flow))
+	summary, err := s.runMirror(working, r)
+	end()
 	switch {
 	case err == nil:
 		text, err := json.Marshal(mirrorResult{OK: true, MirrorSummary: summary})
 		if err != nil {
-			return fmt.Errorf("writing the result of a mirror: %w", err)
+			return jobserver.Recorded, fmt.Errorf("writing the result of a mirror: %w", err)
 		}
-		log.Info().Int64("docs_written", summary.DocsWritten).Int64("databases", summary.Known).Msg("mirror completed")
+		r.Log.Info().Int64("docs_written", summary.DocsWritten).Int64("databases", summary.Known).Msg("mirror completed")
 		s.counter.add(func(c *Counts) { c.Completed++ })
-		return run.Complete(ctx, func(state *replicator.JobState) {
+		return jobserver.Recorded, r.run.Complete(ctx, func(state *replicator.JobState) {
 			state.Result = text
 			if state.Mirror != nil {
 				progress := *state.Mirror
@@ -41,8 +38,8 @@ func (s *Server) mirror(ctx context.Context, a *attempt) error {
 		err = worker.ErrStopped
 	}
 	result := new(worker.Result) // without progress of its own
-	result.ReplicationID = run.Job().State.ReplicationID
-	return s.ended(ctx, a, result, err)
+	result.ReplicationID = r.run.Job().State.ReplicationID
+	return s.ended(ctx, r, result, err)
 }
 
 // mirrorResult is the body of the response of POST /_replicate for a mirror that has completed.
@@ -52,8 +49,8 @@ type mirrorResult struct {
 }
 
 // runMirror reserves the replication id and runs the mirror.
-func (s *Server) runMirror(ctx context.Context, job *running, log *zerolog.Logger) (*replicator.MirrorSummary, error) {
-	run := job.run
+func (s *Server) runMirror(ctx context.Context, r *running) (*replicator.MirrorSummary, error) {
+	run := r.run
 	id, err := run.Job().Args.Replication.ID(s.opts.Jobs.ServerUUID(), "")
 	if err != nil {
 		return nil, err
@@ -62,7 +59,10 @@ func (s *Server) runMirror(ctx context.Context, job *running, log *zerolog.Logge
 		return nil, err
 	}
 	summary, err := mirror.Run(ctx, mirror.Options{
-		Run: run, Config: s.opts.Config, Worker: s.Requests(), Stop: job.stop, Log: *log,
+		Run: run, Config: s.opts.Config, Worker: s.Requests(), Stop: r.Stopping(), Log: *r.Log,
+		KeepAlive: func(ctx context.Context, update func(context.Context) error) error {
+			return s.server.KeepAlive(ctx, r, update)
+		},
 	})
 	if refused, ok := errors.AsType[*mirror.Refused](err); ok {
 		return nil, worker.Failed(replicator.FaultAt(replicator.FaultUnlistable, replicator.SideSource, run.Job().Args.Replication.Source,

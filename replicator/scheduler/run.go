@@ -12,83 +12,106 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/config"
+	"settee/pkg/serverbudget"
 	"settee/replicator"
 	"settee/replicator/internal/jobserver"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
 )
 
-// errNoTime is the cause of the context's end when the node's shutdown runs out of time.
-var errNoTime = errors.New("the node is shutting down")
+// running is a job that this node runs: what its beginning, its reports and its end share.
+type running struct {
+	jobserver.Run
+	run        *jobs.Run
+	continuous bool
+	mirror     bool
+	cfg        *config.Config // when it began
+	parked     bool           // the job was parked
+	health     *health
+	counted    *statsCounter
+	parker     worker.Parker      // asks the job to park
+	flow       *serverbudget.Flow // takes turns in the budgets of servers
 
-// attempt is a run while this node performs it: what its beginning, its reports and its end share.
-type attempt struct {
-	job     *running
-	run     *jobs.Run // of job
-	log     *zerolog.Logger
-	cfg     *config.Config // when it began
-	parked  bool           // the job was parked
-	health  *health
-	counted *statsCounter
+	// A run that goes back to the queue sets these.
+	result *worker.Result
+	why    error
+
+	// The lock of the job server guards these.
+	left     bool // it is stopping or has ended
+	slotless bool // a mirror that takes no slot
+	idleRun  idleRun
 }
 
-// newAttempt returns an attempt that has not begun.
-func (s *Server) newAttempt(r *running) *attempt {
-	cfg, was := s.opts.Config(), r.run.Job().State.Parked // Start forgets it
-	return &attempt{
-		job: r, run: r.run, log: s.logOf(r.run.Job()), cfg: cfg, parked: was != nil && !was.Since.IsZero(),
+// newRunning returns a run that has not begun.
+func (s *Server) newRunning(run *jobs.Run) *running {
+	cfg, was := s.opts.Config(), run.Job().State.Parked // Start forgets that it was parked
+	r := &running{
+		Run: jobserver.NewRun(run.Job().ID, run.Instead(), run, s.logOf(run.Job())),
+		run: run, continuous: run.Job().Args.Replication.Continuous, mirror: run.Job().IsMirror(), cfg: cfg, parked: was != nil && !was.Since.IsZero(),
 		health: &health{threshold: config.HealthThreshold.Get(cfg)}, counted: &statsCounter{to: &s.counter},
 	}
+	r.idleRun.of, r.flow = r, s.flow(r)
+	return r
 }
 
-// run runs a job once and records the result. ctx ends when the node drops its jobs.
-func (s *Server) run(ctx context.Context, r *running) {
-	held, cancel := jobserver.Merge(r.run.Context(), ctx)
-	defer cancel()
-	a := s.newAttempt(r)
-	if err := s.perform(held, a); err != nil {
-		s.unrecorded(ctx, a, err)
-	}
-}
+// errPaused is why jobs of a database with 0 shares stop.
+var errPaused = errors.New("the database is paused")
 
-// unrecorded ends an attempt whose end could not be recorded because of err.
-func (s *Server) unrecorded(ctx context.Context, a *attempt, err error) {
+// endCode returns the code for the history of a job whose run was stopped, or "" if it is not known why.
+func endCode(why error) replicator.EndCode {
 	switch {
-	case ctx.Err() != nil: // dropped: the activity monitors of other nodes notice
-	case errors.Is(err, fdbjobs.ErrHalt):
-		last, cancel := s.stages.Last(ctx, a.run.Heartbeat())
-		defer cancel()
-		s.counter.add(func(c *Counts) { c.Stops++ })
-		if err := a.run.Release(last); err != nil {
-			a.log.Error().Err(err).Msg("a job could not be released; it will be taken up again")
-		}
-		a.log.Info().Msg("replication stopped: the job was removed, changed, or taken by another node")
-	default:
-		a.log.Error().Err(err).Msg("the end of a run could not be recorded; the job will be taken up again")
+	case errors.Is(why, jobserver.ErrMadeRoom):
+		return replicator.EndMadeRoom
+	case errors.Is(why, jobserver.ErrTooMany):
+		return replicator.EndTooMany
+	case errors.Is(why, jobserver.ErrNodeStops):
+		return replicator.EndNodeStops
+	case errors.Is(why, errPaused):
+		return replicator.EndPaused
 	}
+	return ""
 }
 
-// perform performs a run and records its end. It returns an error if the end could not be recorded.
-func (s *Server) perform(ctx context.Context, a *attempt) error {
-	switch goesOn, err := s.begin(ctx, a); {
+// run runs a job once and records its end, unless it is stopped.
+func (s *Server) run(ctx context.Context, r *running) (jobserver.Outcome, error) {
+	switch goesOn, err := s.begin(ctx, r); {
 	case !goesOn:
-		return err
-	case a.run.Job().IsMirror():
-		return s.mirror(ctx, a)
+		return jobserver.Recorded, err
+	case r.mirror:
+		return s.mirror(ctx, r)
 	}
-	return s.replicate(ctx, a)
+	return s.replicate(ctx, r)
+}
+
+// giveBack puts the job of a stopped run back into the queue.
+func (s *Server) giveBack(ctx context.Context, r *running) error {
+	s.counter.add(func(c *Counts) { c.Stops++ })
+	code, text := endCode(r.why), ""
+	if code != "" {
+		text = r.why.Error()
+	}
+	return r.run.Stop(ctx, code, text, r.health.heal(r.result.CopyTo))
+}
+
+// release ends a run whose job was removed, changed, or taken by another node.
+func (s *Server) release(ctx context.Context, r *running) {
+	s.counter.add(func(c *Counts) { c.Stops++ })
+	if err := r.run.Release(ctx); err != nil {
+		r.Log.Error().Err(err).Msg("a job could not be released; it will be taken up again")
+	}
+	r.Log.Info().Msg("replication stopped: the job was removed, changed, or taken by another node")
 }
 
 // begin starts a run, and reports whether it goes on. If not, its end is recorded, unless there is an error.
-func (s *Server) begin(ctx context.Context, a *attempt) (goesOn bool, _ error) {
-	if paused(a.cfg, a.run) {
-		return false, s.pause(ctx, a.run)
+func (s *Server) begin(ctx context.Context, r *running) (goesOn bool, _ error) {
+	if paused(r.cfg, r.run) {
+		return false, s.pause(ctx, r.run)
 	}
-	if err := a.run.Start(ctx, s.opts.Node, s.pid()); err != nil {
+	if err := r.run.Start(ctx, s.opts.Node, s.pid()); err != nil {
 		return false, err
 	}
-	s.started(a.parked, a.log)
-	invalid, err := s.refuse(ctx, a)
+	s.started(r.parked, r.Log)
+	invalid, err := s.refuse(ctx, r)
 	return !invalid, err
 }
 
@@ -121,55 +144,42 @@ func (s *Server) logOf(job *jobs.Job) *zerolog.Logger {
 }
 
 // replicate replicates, and records the end of the run.
-func (s *Server) replicate(ctx context.Context, a *attempt) error {
-	working, end := s.working(ctx)
-	result, err := s.opts.Replicate(working, s.workerJob(a), s.workerConfig(a), s.reporter(a))
+func (s *Server) replicate(ctx context.Context, r *running) (jobserver.Outcome, error) {
+	working, end := s.server.Working(ctx)
+	result, err := s.opts.Replicate(working, s.workerJob(r), s.workerConfig(r), s.reporter(r))
 	end()
-	return s.ended(ctx, a, &result, err)
-}
-
-// working returns a context that ends with errNoTime when the node's shutdown runs out of time, and by end.
-func (s *Server) working(ctx context.Context) (_ context.Context, end func()) {
-	working, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.stages.Hurry, func() { cancel(errNoTime) })
-	return working, func() {
-		stop()
-		cancel(nil)
-	}
+	return s.ended(ctx, r, &result, err)
 }
 
 // workerJob returns what the worker is to do.
-func (s *Server) workerJob(a *attempt) worker.Job {
-	job, run := a.job, a.run
-	state := run.Job().State
+func (s *Server) workerJob(r *running) worker.Job {
+	run, state := r.run, r.run.Job().State
 	return worker.Job{
 		Replication:   run.Job().Args.Replication,
 		ReplicationID: state.ReplicationID,
 		Stats:         state.Stats,
-		Flow:          job.flow,
+		Flow:          r.flow,
 		Attributes:    s.traced(run.Job()),
-		Woken:         a.parked,
+		Woken:         r.parked,
 		Lacking:       state.Lacking,
 		Security:      state.Security,
 		Target:        state.Target,
-		Stop:          job.stop,
-		Park:          &job.parker,
-		Idle:          func(idle bool) { s.slots.idle(job, idle) },
+		Stop:          r.Stopping(),
+		Park:          &r.parker,
+		Idle:          func(idle bool) { s.server.Update(func() { s.slots.idle(r, idle, time.Now()) }) },
 		Opened:        run.Opened,
 		Parking:       run.Parking,
-		Lost:          func(ctx context.Context) error { return s.lost(job, run.Lost(ctx)) },
+		Lost:          func(ctx context.Context) error { return s.lost(r, run.Lost(ctx)) },
 	}
 }
 
-func (s *Server) reporter(a *attempt) worker.Reporter {
-	return reporter{attempt: a, heartbeats: s.heartbeats, reported: new(time.Time), stop: func() { s.slots.stopRun(a.job) }}
-}
+func (s *Server) reporter(r *running) worker.Reporter { return reporter{running: r, server: s.server} }
 
 // lost returns the error with which a run ends whose Run.Lost has returned err, or nil if it goes on.
-func (s *Server) lost(job *running, err error) error {
+func (s *Server) lost(r *running, err error) error {
 	switch {
 	case errors.Is(err, jobs.ErrEnding):
-		s.slots.stopRun(job)
+		s.server.StopRun(r, nil)
 	case errors.Is(err, fdbjobs.ErrHalt):
 		return fdbjobs.ErrHalt
 	}
@@ -190,91 +200,104 @@ func (s *Server) traced(job *jobs.Job) []attribute.KeyValue {
 }
 
 // refuse fails a job whose replication is not valid under this node's current settings.
-func (s *Server) refuse(ctx context.Context, a *attempt) (invalid bool, err error) {
-	err = a.run.Job().Args.Replication.Check(replicator.ParseOptions{
-		EndpointProtocols: config.ValidEndpointProtocols.Get(a.cfg),
-		ProxyProtocols:    config.ValidProxyProtocols.Get(a.cfg),
+func (s *Server) refuse(ctx context.Context, r *running) (invalid bool, err error) {
+	err = r.run.Job().Args.Replication.Check(replicator.ParseOptions{
+		EndpointProtocols: config.ValidEndpointProtocols.Get(r.cfg),
+		ProxyProtocols:    config.ValidProxyProtocols.Get(r.cfg),
 	})
 	if err == nil {
 		return false, nil
 	}
 	failure := worker.Failed(&replicator.Fault{Code: replicator.FaultInvalid, Detail: err.Error(), At: time.Now()})
-	return true, s.crashed(ctx, a.run, failure, replicator.Ending{Outcome: replicator.RunFailed}, a.log)
+	return true, s.crashed(ctx, r, failure, replicator.Ending{Outcome: replicator.RunFailed})
 }
 
-// ended records the end of a run.
-func (s *Server) ended(ctx context.Context, a *attempt, result *worker.Result, err error) error {
-	job, run, health, log := a.job, a.run, a.health, a.log
-	a.counted.count(result.RunStats)
-	if run.Ending() {
-		run.Last(result.RunStats, health.heal(result.CopyTo))
-		log.Debug().Err(run.Redact(err)).Msg("the job was removed or changed, and its run has ended")
-		return fdbjobs.ErrHalt
+// ended records the end of a run, unless it is stopped.
+func (s *Server) ended(ctx context.Context, r *running, result *worker.Result, err error) (jobserver.Outcome, error) {
+	r.counted.count(result.RunStats)
+	if r.run.Ending() {
+		r.run.Last(result.RunStats, r.health.heal(result.CopyTo))
+		r.Log.Debug().Err(r.run.Redact(err)).Msg("the job was removed or changed, and its run has ended")
+		return jobserver.Recorded, fdbjobs.ErrHalt
 	}
-	run.Copied(result.RunStats.DocCounts)
-	why := s.slots.why(job)
-	turn := errors.Is(err, worker.ErrStopped) && s.stages.Accepting.Err() == nil && why != databasePaused
-	if turn && !replicator.Awaited(run.Job().Args) && health.stuck(result.RunStats) {
-		// The job's turns are shorter than a request's retries. Without this it would never fail and never back off.
-		err = health.failure()
+	r.run.Copied(result.RunStats.DocCounts)
+	if errors.Is(err, worker.ErrStopped) && s.isStuck(r, result) {
+		err = r.health.failure()
 	}
+	switch {
+	case err == nil:
+		return jobserver.Recorded, s.copied(ctx, r, result)
+	case ctx.Err() != nil:
+		return jobserver.Recorded, context.Cause(ctx)
+	case errors.Is(err, jobserver.ErrNoTime):
+		r.Log.Warn().Err(r.run.Redact(err)).Msg("replication goes back to the queue")
+		r.result, r.why = result, jobserver.ErrNodeStops
+		return jobserver.Stopped, nil
+	case errors.Is(err, worker.ErrStopped):
+		r.Log.Info().Msg("replication goes back to the queue") // its turn has ended, or the node stops
+		r.result, r.why = result, context.Cause(r.Stopping())
+		return jobserver.Stopped, nil
+	}
+	return jobserver.Recorded, s.failed(ctx, r, result, err)
+}
+
+// isStuck reports whether the turns of a job are shorter than the repetitions of a request. Without this it would never fail
+// and never back off.
+func (s *Server) isStuck(r *running, result *worker.Result) bool {
+	turn := !s.server.Leaving() && !errors.Is(context.Cause(r.Stopping()), errPaused)
+	return turn && !replicator.Awaited(r.run.Job().Args) && r.health.stuck(result.RunStats)
+}
+
+// copied ends a run that has copied everything: until its source changes, until its next time, or for good.
+func (s *Server) copied(ctx context.Context, r *running, result *worker.Result) error {
+	if result.Parked {
+		woken, err := r.run.Park(ctx, result.CopyTo)
+		if err != nil {
+			return err
+		}
+		s.counter.add(func(c *Counts) { c.Parks++ })
+		r.Log.Debug().Bool("woken", woken).Msg("replication is parked until its source changes")
+		return nil
+	}
+	r.Log.Info().Int64("docs_written", result.RunStats.DocsWritten).Msg("replication completed")
+	s.counter.add(func(c *Counts) { c.Completed++ })
+	return r.run.Complete(ctx, func(state *replicator.JobState) {
+		result.CopyTo(state)
+		state.Result = result.History
+		if r.run.Job().Args.Replication.Periodic() {
+			state.LastRun = &result.RunStats
+		}
+	})
+}
+
+// failed ends a run that returned an error for another reason than that it was stopped.
+func (s *Server) failed(ctx context.Context, r *running, result *worker.Result, err error) error {
 	var collision *jobs.Collision
 	switch {
-	case err == nil && result.Parked:
-		return s.parked(ctx, run, result, log)
-	case err == nil:
-		log.Info().Int64("docs_written", result.RunStats.DocsWritten).Msg("replication completed")
-		s.counter.add(func(c *Counts) { c.Completed++ })
-		return run.Complete(ctx, func(state *replicator.JobState) {
-			result.CopyTo(state)
-			state.Result = result.History
-			if run.Job().Args.Replication.Periodic() {
-				state.LastRun = &result.RunStats
-			}
-		})
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case errors.Is(err, worker.ErrStopped), errors.Is(err, errNoTime):
-		if errors.Is(err, errNoTime) {
-			why = nodeStops
-			log.Warn().Err(run.Redact(err)).Msg("replication goes back to the queue")
-		} else {
-			log.Info().Msg("replication goes back to the queue") // its turn has ended, or the node stops
-		}
-		s.counter.add(func(c *Counts) { c.Stops++ })
-		ctx, cancel := s.stages.Last(ctx, run.Heartbeat()) // another node waits for longer
-		defer cancel()
-		return run.Stop(ctx, why.code, why.text, health.heal(result.CopyTo))
 	case errors.Is(err, fdbjobs.ErrHalt):
 		return err
 	case errors.Is(err, worker.ErrIDChanged):
-		log.Info().Msg("the filter function has changed: replication starts anew")
+		r.Log.Info().Msg("the filter function has changed: replication starts anew")
 		s.counter.add(func(c *Counts) { c.Stops++ })
-		return run.Restart(ctx, "the replication id has changed")
+		return r.run.Restart(ctx, "the replication id has changed")
 	case errors.As(err, &collision):
-		return s.collided(ctx, run, collision, log)
+		return s.collided(ctx, r, collision)
 	}
 	// Keep the statistics since the last report.
-	if err := run.Update(ctx, result.CopyTo); err != nil {
+	if err := r.run.Update(ctx, result.CopyTo); err != nil {
 		return err
 	}
-	return s.failed(ctx, run, err, health, log)
-}
-
-// parked ends a run that has copied everything, until its source changes.
-func (s *Server) parked(ctx context.Context, run *jobs.Run, result *worker.Result, log *zerolog.Logger) error {
-	woken, err := run.Park(ctx, result.CopyTo)
-	if err != nil {
-		return err
+	failure, ok := errors.AsType[*worker.Error](err)
+	if !ok {
+		failure = worker.Failed(replicator.TextFault("error", err.Error()))
 	}
-	s.counter.add(func(c *Counts) { c.Parks++ })
-	log.Debug().Bool("woken", woken).Msg("replication is parked until its source changes")
-	return nil
+	return s.crashed(ctx, r, failure, replicator.Ending{Outcome: replicator.RunCrashed, Healthy: r.health.healthy, RetryAfter: failure.RetryAfter})
 }
 
 // collided ends a run whose replication id belongs to another job (RFC 016, "Replication ID Collisions").
-func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision, log *zerolog.Logger) error {
-	log.Warn().Str("other", c.JobID).Msg("another job has the same replication id")
+func (s *Server) collided(ctx context.Context, r *running, c *jobs.Collision) error {
+	run := r.run
+	r.Log.Warn().Str("other", c.JobID).Msg("another job has the same replication id")
 	fault, rival := &replicator.Fault{Code: replicator.FaultCollision, Text: c.Explain(run.Job()), At: time.Now()}, replicator.DocumentRival
 	if c.Transient {
 		rival = replicator.PostedRival
@@ -282,24 +305,12 @@ func (s *Server) collided(ctx context.Context, run *jobs.Run, c *jobs.Collision,
 	if run.Job().Transient() || run.Job().Mirror() != "" { // the mirror knows the code
 		fault.Word = jobs.CollisionCode
 	}
-	return s.crashed(ctx, run, worker.Failed(fault), replicator.Ending{Outcome: replicator.RunCrashed, Rival: rival}, log)
-}
-
-// failed ends a run that returned an error.
-func (s *Server) failed(ctx context.Context, run *jobs.Run, err error, health *health, log *zerolog.Logger) error {
-	failure, ok := errors.AsType[*worker.Error](err)
-	if !ok {
-		failure = worker.Failed(replicator.TextFault("error", err.Error()))
-	}
-	ending := replicator.Ending{Outcome: replicator.RunCrashed, Healthy: health.healthy, RetryAfter: failure.RetryAfter}
-	return s.crashed(ctx, run, failure, ending, log)
+	return s.crashed(ctx, r, worker.Failed(fault), replicator.Ending{Outcome: replicator.RunCrashed, Rival: rival})
 }
 
 // crashed records the end of a run that failed, and what replicator.Ending.Again decides of its job.
-func (s *Server) crashed(
-	ctx context.Context, run *jobs.Run, failure *worker.Error, ending replicator.Ending, log *zerolog.Logger,
-) error {
-	cfg, job, fault := s.opts.Config(), run.Job(), failure.Fault
+func (s *Server) crashed(ctx context.Context, r *running, failure *worker.Error, ending replicator.Ending) error {
+	run, cfg, job, fault := r.run, s.opts.Config(), r.run.Job(), failure.Fault
 	if fault == nil { // only its texts are known
 		fault = replicator.TextFault(failure.Code, failure.Reason)
 	}
@@ -309,20 +320,20 @@ func (s *Server) crashed(
 		return err
 	}
 	if again.State == replicator.StateFailed {
-		log.Warn().Err(run.Redact(failure)).Msg("replication failed")
+		r.Log.Warn().Err(run.Redact(failure)).Msg("replication failed")
 		s.counter.add(func(c *Counts) { c.Failed++ })
 		return run.Fail(ctx, fault)
 	}
-	log.Warn().Err(run.Redact(failure)).Int("errors", again.ErrorCount).Time("again", again.At).Msg("replication crashed")
+	r.Log.Warn().Err(run.Redact(failure)).Int("errors", again.ErrorCount).Time("again", again.At).Msg("replication crashed")
 	s.counter.add(func(c *Counts) { c.Crashes++ })
 	return run.Crash(ctx, again.At, again.ErrorCount, fault)
 }
 
-func (s *Server) workerConfig(a *attempt) worker.Config {
-	cfg := s.requests(a.cfg)
-	cfg.ListRefused = a.run.ListRefused
-	cfg.Sending = a.run.Check
-	cfg.ReportInterval = a.run.Heartbeat()
+func (s *Server) workerConfig(r *running) worker.Config {
+	cfg := s.requests(r.cfg)
+	cfg.ListRefused = r.run.ListRefused
+	cfg.Sending = r.run.Check
+	cfg.ReportInterval = r.run.Heartbeat()
 	return cfg
 }
 
@@ -368,10 +379,8 @@ func WorkerConfig(cfg *config.Config) worker.Config {
 
 // reporter records the reports of a run in its job.
 type reporter struct {
-	*attempt
-	heartbeats *heartbeats
-	reported   *time.Time // when the latest report began, zero before the first
-	stop       func()     // stops the run
+	*running
+	server *jobserver.Server[*running]
 }
 
 func (r reporter) Identify(ctx context.Context, id replicator.ID) error {
@@ -383,17 +392,14 @@ func (r reporter) Identify(ctx context.Context, id replicator.ID) error {
 func (r reporter) Report(ctx context.Context, progress worker.Progress) error {
 	r.counted.count(progress.RunStats)
 	r.health.saw(progress.Activity, time.Now())
-	began := time.Now()
-	err := r.run.Update(ctx, r.health.heal(progress.CopyTo))
-	r.heartbeats.saw(*r.reported, began, time.Now(), r.run.Heartbeat())
-	*r.reported = began
+	err := r.server.Beat(r.running, func() error { return r.run.Update(ctx, r.health.heal(progress.CopyTo)) })
 	if errors.Is(err, jobs.ErrEnding) {
-		r.stop()
+		r.server.StopRun(r.running, nil)
 		return nil
 	}
 	if err == nil || errors.Is(err, fdbjobs.ErrHalt) || ctx.Err() != nil || progress.Target.Claim == replicator.TargetMaking {
 		return err
 	}
-	r.log.Error().Err(err).Msg("the progress of a run could not be recorded")
+	r.Log.Error().Err(err).Msg("the progress of a run could not be recorded")
 	return nil
 }

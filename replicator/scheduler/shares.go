@@ -2,9 +2,12 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
+	"maps"
 
 	"settee/pkg/config"
 	"settee/pkg/serverbudget"
+	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
@@ -14,17 +17,32 @@ import (
 // rollUp applies the decay of usage when it is due.
 func (s *Server) rollUp(ctx context.Context, cfg *config.Config) error {
 	decay := jobs.Decay{Interval: config.Interval.Get(cfg), Coeff: config.UsageCoeff.Get(cfg)}
-	return s.opts.Jobs.Shares.RollUp(ctx, decay, weights(cfg))
+	if err := s.opts.Jobs.Shares.RollUp(ctx, decay, weights(cfg)); err != nil {
+		return fmt.Errorf("rolling up usage: %w", err)
+	}
+	return nil
 }
 
-// share applies changed shares at once. It stops the jobs of databases with 0 shares, which are paused.
-func (s *Server) share(ctx context.Context, cfg *config.Config) {
-	if err := s.opts.Jobs.Shares.SetWeights(ctx, weights(cfg)); err != nil && ctx.Err() == nil { // the next roll-up tries again
-		s.opts.Log.Error().Err(err).Msg("changed shares could not be applied")
+// reconfigured applies the settings of shares at the beginning and when they have changed.
+func (s *Server) reconfigured(ctx context.Context, before, now *config.Config) {
+	var err error
+	switch {
+	case before == nil:
+		err = s.rollUp(ctx, now)
+	case !maps.Equal(weights(now), weights(before)):
+		err = s.opts.Jobs.Shares.SetWeights(ctx, weights(now))
+		s.stopPaused(now)
 	}
-	for _, job := range s.slots.all() {
+	if err != nil && ctx.Err() == nil { // the next roll-up tries again
+		s.opts.Log.Error().Err(err).Msg("shares could not be applied")
+	}
+}
+
+// stopPaused stops the jobs of databases with 0 shares, which are paused.
+func (s *Server) stopPaused(cfg *config.Config) {
+	for _, job := range s.server.List() {
 		if paused(cfg, job.run) {
-			s.slots.stop(databasePaused, job.id)
+			s.server.Stop(errPaused, job.ID)
 		}
 	}
 }
@@ -45,7 +63,7 @@ func (s *Server) pause(ctx context.Context, run *jobs.Run) error {
 	if err := s.opts.Jobs.Shares.SetWeights(ctx, weights(s.opts.Config())); err != nil {
 		return err // the job is queued again when nothing has kept it alive
 	}
-	return run.Stop(ctx, databasePaused.code, databasePaused.text, nil)
+	return run.Stop(ctx, replicator.EndPaused, errPaused.Error(), nil)
 }
 
 // flow returns with whom a job takes turns in the budgets of servers: owners by their shares.

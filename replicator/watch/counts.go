@@ -58,8 +58,10 @@ func (w *Watcher) Counts() Counts {
 		WakesSafety: w.counter.wakes[bySafety].Load(), WakesTarget: w.counter.wakes[byTarget].Load(),
 		Questions: w.counter.questions.Load(), FeedFailures: w.counter.feedFailures.Load(),
 	}
-	c.Lag = w.waited()
-	for _, one := range w.oldest(0) {
+	if w.server.Full() {
+		c.Lag = w.waited()
+	}
+	for _, one := range w.server.List() {
 		c.Lag = max(c.Lag, one.late.lag())
 		switch kind(one.kind.Load()) {
 		case following:

@@ -47,7 +47,7 @@
 //
 // # Costs
 //
-// A watch with a feed has one connection and three goroutines. While the server is idle it wakes up for heartbeats, which
+// A watch with a feed has one connection and four goroutines. While the server is idle it wakes up for heartbeats, which
 // come every few seconds, and for the pages of the comparison and of the looks at targets. All watches of a node send the heartbeats of their jobs
-// at the same time, so that they share transactions.
+// at the same time, so that they share transactions (package jobserver).
 package watch

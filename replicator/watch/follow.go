@@ -239,7 +239,7 @@ func (l *follower) flush(ctx context.Context) {
 	}
 	if l.unkept += len(names); l.unkept >= keepNames {
 		l.unkept = 0
-		l.watch.beatNow(ctx)
+		l.watch.writeNow(ctx)
 	}
 	l.watch.checkSoon()
 }

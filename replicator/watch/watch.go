@@ -60,19 +60,16 @@ type state struct {
 
 // watch is a watch of one server. One goroutine calls run.
 type watch struct {
+	jobserver.Run
 	watcher *Watcher
 	server  string // who answers, see route.Key
 	held    *fdbjobs.Held
 	log     zerolog.Logger
-	began   time.Time
-
-	stopping context.Context // ends when the watch is to be put back
-	stop     context.CancelFunc
 
 	kind    atomic.Int32
 	feed    atomic.Pointer[couch.Updates] // nil unless the watch follows one
 	woken   atomic.Int64                  // jobs
-	beating atomic.Bool                   // an update of the job is under way
+	writing sync.Mutex                    // held while the state is written
 	late    lateness
 	looks   securityLooks // at sources that are asked
 
@@ -95,12 +92,12 @@ type watch struct {
 
 func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
 	one := &watch{
-		watcher: w, server: held.Job().ID, held: held, paces: w.acquirePaces(paceOf(held.Job().Owner, held.Job().ID)), began: time.Now(), checkAt: time.Now().Add(emptyLimit),
+		watcher: w, server: held.Job().ID, held: held, paces: w.acquirePaces(paceOf(held.Job().Owner, held.Job().ID)), checkAt: time.Now().Add(emptyLimit),
 		backoff: retry.Backoff{First: time.Second},
 		log:     w.opts.Log.With().Str("server", held.Job().ID).Logger(),
 	}
+	one.Run = jobserver.NewRun(one.server, held.Job().Evicted, held, &one.log)
 	one.search = newSearch(one)
-	one.stopping, one.stop = context.WithCancel(context.Background())
 	if err := json.Unmarshal(held.Job().State, &one.state); err != nil {
 		one.state = state{} // it compares all databases
 	}
@@ -108,36 +105,30 @@ func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
 	return one
 }
 
-// run runs the watch until its server has no parked jobs and no mirrors, or accepting ends. Then it puts the job back. If ctx ends, it
-// drops the job.
-func (w *watch) run(ctx, accepting context.Context) {
-	ctx = serverbudget.WithFlow(ctx, &serverbudget.Flow{Job: w.server}) // beside the owners of jobs
-	defer w.stop()
-	defer w.watcher.releasePaces(paceOf(w.held.Job().Owner, w.server))
-	defer w.search.close()
-	held, cancelHeld := jobserver.Merge(w.held.Context(), accepting)
-	defer cancelHeld()
-	working, cancel := jobserver.Merge(held, w.stopping)
-	defer cancel()
-	var looking sync.WaitGroup
-	looking.Go(func() { w.keepTargets(working) })
-	err := w.work(working)
-	cancel()
-	looking.Wait()
-	if ctx.Err() != nil || errors.Is(err, errEnded) {
-		return
+// run runs a watch until its server has no parked jobs and no mirrors, or it is to stop.
+func (w *Watcher) run(ctx context.Context, one *watch) (jobserver.Outcome, error) {
+	working, cancel := context.WithCancelCause(serverbudget.WithFlow(ctx, &serverbudget.Flow{Job: one.server})) // beside the owners of jobs
+	defer w.releasePaces(paceOf(one.held.Job().Owner, one.server))
+	defer one.search.close()
+	defer context.AfterFunc(one.Stopping(), func() { cancel(context.Cause(one.Stopping())) })()
+	var others sync.WaitGroup
+	defer others.Wait()
+	defer cancel(nil)
+	others.Go(func() { one.keepTargets(working) })
+	others.Go(func() { _ = w.server.KeepAlive(working, one, one.keepAlive) }) // ctx ends if the job is lost
+	if errors.Is(one.work(working), errEnded) {
+		return jobserver.Recorded, nil
 	}
-	// If another node has taken the job, this has no effect.
-	last, cancelLast := w.watcher.stages.Last(ctx, w.held.Heartbeat())
-	defer cancelLast()
-	text, _ := w.snapshot()
-	err = w.held.Resubmit(last, time.Now(), text, nil)
-	if err == nil {
-		err = w.watcher.opts.Jobs.Watches.Reown(last, w.server)
+	return jobserver.Stopped, nil
+}
+
+// giveBack puts the job of a watch back into the queue.
+func (w *Watcher) giveBack(ctx context.Context, one *watch) error {
+	text, _ := one.snapshot()
+	if err := one.held.Resubmit(ctx, time.Now(), text, nil); err != nil {
+		return err
 	}
-	if err != nil && !errors.Is(err, fdbjobs.ErrHalt) {
-		w.log.Error().Err(err).Msg("a watch could not be put back; it will be taken up again")
-	}
+	return w.opts.Jobs.Watches.Reown(ctx, one.server)
 }
 
 // work watches the server. It returns errEnded, or the reason why ctx ended.
@@ -242,19 +233,30 @@ func (w *watch) snapshot() (text json.RawMessage, wrote func()) {
 	}
 }
 
-// beat keeps the job alive and writes its state. A single failure does not end the watch: the context of the job ends
-// when it has failed for too long.
-func (w *watch) beat(ctx context.Context) {
-	if w.held.Context().Err() != nil {
-		return
-	}
+// keepAlive keeps the job alive and writes its state.
+func (w *watch) keepAlive(ctx context.Context) error {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	return w.write(ctx)
+}
+
+// write writes the state. The caller holds w.writing.
+func (w *watch) write(ctx context.Context) error {
 	text, wrote := w.snapshot()
 	err := w.held.Update(ctx, text, nil)
-	switch {
-	case err == nil:
+	if err == nil {
 		wrote()
-	case ctx.Err() != nil || errors.Is(err, fdbjobs.ErrHalt) || w.held.Context().Err() != nil:
-	default:
+	}
+	return err
+}
+
+// writeNow writes the state, unless it is being written. If that fails, the next heartbeat writes it.
+func (w *watch) writeNow(ctx context.Context) {
+	if !w.writing.TryLock() {
+		return
+	}
+	defer w.writing.Unlock()
+	if err := w.write(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, fdbjobs.ErrHalt) {
 		w.log.Error().Err(err).Msg("the state of a watch could not be written, and is tried again")
 	}
 }
@@ -408,15 +410,7 @@ func (w *watch) show(ctx context.Context, status jobs.WatchStatus) {
 		return
 	}
 	w.change(func(s *state) { s.WatchStatus = status })
-	w.beatNow(ctx)
-}
-
-// beatNow writes the state, unless an update is under way.
-func (w *watch) beatNow(ctx context.Context) {
-	if w.beating.CompareAndSwap(false, true) {
-		defer w.beating.Store(false)
-		w.beat(ctx)
-	}
+	w.writeNow(ctx)
 }
 
 // maxWhy is the maximum size of a reason in the state, in bytes.

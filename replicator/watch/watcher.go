@@ -2,8 +2,6 @@ package watch
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -12,17 +10,16 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/config"
-	"settee/pkg/kv"
 	"settee/replicator/internal/jobserver"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
 )
 
 const (
-	// rotateEvery is how often a node that has as many watches as it may have looks for others that are due. A watch is kept
+	// turnEvery is how often a node that has as many watches as it may have looks for others that are due. A watch is kept
 	// for turnTime before it makes room for one of these, and for shortTurn if one of these has waited for longer than
 	// turnPatience.
-	rotateEvery  = 5 * time.Second
+	turnEvery    = 5 * time.Second
 	turnTime     = time.Minute
 	shortTurn    = 10 * time.Second
 	turnPatience = 30 * time.Second
@@ -41,72 +38,40 @@ type Options struct {
 
 // Watcher runs the watches of a node.
 type Watcher struct {
-	opts  Options
-	queue *fdbjobs.Queue
+	opts    Options
+	server  *jobserver.Server[*watch]
+	counter counter
 
-	stages *jobserver.Stages
-
-	runs, beating sync.WaitGroup
-	counter       counter
-
-	mu      sync.Mutex
-	watches map[string]*watch // by server
-	change  chan struct{}     // holds a token when a watch has begun or ended
-	begun   chan struct{}     // holds a token when a watch has begun
-	paces   map[paceKey]*paces
-	targets map[string]*targetServer // by route.Key
-	waiting time.Time                // since when the due watch has waited that waits longest; zero if there is room
+	mu         sync.Mutex
+	paces      map[paceKey]*paces
+	targets    map[string]*targetServer // by route.Key
+	waitsSince time.Time                // since when the due watch waits that waits longest; zero if none was due at the last turn
 }
 
 // New returns a watcher. Run starts it.
 func New(opts Options) *Watcher {
-	w := &Watcher{
-		opts: opts, queue: opts.Jobs.Watches.Queue(), stages: jobserver.NewStages(),
-		watches: map[string]*watch{}, change: make(chan struct{}, 1),
-		begun: make(chan struct{}, 1), paces: map[paceKey]*paces{}, targets: map[string]*targetServer{},
-	}
+	w := &Watcher{opts: opts, paces: map[paceKey]*paces{}, targets: map[string]*targetServer{}}
+	w.server = jobserver.New(jobserver.Options[*watch]{
+		Queue: opts.Jobs.Watches.Queue(), Config: opts.Config, Changed: opts.Changed,
+		Accept: w.accept, Run: w.run, GiveBack: w.giveBack,
+		Limiter:    &limiter{most: func() int { return config.MaxWatches.Get(opts.Config()) }},
+		Interval:   func(*config.Config) time.Duration { return turnEvery },
+		BeforeTurn: w.readOldestDue, MakesRoom: w.makesRoom,
+		Log: opts.Log.With().Str("queue", "watches").Logger(),
+	})
 	return w
 }
 
 // Run takes and runs watches until Shutdown, and then returns nil. When ctx ends, it drops everything at once, as if the
 // node had died, and returns ctx's error. Run must be called only once.
-func (w *Watcher) Run(ctx context.Context) error {
-	defer w.stages.Ended()
-	accepting, cancel := jobserver.Merge(ctx, w.stages.Accepting)
-	defer cancel()
-	var loops sync.WaitGroup
-	loops.Go(func() { w.monitor(accepting) })
-	loops.Go(func() { w.accept(ctx, accepting) })
-	beats, endBeats := context.WithCancel(ctx)
-	defer endBeats()
-	var beating sync.WaitGroup
-	beating.Go(func() { w.beat(beats) })
-	loops.Wait()
-	w.runs.Wait()
-	endBeats()
-	beating.Wait()
-	w.beating.Wait()
-	return ctx.Err()
-}
+func (w *Watcher) Run(ctx context.Context) error { return w.server.Run(ctx) }
 
 // Leave ends all watches and puts their jobs back, where other nodes take them. It does not wait for that.
-func (w *Watcher) Leave() { w.stages.Leave() }
+func (w *Watcher) Leave() { w.server.Leave() }
 
 // Shutdown is Leave, and waits until Run has returned, for which the watches have until ctx ends. It returns ctx's error if
 // ctx ended first. Run must have been called.
-func (w *Watcher) Shutdown(ctx context.Context) error { return w.stages.Shutdown(ctx) }
-
-// monitor puts the watches of dead nodes back into the queue.
-func (w *Watcher) monitor(ctx context.Context) {
-	_ = w.queue.RunMonitor(ctx, func(servers []string, _ time.Duration, err error) {
-		if len(servers) > 0 {
-			w.opts.Log.Warn().Strs("servers", servers).Msg("queued watches of servers again that no node kept alive")
-		}
-		if err != nil {
-			w.opts.Log.Error().Err(err).Msg("the monitor of watches failed, and tries again")
-		}
-	})
-}
+func (w *Watcher) Shutdown(ctx context.Context) error { return w.server.Shutdown(ctx) }
 
 // changed returns a channel that is closed when settings change, or nil if they do not.
 func (w *Watcher) changed() <-chan struct{} {
@@ -116,197 +81,83 @@ func (w *Watcher) changed() <-chan struct{} {
 	return w.opts.Changed()
 }
 
-// accept takes watches while there is room for them.
-func (w *Watcher) accept(ctx, accepting context.Context) {
-	rotate := time.Now().Add(rotateEvery)
-	for accepting.Err() == nil {
-		changed := w.changed() // before the settings are read, so that no change is missed
-		most := config.MaxWatches.Get(w.opts.Config())
-		held, err := w.take(accepting, changed, most, &rotate)
-		for _, h := range held {
-			w.start(ctx, accepting, h)
-		}
-		switch {
-		case err == nil, accepting.Err() != nil:
-		case errors.Is(err, fdbjobs.ErrClosed):
-			return
-		default:
-			w.opts.Log.Error().Err(err).Msg("taking a watch failed, and is tried again")
-			kv.Sleep(accepting, time.Second+rand.N(time.Second))
+// accept takes watches from the queue, see jobserver.Options.
+func (w *Watcher) accept(ctx context.Context, n int, yielding []*watch) ([]*watch, error) {
+	accept := fdbjobs.AcceptOptions{Count: n}
+	if yielding != nil {
+		accept.Wait = -1
+		for _, one := range yielding {
+			accept.Evictable = append(accept.Evictable, one.held)
 		}
 	}
+	held, err := w.opts.Jobs.Watches.Queue().Accept(ctx, accept)
+	taken := make([]*watch, len(held))
+	for i, h := range held {
+		taken[i] = newWatch(w, h)
+	}
+	return taken, err
 }
 
-// take waits for watches for the room that there is. It returns without any when that may have changed.
-func (w *Watcher) take(ctx context.Context, changed <-chan struct{}, most int, rotate *time.Time) ([]*fdbjobs.Held, error) {
-	free := most - w.settle(most)
-	if free > 0 || most == 0 {
-		w.setWaiting(time.Time{})
+// limiter is the jobserver.Limiter of watches: there may be max_watches.
+type limiter struct {
+	most func() int
+	held int // without those that are stopping
+}
+
+// Enter implements jobserver.Limiter.
+func (l *limiter) Enter(*watch) { l.held++ }
+
+// Leave implements jobserver.Limiter.
+func (l *limiter) Leave(*watch) { l.held-- }
+
+// Settle implements jobserver.Limiter.
+func (l *limiter) Settle(time.Time) jobserver.Allowance {
+	free := l.most() - l.held
+	return jobserver.Allowance{Free: free, Over: free < 0}
+}
+
+// makesRoom decides which watches make room at a turn, from those that are not stopping, the oldest first. most is how many
+// there may be. If no more are allowed, and a due one has waited for a time, those make room that have had
+// their turn. If there are more than most, the youngest stop.
+func makesRoom(most int, list []*watch, full bool, waited time.Duration, at time.Time) jobserver.Turn[*watch] {
+	if excess := len(list) - most; excess > 0 {
+		slices.Reverse(list)
+		return jobserver.Turn[*watch]{Excess: excess, Stop: [][]*watch{list}}
 	}
-	if free > 0 {
-		waiting, cancel := context.WithCancel(ctx)
-		defer cancel()
-		var stop sync.WaitGroup
-		defer stop.Wait()
-		defer cancel()
-		stop.Go(func() {
-			select {
-			case <-changed:
-				cancel()
-			case <-waiting.Done():
-			}
-		})
-		held, err := w.queue.Accept(waiting, fdbjobs.AcceptOptions{Count: free})
-		if err != nil && ctx.Err() == nil && waiting.Err() != nil {
-			err = nil
-		}
-		return held, err
+	if !full || waited == 0 {
+		return jobserver.Turn[*watch]{}
 	}
-	timer := time.NewTimer(time.Until(*rotate))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return nil, nil
-	case <-changed:
-		return nil, nil
-	case <-w.change:
-		return nil, nil
-	case <-timer.C:
-	}
-	*rotate = time.Now().Add(rotateEvery)
-	since, err := w.opts.Jobs.Watches.OldestDue(ctx)
-	if err != nil || since.IsZero() || most == 0 {
-		return nil, err
-	}
-	w.setWaiting(since)
 	turn := turnTime
-	if time.Since(since) > turnPatience {
+	if waited > turnPatience {
 		turn = shortTurn
 	}
-	yielding := w.yielding(turn)
-	if len(yielding) == 0 {
-		return nil, nil
+	yielding := slices.DeleteFunc(list, func(one *watch) bool { return at.Sub(one.Began) < turn })
+	return jobserver.Turn[*watch]{Yielding: yielding, Most: len(yielding)}
+}
+
+func (w *Watcher) makesRoom(cfg *config.Config, list []*watch, full bool, at time.Time) jobserver.Turn[*watch] {
+	return makesRoom(config.MaxWatches.Get(cfg), list, full, w.waited(), at)
+}
+
+// readOldestDue reads for the next turn since when a due watch waits, if this node may have no more.
+func (w *Watcher) readOldestDue(ctx context.Context, cfg *config.Config) error {
+	var since time.Time
+	var err error
+	if w.server.Full() && config.MaxWatches.Get(cfg) > 0 {
+		since, err = w.opts.Jobs.Watches.OldestDue(ctx)
 	}
-	return w.queue.Accept(ctx, fdbjobs.AcceptOptions{Count: len(yielding), Wait: -1, Evictable: yielding})
-}
-
-// settle stops the youngest watches beyond most, and returns the number of those that are left. Watches that end make room
-// already.
-func (w *Watcher) settle(most int) int {
-	running := w.staying(0)
-	left := min(len(running), max(most, 0))
-	for _, one := range running[left:] {
-		one.stop()
-	}
-	return left
-}
-
-// staying returns the watches that have run for a time and are not told to stop, the oldest first.
-func (w *Watcher) staying(age time.Duration) []*watch {
-	return slices.DeleteFunc(w.oldest(age), func(one *watch) bool { return one.stopping.Err() != nil })
-}
-
-func (w *Watcher) setWaiting(since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.waiting = since
+	w.waitsSince = since
+	return err
 }
 
 // waited returns how long the due watch has waited that waits longest for a place.
 func (w *Watcher) waited() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.waiting.IsZero() {
+	if w.waitsSince.IsZero() {
 		return 0
 	}
-	return max(0, time.Since(w.waiting))
-}
-
-// yielding returns the watches that have had a turn, the oldest first.
-func (w *Watcher) yielding(turn time.Duration) []*fdbjobs.Held {
-	var list []*fdbjobs.Held
-	for _, one := range w.staying(turn) {
-		list = append(list, one.held)
-	}
-	return list
-}
-
-// oldest returns the watches that have run for a time, the oldest first.
-func (w *Watcher) oldest(age time.Duration) []*watch {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var list []*watch
-	for _, one := range w.watches {
-		if time.Since(one.began) >= age {
-			list = append(list, one)
-		}
-	}
-	slices.SortFunc(list, func(a, b *watch) int { return a.began.Compare(b.began) })
-	return list
-}
-
-// start runs a watch in a goroutine, and stops the one that makes room for it.
-func (w *Watcher) start(ctx, accepting context.Context, held *fdbjobs.Held) {
-	one := newWatch(w, held)
-	w.mu.Lock()
-	if other := w.watches[held.Job().Evicted]; other != nil {
-		other.stop()
-	}
-	w.watches[one.server] = one
-	w.mu.Unlock()
-	jobserver.Poke(w.change)
-	jobserver.Poke(w.begun)
-	w.runs.Go(func() {
-		defer jobserver.Poke(w.change)
-		defer w.remove(one)
-		one.run(ctx, accepting)
-	})
-}
-
-func (w *Watcher) remove(one *watch) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.watches[one.server] == one { // otherwise it was lost, and taken again
-		delete(w.watches, one.server)
-	}
-}
-
-// beat keeps the jobs of all watches alive, until ctx ends.
-func (w *Watcher) beat(ctx context.Context) {
-	at := time.Now().Add(w.heartbeat())
-	timer := time.NewTimer(time.Until(at))
-	defer timer.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-w.begun: // its job may need an update sooner
-			if next := time.Now().Add(w.heartbeat()); next.Before(at) {
-				at = next
-			}
-		case <-timer.C:
-			w.beatAll(ctx)
-			at = time.Now().Add(w.heartbeat())
-		}
-		timer.Reset(time.Until(at))
-	}
-}
-
-func (w *Watcher) beatAll(ctx context.Context) {
-	for _, one := range w.oldest(0) {
-		if one.beating.CompareAndSwap(false, true) {
-			w.beating.Go(func() {
-				defer one.beating.Store(false)
-				one.beat(ctx)
-			})
-		}
-	}
-}
-
-// heartbeat returns the time between two updates of the jobs of all watches.
-func (w *Watcher) heartbeat() time.Duration {
-	shortest := fdbjobs.DefaultTimeout / 3
-	for _, one := range w.oldest(0) {
-		shortest = min(shortest, one.held.Heartbeat())
-	}
-	return shortest
+	return max(0, time.Since(w.waitsSince))
 }

@@ -1,4 +1,4 @@
-package scheduler
+package jobserver
 
 import (
 	"sync/atomic"
@@ -20,7 +20,3 @@ func (l deadline) set(d time.Duration) { l.after.Store(int64(time.Since(l.began)
 func (l deadline) overdue() time.Duration {
 	return max(0, time.Since(l.began)-time.Duration(l.after.Load()))
 }
-
-// Overdue returns how late the activity monitor or the rescheduling is, whichever is later. It is 0 while both are on
-// time. It grows while the store does not answer the monitor, and while a loop hangs.
-func (s *Server) Overdue() time.Duration { return max(s.look.overdue(), s.ticked.overdue()) }
