@@ -47,6 +47,8 @@ type Options struct {
 	Node string
 	// Nodes returns the nodes of the store, with this one. The default is this one alone.
 	Nodes func() []nodes.Seen
+	// Cordon changes whether a node takes jobs ([nodes.Registry.SetCordon]). If it is nil there are no paths for that.
+	Cordon func(ctx context.Context, node, role string, cordon *nodes.Cordon) (int, error)
 	// Upgrade raises the level of the store. If it is nil there is no path /_node/_local/_upgrade.
 	Upgrade *nodes.Upgrade
 	// Metrics answers GET /_node/_local/_prometheus. If it is nil there is no such path.
@@ -109,7 +111,7 @@ func New(opts Options) *Handler {
 		web:   &web.Server{Settings: opts.Config, Connections: c, Log: opts.Log, Observe: opts.Observe, Tracer: opts.Tracer},
 		server: &server.Endpoints{
 			Jobs: opts.Jobs, Documents: opts.Documents, Accounts: opts.Accounts, Config: opts.Config, Connections: c, Scans: scans,
-			WriteFailure: opts.WriteFailure, Backup: opts.Backup, Node: opts.Node, Nodes: opts.Nodes, Upgrade: opts.Upgrade, Began: began,
+			WriteFailure: opts.WriteFailure, Backup: opts.Backup, Node: opts.Node, Nodes: opts.Nodes, Upgrade: opts.Upgrade, Cordon: opts.Cordon, Began: began,
 			Metrics: opts.Metrics, Stats: opts.Stats, Version: opts.Version, IDs: ids,
 		},
 		replication: &replication.Endpoints{Jobs: opts.Jobs, Settings: opts.Config, Connections: c, Scans: scans, Guard: g, Nodes: opts.Nodes},

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -45,11 +46,13 @@ func emptyStore(t *testing.T) (*docstore.Store, *config.Live, *accounts.Accounts
 // node is a frontend and its store.
 type node struct {
 	*webtest.Node
-	layer   *fdbjobs.Layer
-	jobs    *jobs.Store
-	others  []nodes.Seen // nodes of the store, beside this one
-	handler *frontend.Handler
-	server  *http.Server
+	layer  *fdbjobs.Layer
+	jobs   *jobs.Store
+	others []nodes.Seen // nodes of the store, beside this one
+	// registry, if set, has the nodes.
+	registry atomic.Pointer[nodes.Registry]
+	handler  *frontend.Handler
+	server   *http.Server
 }
 
 // start starts a node on a store in memory. The settings are section/key=value.
@@ -69,7 +72,7 @@ func startOn(t *testing.T, db kv.Database, listener net.Listener, settings ...st
 	n.handler = frontend.New(frontend.Options{
 		Jobs: n.jobs, Documents: n.Documents, Accounts: n.Accounts, Config: n.Config, Node: "node1.example", Version: "1.2.3", Log: n.Logger(),
 		Memory: n.MemoryLimit(),
-		Nodes:  n.seen, Stats: func() map[string]any { return someStats },
+		Nodes:  n.seen, Cordon: n.cordon, Stats: func() map[string]any { return someStats },
 		WriteFailure: func() error { return context.Cause(kv.Writable(db)) },
 	})
 	t.Cleanup(n.handler.Close)

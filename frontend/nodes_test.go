@@ -34,6 +34,9 @@ func at(clock string) time.Time {
 
 // seen returns this node and the others.
 func (n *node) seen() []nodes.Seen {
+	if registry := n.registry.Load(); registry != nil {
+		return registry.Nodes()
+	}
 	return append([]nodes.Seen{{
 		Node: nodes.Node{
 			Name: "node1.example", Instance: "A", Roles: []string{"api_frontend"}, Version: "1.2.3", Store: "mem", Level: 1,
@@ -41,6 +44,13 @@ func (n *node) seen() []nodes.Seen {
 		},
 		LastSeen: at("2026-01-02T03:05:06.7Z"), Live: true,
 	}}, n.others...)
+}
+
+func (n *node) cordon(ctx context.Context, name, role string, cordon *nodes.Cordon) (int, error) {
+	if registry := n.registry.Load(); registry != nil {
+		return registry.SetCordon(ctx, name, role, cordon)
+	}
+	return 0, nodes.ErrNoNode
 }
 
 // dying is a replication node that has died, and living one that has its name and lives.
@@ -74,9 +84,9 @@ func TestListNodes(t *testing.T) {
 	n.others = dyingAndLiving()[:1]
 	assert.JSONEq(t, `{"total_rows":2,"nodes":[
 		{"name":"node1.example","instance":"A","roles":["api_frontend"],"version":"1.2.3","store":"mem","started":"2026-01-02T01:04:05Z",
-		"last_seen":"2026-01-02T03:05:06Z","live":true,"running":0,"max_jobs":0,"max_churn":0,"level":1},
+		"last_seen":"2026-01-02T03:05:06Z","live":true,"running":0,"held":0,"max_jobs":0,"max_churn":0,"level":1},
 		{"name":"node0","instance":"B","roles":["replication"],"version":"1.2.2","store":"mem","started":"2026-01-01T00:00:00Z",
-		"last_seen":"2026-01-02T03:00:00Z","live":false,"running":3,"max_jobs":500,"max_churn":100,"memory":123000000,"level":1}]}`,
+		"last_seen":"2026-01-02T03:00:00Z","live":false,"running":3,"held":0,"max_jobs":500,"max_churn":100,"memory":123000000,"level":1}]}`,
 		n.Get("/_scheduler/nodes").Is(t, http.StatusOK).Body)
 }
 
@@ -124,6 +134,46 @@ func TestUpgrade(t *testing.T) {
 	assert.JSONEq(t, `{"ok":true,"level":2,"raised":false}`, ask(handler, http.MethodPost, path, "").Is(t, http.StatusOK).Body)
 	assert.JSONEq(t, `{"level":2,"waits_for":[],"converting":false}`, ask(handler, http.MethodGet, path, "").Is(t, http.StatusOK).Body)
 	assert.EqualValues(t, 2, ask(handler, http.MethodGet, "/_scheduler/nodes", "").Is(t, http.StatusOK).JSON(t)["level"])
+}
+
+// Any frontend cordons and drains the nodes that replicate. Only an administrator may, and each change is recorded.
+func TestCordonNode(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	registry := nodes.New(nodes.Options{Store: n.DB, Prefix: []byte("nodes"), Describe: func() nodes.Node {
+		return nodes.Node{Name: "n/1", Roles: []string{"api_frontend", "replication"}, MaxJobs: 5, Held: 1}
+	}})
+	registry.Start()
+	defer func() { require.NoError(t, registry.Stop(context.Background())) }()
+	n.registry.Store(registry)
+	cordon := func() any {
+		for _, node := range registry.Nodes() {
+			if node.Cordon != nil {
+				return n.Get("/_scheduler/nodes").Is(t, http.StatusOK).JSON(t)["nodes"].([]any)[0].(map[string]any)["cordon"]
+			}
+		}
+		return nil
+	}
+	const path = "/_scheduler/nodes/n%2F1"
+	require.Eventually(t, func() bool { return n.Do(http.MethodPost, path+"/_cordon", "").Status == http.StatusOK }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return cordon() != nil }, time.Minute, time.Millisecond) // without a renewal it would take five seconds
+	assert.Subset(t, cordon(), map[string]any{"by": webtest.AdminName, "drain": false, "drained": false})
+	assert.JSONEq(t, `{"ok":true,"nodes":1}`, n.Do(http.MethodPost, path+"/_drain", "").Is(t, http.StatusOK).Body)
+	webtest.Refused(t, n.Do(http.MethodPost, "/_scheduler/nodes/nope/_drain", ""), http.StatusNotFound, "not_found", nodes.ErrNoNode.Error())
+	n.As(n.NewUser("ann"), http.MethodPost, path+"/_drain", "").Is(t, http.StatusUnauthorized)
+
+	n.post(definition(`"continuous": true`)).Is(t, http.StatusAccepted)
+	require.Eventually(t, func() bool {
+		return n.page("/_scheduler/jobs").Jobs[0]["condition"].(map[string]any)["reason"] == "cordoned"
+	}, time.Minute, time.Millisecond)
+	summary := n.Get("/_scheduler/summary").Is(t, http.StatusOK).JSON(t)
+	assert.Equal(t, map[string]any{"used": 0., "total": 0.}, summary["slots"])
+	assert.Equal(t, map[string]any{"reason": "cordoned", "message": "waits because all nodes with the role replication are cordoned"}, summary["waiting"])
+	n.Do(http.MethodDelete, path+"/_cordon", "").Is(t, http.StatusOK)
+	require.Eventually(t, func() bool { return cordon() == nil }, time.Minute, time.Millisecond)
+	assert.Equal(t, []map[string]any{
+		{"action": "cordon", "node": "n/1"}, {"action": "drain", "node": "n/1"}, {"action": "uncordon", "node": "n/1"},
+	}, n.audited(""))
 }
 
 // A node does not answer for another one.

@@ -55,6 +55,10 @@ func (h *Handler) serverRoutes(r *mux.Router) {
 	h.handle(r, "/_membership", web.Methods{http.MethodGet: s.Membership})
 	h.handle(r, "/_cluster_setup", web.Methods{http.MethodGet: s.SetupState, http.MethodPost: s.SetUp})
 	h.handle(r, "/_scheduler/nodes", web.Methods{http.MethodGet: h.views.Watched(s.ListNodes)})
+	if s.Cordon != nil {
+		h.handle(r, "/_scheduler/nodes/{node}/_cordon", web.Methods{http.MethodPost: s.CordonNode, http.MethodDelete: s.UncordonNode})
+		h.handle(r, "/_scheduler/nodes/{node}/_drain", web.Methods{http.MethodPost: s.DrainNode})
+	}
 	h.handle(r, "/_uuids", web.Methods{http.MethodGet: s.UUIDs})
 }
 

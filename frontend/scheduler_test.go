@@ -16,6 +16,7 @@ import (
 	"settee/frontend/internal/webtest"
 	"settee/pkg/docjson"
 	"settee/pkg/docstore"
+	"settee/pkg/nodes"
 	"settee/replicator"
 )
 
@@ -251,11 +252,32 @@ func TestListJobsFilters(t *testing.T) {
 	webtest.Refused(t, n.Get("/_scheduler/jobs?database=none"), http.StatusNotFound, "not_found", "Database does not exist.")
 }
 
+// Runs that were asked to park, or end, are no slots in use, whatever the node last said of their number.
+func TestSlotsInUse(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	for i := range 7 {
+		n.post(definition(fmt.Sprintf(`"continuous": true, "doc_ids": ["%d"]`, i))).Is(t, http.StatusAccepted)
+		n.accept()
+	}
+	slots := func(held, running int) map[string]any {
+		n.others = []nodes.Seen{{Node: nodes.Node{Name: "node1", Roles: []string{"replication"}, Held: held, Running: running, MaxJobs: 5}, Live: true}}
+		summary := n.Get("/_scheduler/summary").Is(t, http.StatusOK).JSON(t)
+		require.EqualValues(t, 7, summary["jobs"].(map[string]any)["running"])
+		return summary["slots"].(map[string]any)
+	}
+	require.Equal(t, map[string]any{"used": 5., "total": 5.}, slots(7, 5))
+	require.Equal(t, map[string]any{"used": 5., "total": 5.}, slots(6, 5), "another one was asked since")
+	require.Equal(t, map[string]any{"used": 3., "total": 5.}, slots(7, 3))
+	require.Equal(t, map[string]any{"used": 5., "total": 5.}, slots(0, 0), "they began since")
+	require.Equal(t, map[string]any{"used": 0., "total": 5.}, slots(8, 0), "one ended since")
+}
+
 // The summary counts the jobs, and problems group those that need attention by what is wrong at which end.
 func TestSummary(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	require.JSONEq(t, `{"jobs":{"pending":0,"scheduled":0,"parked":0,"paused":0,"running":0,"crashing":0,"completed":0,"failed":0},"databases":0,"users":0,"mirrors":[]}`, n.Get("/_scheduler/summary").Is(t, http.StatusOK).Body)
+	require.JSONEq(t, `{"jobs":{"pending":0,"scheduled":0,"parked":0,"paused":0,"running":0,"crashing":0,"completed":0,"failed":0},"slots":{"used":0,"total":0},"databases":0,"users":0,"mirrors":[]}`, n.Get("/_scheduler/summary").Is(t, http.StatusOK).Body)
 	n.Do(http.MethodPut, "/a%2F_replicator", "").Is(t, http.StatusCreated)
 	missing := replicator.FaultAt(replicator.FaultDatabaseMissing, replicator.SideTarget, replicator.Endpoint{URL: "http://b.example/db/"}, replicator.RequestOpen, "404")
 	for i := range 25 {

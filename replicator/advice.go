@@ -52,6 +52,7 @@ const (
 	AdviceFeed              AdviceCode = "feed"
 	AdviceAddNode           AdviceCode = "add_node"
 	AdviceMoreSlots         AdviceCode = "more_slots"
+	AdviceUncordon          AdviceCode = "uncordon"
 )
 
 // advices has what helps against each fault; nothing is known to help against the others.
@@ -122,6 +123,8 @@ func (f *Facts) advice(c *Condition) *Advice {
 		return nil
 	case c.Reason == ReasonNoNode:
 		return AdviceAddNode.advice(to)
+	case c.Reason == ReasonCordoned:
+		return AdviceUncordon.advice(to)
 	case c.Reason == ReasonSlot && waited >= slotFor && f.Cluster != nil && f.Cluster.Used >= f.Cluster.Slots:
 		return AdviceMoreSlots.advice(to)
 	case c.Fault != nil:

@@ -163,6 +163,7 @@ func TestAdvice(t *testing.T) {
 		"asked to wait for an hour":         {[]change{running, doing("rate_limited", limited), func(f *replicator.Facts) { f.Now = minute(52 + 60) }}, "slower", ""},
 		"it gave up because of that":        {[]change{crashed, withFault("rate_limited", "target")}, "slower", ""},
 		"refused documents":                 {[]change{finished("completed"), func(f *replicator.Facts) { f.State.Stats.DocWriteFailures, f.State.RefusedAt = 1, minute(33) }}, "refused_documents", "The job lists them, with the reasons."},
+		"all nodes cordoned":                {[]change{func(f *replicator.Facts) { f.Cluster.Cordoned = true }}, "uncordon", ""},
 		"no node":                           {[]change{func(f *replicator.Facts) { f.Cluster.Live = nil }}, "add_node", ""},
 		"a slot, soon":                      {[]change{func(f *replicator.Facts) { f.Now = minute(64) }}, "", ""},
 		"a slot, for long":                  {[]change{func(f *replicator.Facts) { f.Now = minute(65) }}, "more_slots", ""},

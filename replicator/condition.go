@@ -57,6 +57,7 @@ const (
 	ReasonSchedule  Reason = "schedule"
 	ReasonDelayed   Reason = "delayed"
 	ReasonNoNode    Reason = "no_node"
+	ReasonCordoned  Reason = "cordoned"
 	ReasonSlot      Reason = "slot"
 )
 
@@ -124,6 +125,7 @@ type Condition struct {
 //	pending, later, periodic                  scheduled: schedule                           –; Scheduled
 //	pending, later                            pending: delayed                              –; Scheduled
 //	pending, no live replication node         pending: no_node                              Scheduled
+//	pending, all such nodes are cordoned      pending: cordoned                             Scheduled
 //	pending                                   pending: slot                                 Scheduled
 //
 // So the state follows from what lists know of a job without reading it: whether it runs, or how it waits or has ended, and
@@ -267,10 +269,8 @@ func (f *Facts) waits() Condition {
 		return Condition{State: ShownScheduled, Reason: ReasonSchedule, Until: f.Scheduled}
 	case later:
 		return Condition{State: ShownPending, Reason: ReasonDelayed, Until: f.Scheduled}
-	case f.Cluster != nil && len(f.Cluster.Live) == 0:
-		return Condition{State: ShownPending, Reason: ReasonNoNode, Since: f.Scheduled}
 	}
-	return Condition{State: ShownPending, Reason: ReasonSlot, Since: f.Scheduled}
+	return Condition{State: ShownPending, Reason: f.Cluster.waits(), Since: f.Scheduled}
 }
 
 // marks returns what else is true of the job.

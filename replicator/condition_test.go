@@ -167,6 +167,7 @@ func TestExplain(t *testing.T) {
 		"a job that waits for its time":       {[]change{periodic, later}, "scheduled", "schedule", -1, 70, ""},
 		"a job that is later for no reason":   {[]change{later}, "pending", "delayed", -1, 70, ""},
 		"a due job, and no node":              {[]change{func(f *replicator.Facts) { f.Cluster.Live = nil }}, "pending", "no_node", 50, -1, ""},
+		"a due job, and all nodes cordoned":   {[]change{func(f *replicator.Facts) { f.Cluster.Cordoned = true }}, "pending", "cordoned", 50, -1, ""},
 		"a due job":                           {nil, "pending", "slot", 50, -1, ""},
 		"a due job, nothing known of nodes":   {[]change{func(f *replicator.Facts) { f.Cluster = nil }}, "pending", "slot", 50, -1, ""},
 		"a due periodic job":                  {[]change{periodic}, "pending", "slot", 50, -1, ""},

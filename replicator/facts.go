@@ -47,8 +47,36 @@ type Facts struct {
 type Cluster struct {
 	// Live has the names of the live ones.
 	Live map[string]bool
-	// Slots is the number of their slots, and Used the number of slots in use.
+	// Slots is the number of their slots, and Used the number of slots in use, both without nodes that are cordoned. Used is some seconds
+	// old.
 	Slots, Used int
+	// Slotless is the number of running jobs without a slot of these: those that end or were asked to park, mirrors, and the jobs of
+	// cordoned nodes.
+	Slotless int
+	// Cordoned reports that all of them are cordoned.
+	Cordoned bool
+}
+
+// waits returns why due jobs wait. A nil Cluster is not known.
+func (c *Cluster) waits() Reason {
+	switch {
+	case c != nil && len(c.Live) == 0:
+		return ReasonNoNode
+	case c != nil && c.Cordoned:
+		return ReasonCordoned
+	}
+	return ReasonSlot
+}
+
+// InUse returns the number of slots in use while so many jobs run, which was read after what the nodes say. It is at most Slots.
+func (c *Cluster) InUse(running int64) int64 {
+	return min(max(running-int64(c.Slotless), 0), int64(c.Slots))
+}
+
+// Waiting returns why due jobs wait, and says it as [Explain] does for each of them.
+func (c *Cluster) Waiting() (reason Reason, message string) {
+	reason = c.waits()
+	return reason, messageOf(&Condition{Reason: reason}, c)
 }
 
 // Queue says how many due jobs of the same database or user are before a job that waits for a slot.

@@ -45,6 +45,7 @@ var reasonTexts = map[Reason]reasonText{
 	ReasonSchedule:  {"waits for its next time", false},
 	ReasonDelayed:   {"waits for the time from which it may run", false},
 	ReasonNoNode:    {"waits for a node with the role replication, of which none is live", false},
+	ReasonCordoned:  {"waits because all nodes with the role replication are cordoned", false},
 	ReasonSlot:      {"waits for a slot", false},
 }
 
@@ -138,6 +139,7 @@ var adviceTexts = map[AdviceCode]string{ //nolint:gosec // texts, not credential
 	AdviceWatchLogin:        "Give its watch the login of a server administrator: in [replicator.watches], or in the source of a job.",
 	AdviceFeed:              "If it is a CouchDB, create its database _global_changes. Otherwise raise [replicator] max_questions_per_sec.",
 	AdviceAddNode:           "Start a node with the role replication.",
+	AdviceUncordon:          "Uncordon a node, or start another one with the role replication.",
 	AdviceMoreSlots:         "Add a node, or raise [replicator] max_jobs.",
 }
 

@@ -18,8 +18,8 @@ func newAudit() *cobra.Command {
 		Use:   "audit [JOB]",
 		Short: "List who has changed jobs and settings",
 		Long: "audit lists the latest changes that users have made: documents of replications that were edited, paused,\n" +
-			"resumed and deleted, jobs that were run at once or cancelled, and settings, shares among them. The newest\n" +
-			"is first, and the latest 1,000 are kept. With a JOB it lists the changes of that job. It is for server\n" +
+			"resumed and deleted, jobs that were run at once or cancelled, settings, shares among them, and nodes that were\n" +
+			"cordoned. The newest is first, and the latest 1,000 are kept. With a JOB it lists the changes of that job. It is for server\n" +
 			"administrators.\n\n" + jobName + nodeHelp(),
 		Example: "  settee audit\n  settee audit _replicator/films",
 		Args:    cobra.MaximumNArgs(1),

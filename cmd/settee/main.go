@@ -81,9 +81,9 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(usage)
-	secrets, jobs := newSecrets(), newJobs()
-	root.AddCommand(newServe(), newReplicate(), newVerify(), newFailover(), newCheck(), newBackup(), newRestore(), newImportCouchDB(), newDemo(), newConfig(), newFirewall(), newHealth(), newPassword(), newUpgrade(), newVersion(), secrets, jobs, newTop(), newAudit())
-	for _, cmd := range slices.Concat(root.Commands(), secrets.Commands(), jobs.Commands(), []*cobra.Command{root}) {
+	secrets, jobs, nodes := newSecrets(), newJobs(), newNodes()
+	root.AddCommand(newServe(), newReplicate(), newVerify(), newFailover(), newCheck(), newBackup(), newRestore(), newImportCouchDB(), newDemo(), newConfig(), newFirewall(), newHealth(), newPassword(), newUpgrade(), newVersion(), secrets, jobs, nodes, newTop(), newAudit())
+	for _, cmd := range slices.Concat(root.Commands(), secrets.Commands(), jobs.Commands(), nodes.Commands(), []*cobra.Command{root}) {
 		check := cmd.Args
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {

@@ -120,9 +120,15 @@ func (m *metrics) knowing(registry *nodes.Registry) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "settee_nodes_live", Help: "live nodes with a role, as this node sees them and itself",
 			ConstLabels: prometheus.Labels{"role": role},
-		}, func() float64 { return float64(liveNodes(registry, role)) }))
+		}, func() float64 {
+			return float64(countNodes(registry, func(n *nodes.Seen) bool { return n.Live && slices.Contains(n.Roles, role) }))
+		}))
 	}
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "settee_nodes_cordoned", Help: "live nodes that are cordoned or drained, and take no jobs, as this node sees them and itself",
+	}, func() float64 {
+		return float64(countNodes(registry, func(n *nodes.Seen) bool { return n.Live && n.Cordon != nil }))
+	}), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "settee_store_last_write_seconds",
 		Help: "time since this node last renewed its row in the store, which it does every 5 seconds",
 	}, func() float64 { return secondsSince(registry.Renewed()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -175,7 +181,7 @@ func (m *metrics) replicating(server *scheduler.Server, maxJobs func() int) {
 			func() float64 { return float64(server.Running()) }},
 		{"settee_replicator_idle_jobs", "replication jobs in slots of this node that have nothing to copy: they make room for due ones",
 			func() float64 { return float64(server.Idle()) }},
-		{"settee_replicator_max_jobs", "replication jobs that this node may run at a time",
+		{"settee_replicator_max_jobs", "replication jobs that this node may run at a time; 0 while it is cordoned",
 			func() float64 { return float64(maxJobs()) }},
 		{"settee_scheduler_overdue_seconds", "how late this node's activity monitor or rescheduling is; 0 while both are on time",
 			func() float64 { return server.Overdue().Seconds() }},

@@ -288,7 +288,7 @@ func (n *node) openFrontend(context.Context) error {
 	}
 	n.handler = frontend.New(frontend.Options{
 		Jobs: n.jobs, Documents: n.docs, Accounts: n.accounts, Config: n.live, Version: currentVersion(), Log: n.log,
-		Node: nodeName(), Nodes: n.nodes.Nodes, Upgrade: n.upgrade, Memory: clientBytes(n.cfg), MaxConnections: n.fileShares().clients,
+		Node: nodeName(), Nodes: n.nodes.Nodes, Cordon: n.nodes.SetCordon, Upgrade: n.upgrade, Memory: clientBytes(n.cfg), MaxConnections: n.fileShares().clients,
 		Metrics: n.metrics.handler(n.log), Stats: n.metrics.stats, Observe: n.metrics.request,
 		Tracer:       n.traces.Tracer("settee/frontend"),
 		WriteFailure: func() error { return context.Cause(kv.Writable(n.db)) }, Backup: backup,
@@ -380,7 +380,12 @@ func (n *node) replicate() {
 	})
 	n.metrics.connecting(n.outbound)
 	n.metrics.registry.MustRegister(newBudgetMetrics(n.budgets))
-	n.metrics.replicating(n.scheduler, func() int { return config.MaxJobs.Get(n.live.Current()) })
+	n.metrics.replicating(n.scheduler, func() int {
+		if n.nodes.Cordoned() {
+			return 0
+		}
+		return config.MaxJobs.Get(n.live.Current())
+	})
 	n.metrics.claiming(n.jobs.Jobs().Claims)
 	n.metrics.certificate("client", n.outbound.pool.Certificate)
 	go func() {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"os"
-	"slices"
 	"strings"
 
 	"settee/cmd/settee/internal/lifecycle"
@@ -22,7 +21,7 @@ func nodeName() string {
 func (n *node) nodesPart() lifecycle.Part {
 	return lifecycle.Part{
 		Start: func(context.Context) error {
-			n.nodes = nodes.New(nodes.Options{Store: n.db, Prefix: nodesPrefix, Describe: n.describe, Budgets: n.budgets})
+			n.nodes = nodes.New(nodes.Options{Store: n.db, Prefix: nodesPrefix, Describe: n.describe, Budgets: n.budgets, Cordoned: n.cordoned})
 			n.metrics.knowing(n.nodes)
 			if n.guard != nil {
 				n.upgrade = nodes.NewUpgrade(n.guard, n.nodes)
@@ -35,17 +34,37 @@ func (n *node) nodesPart() lifecycle.Part {
 	}
 }
 
-// claimers returns the number of live replication nodes, which take the jobs of replications.
-func (n *node) claimers() int { return liveNodes(n.nodes, config.Roles{Replication: true}.String()) }
+// replicationRole is the role whose nodes take the jobs of replications.
+var replicationRole = config.Roles{Replication: true}.String()
 
-// liveNodes returns the number of live nodes with a role.
-func liveNodes(registry *nodes.Registry, role string) (count int) {
+// claimers returns the number of live replication nodes that take jobs.
+func (n *node) claimers() int {
+	return countNodes(n.nodes, func(node *nodes.Seen) bool { return node.Takes(replicationRole) })
+}
+
+// countNodes returns the number of nodes that are like that.
+func countNodes(registry *nodes.Registry, is func(*nodes.Seen) bool) (count int) {
 	for _, node := range registry.Nodes() {
-		if node.Live && slices.Contains(node.Roles, role) {
+		if is(&node) {
 			count++
 		}
 	}
 	return count
+}
+
+// cordoned makes this node take no jobs, or take them again if cordon is nil.
+func (n *node) cordoned(cordon *nodes.Cordon) {
+	is, drain := cordon != nil, cordon != nil && cordon.Drain
+	n.scheduler.Cordon(is, drain) // only nodes with that role are cordoned
+	n.watcher.Cordon(is, drain)
+	switch {
+	case drain:
+		n.log.Warn().Str("user", cordon.By).Msg("this node is drained: it takes no jobs, and gives back those that it has")
+	case is:
+		n.log.Warn().Str("user", cordon.By).Msg("this node is cordoned: it takes no jobs")
+	default:
+		n.log.Info().Msg("this node is no longer cordoned: it takes jobs again")
+	}
 }
 
 // describe returns what this node says about itself.
@@ -57,7 +76,7 @@ func (n *node) describe() nodes.Node {
 		self.MaxJobs, self.MaxChurn = config.MaxJobs.Get(cfg), config.MaxChurn.Get(cfg)
 	}
 	if n.scheduler != nil { // set before the first renewal
-		self.Running = n.scheduler.Running()
+		self.Running, self.Held = n.scheduler.Running(), int(n.running.Load())
 	}
 	return self
 }

@@ -1,4 +1,4 @@
-// Package audit keeps who has changed what: the latest changes that users have made to replications and settings.
+// Package audit keeps who has changed what: the latest changes that users have made to replications, settings and nodes.
 //
 // A change is recorded in the transaction that makes it ([Entry.Record]), so none is missing and none is there that was not
 // made. The user is in the context of a request ([By]). What a node does by itself has no user, and is not recorded.
@@ -44,6 +44,10 @@ const (
 	Ran     Action = "run"    // a job, at once
 	Set     Action = "set"    // a setting
 	Unset   Action = "unset"  // a setting
+
+	Cordoned   Action = "cordon"   // a node: it takes no jobs
+	Drained    Action = "drain"    // a node: it also gives back those that it has
+	Uncordoned Action = "uncordon" // a node
 )
 
 // Entry is a change. Only the members that it has to do with are set.
@@ -60,6 +64,8 @@ type Entry struct {
 	Key     string `json:"key,omitempty"`
 	Old     string `json:"old,omitempty"`
 	New     string `json:"new,omitempty"`
+	// Node is the name or the instance of a node.
+	Node string `json:"node,omitempty"`
 
 	token string
 }

@@ -36,6 +36,7 @@ type Node struct {
 	Store    string    `json:"store"`   // the scheme of the store's URL
 	Started  time.Time `json:"started"` // by the clock of the process; set by New
 	Running  int       `json:"running"` // replication jobs
+	Held     int       `json:"held"`    // jobs, those that end included
 	MaxJobs  int       `json:"max_jobs"`
 	MaxChurn int       `json:"max_churn"`
 	Memory   int64     `json:"memory"` // that the process has from the system, in bytes; 0 means not known
@@ -51,12 +52,14 @@ type Seen struct {
 	// LastSeen is when a change of its row was last read, by the clock of the process that read it.
 	LastSeen time.Time
 	Live     bool
+	// Cordon is nil for a process that is not cordoned.
+	Cordon *Cordon
 	// Ahead is by how much the clock of the process is ahead of the reader's, or behind if it is negative. The clocks
 	// differ by at least that much, and by at most two Intervals more. It is 0 for what may be the time that the row took.
 	Ahead time.Duration
 }
 
-// Options are the options of [New]. All are required.
+// Options are the options of [New]. Store, Prefix and Describe are required.
 type Options struct {
 	Store kv.Database
 	// Prefix is the prefix of all keys.
@@ -64,6 +67,9 @@ type Options struct {
 	// Describe returns what the process says about itself. It is called by New and for each renewal, never by two
 	// goroutines at a time. Registry sets Instance and Started. The name stays as the first call returned it.
 	Describe func() Node
+	// Cordoned, if not nil, is called when this process has been cordoned, when its cordon has changed, and with nil when it has
+	// been taken back. No two calls run at a time.
+	Cordoned func(*Cordon)
 	// Budgets, if not nil, are divided among the live processes with each renewal. Registry sets Node.Budgets.
 	Budgets *serverbudget.Node
 }
@@ -82,9 +88,12 @@ type Registry struct {
 	end      context.CancelFunc
 	renewing context.Context // ends when the time for stopping is over
 	cutOff   context.CancelFunc
+	again    chan struct{} // holds a token when the row is to be renewed at once
+	told     *Cordon       // what Options.Cordoned was called with last
 
-	mu   sync.Mutex
-	seen map[string]reading // by key
+	mu      sync.Mutex
+	seen    map[string]reading // by key
+	cordons map[string]*Cordon // by key of the row
 }
 
 // reading is a row as it was last read.
@@ -104,7 +113,7 @@ type row struct {
 
 // New returns a registry that knows only this process. It does not use the store.
 func New(opts Options) *Registry {
-	r := &Registry{opts: opts, space: tuple.SubspaceFromBytes(opts.Prefix)}
+	r := &Registry{opts: opts, space: tuple.SubspaceFromBytes(opts.Prefix), again: make(chan struct{}, 1)}
 	r.self = opts.Describe()
 	r.self.Instance, r.self.Started = rand.Text(), time.Now().UTC()
 	r.key = string(r.space.Pack(r.self.Name, r.self.Instance))
@@ -124,6 +133,7 @@ func (r *Registry) Start() {
 			select {
 			case <-r.serving.Done():
 			case <-tick.C:
+			case <-r.again:
 			case <-r.opts.Budgets.Wanted():
 			}
 		}
@@ -140,7 +150,7 @@ func (r *Registry) Stop(ctx context.Context) error {
 	removing, cancel := context.WithTimeout(r.renewing, Interval)
 	defer cancel()
 	_ = r.opts.Store.Transact(removing, func(tx kv.Transaction) error {
-		tx.Clear([]byte(r.key))
+		remove(tx, []byte(r.key))
 		return nil
 	})
 	r.cutOff()
@@ -157,17 +167,19 @@ func (r *Registry) renew() error {
 	began := time.Now()
 	needs := r.opts.Budgets.Needs()
 	forgotten, live := r.forgotten(), r.live()
+	var cordons map[string]*Cordon
 	pairs, err := kv.TransactValue(ctx, r.opts.Store, func(tx kv.Transaction) ([]kv.KeyValue, error) {
 		// Without conflicts: otherwise the renewals of all processes would conflict with each other.
 		pairs, err := tx.Snapshot().GetRange(rows.Range(r.space), kv.RangeOptions{Limit: maxRows}).Slice()
 		if err != nil {
 			return nil, err
 		}
+		pairs, cordons = split(pairs)
 		pairs = slices.DeleteFunc(pairs, func(pair kv.KeyValue) bool {
 			gone := forgotten(pair)
 			if gone {
 				tx.AddReadConflictKey(pair.Key)
-				tx.Clear(pair.Key)
+				remove(tx, pair.Key)
 			}
 			return gone || string(pair.Key) == r.key
 		})
@@ -184,8 +196,9 @@ func (r *Registry) renew() error {
 	})
 	if err == nil {
 		r.opts.Budgets.Use()
-		r.take(pairs)
+		r.take(pairs, cordons)
 		r.last = began
+		r.tell(cordons[r.key])
 	}
 	return err
 }
@@ -230,27 +243,34 @@ func (r *Registry) readings() map[string]reading {
 	return r.seen
 }
 
-// take notes which rows have changed. It ignores malformed ones.
-func (r *Registry) take(pairs []kv.KeyValue) {
+// take notes which rows have changed, and the cordons. It ignores malformed rows.
+func (r *Registry) take(pairs []kv.KeyValue, cordons map[string]*Cordon) {
 	now := time.Now()
 	last, seen := r.readings(), make(map[string]reading, len(pairs))
 	for _, pair := range pairs {
 		key, value := string(pair.Key), string(pair.Value)
 		row, known := last[key]
 		if !known || row.value != value {
-			row = reading{value: value, changed: now}
-			name, err := r.space.Unpack(pair.Key)
-			if err != nil || len(name) != 2 || json.Unmarshal(pair.Value, &row.row) != nil ||
-				!rows.As(name[0], &row.Name) || !rows.As(name[1], &row.Instance) {
+			parsed, err := r.parse(pair)
+			if err != nil {
 				continue
 			}
+			row = reading{row: parsed, value: value, changed: now}
 			row.ahead = r.ahead(row.Clock, now, known)
 		}
 		seen[key] = row
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.seen = seen
+	r.seen, r.cordons = seen, cordons
+}
+
+// parse returns the row of a process.
+func (r *Registry) parse(pair kv.KeyValue) (of row, err error) {
+	if err = json.Unmarshal(pair.Value, &of); err == nil {
+		err = rows.ScanKey("the row of a node", r.space, pair.Key, &of.Name, &of.Instance)
+	}
+	return of, err
 }
 
 // Renewed returns when the row of this process was last renewed, or when the process started before the first renewal.
@@ -272,8 +292,12 @@ func (r *Registry) ahead(written, now time.Time, known bool) time.Duration {
 // use the store. This process is always live.
 func (r *Registry) Nodes() []Seen {
 	var all []Seen
-	for key, row := range r.readings() {
-		all = append(all, Seen{row.Node, row.changed.UTC(), key == r.key || time.Since(row.changed) < LiveFor, row.ahead})
+	r.mu.Lock()
+	seen, cordons := r.seen, r.cordons
+	r.mu.Unlock()
+	for key, row := range seen {
+		live := key == r.key || time.Since(row.changed) < LiveFor
+		all = append(all, Seen{Node: row.Node, LastSeen: row.changed.UTC(), Live: live, Cordon: cordons[key], Ahead: row.ahead})
 	}
 	slices.SortFunc(all, func(a, b Seen) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), a.Started.Compare(b.Started), cmp.Compare(a.Instance, b.Instance))

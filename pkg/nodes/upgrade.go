@@ -98,6 +98,7 @@ func (r *Registry) behind(tx kv.Transaction, level int64) ([]Node, error) {
 		return nil, fmt.Errorf("the store lists more than %d nodes, most of them dead: try again in %v", maxRows-1, ForgottenAfter)
 	}
 	last := r.readings()
+	pairs, _ = split(pairs)
 	var behind []Node
 	for _, pair := range pairs {
 		seen, known := last[string(pair.Key)]

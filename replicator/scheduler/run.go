@@ -64,7 +64,7 @@ func endCode(why error) replicator.EndCode {
 		return replicator.EndMadeRoom
 	case errors.Is(why, jobserver.ErrTooMany):
 		return replicator.EndTooMany
-	case errors.Is(why, jobserver.ErrNodeStops):
+	case errors.Is(why, jobserver.ErrNodeStops), errors.Is(why, jobserver.ErrDrained):
 		return replicator.EndNodeStops
 	case errors.Is(why, errPaused):
 		return replicator.EndPaused
@@ -244,7 +244,8 @@ func (s *Server) ended(ctx context.Context, r *running, result *worker.Result, e
 // isStuck reports whether the turns of a job are shorter than the repetitions of a request. Without this it would never fail
 // and never back off.
 func (s *Server) isStuck(r *running, result *worker.Result) bool {
-	turn := !s.server.Leaving() && !errors.Is(context.Cause(r.Stopping()), errPaused)
+	why := context.Cause(r.Stopping())
+	turn := !s.server.Leaving() && !errors.Is(why, errPaused) && !errors.Is(why, jobserver.ErrDrained)
 	return turn && !replicator.Awaited(r.run.Job().Args) && r.health.stuck(result.RunStats)
 }
 

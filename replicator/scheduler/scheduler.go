@@ -91,6 +91,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
+// Cordon sets whether the node takes no jobs, and with drain gives back those that it has, see jobserver.Server.Cordon.
+func (s *Server) Cordon(cordoned, drain bool) { s.server.Cordon(cordoned, drain) }
+
 // Leave stops taking jobs, and tells the running jobs to write a checkpoint and go back to the queue, where other nodes
 // take them. It does not wait for that.
 func (s *Server) Leave() { s.server.Leave() }

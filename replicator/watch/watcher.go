@@ -66,6 +66,9 @@ func New(opts Options) *Watcher {
 // node had died, and returns ctx's error. Run must be called only once.
 func (w *Watcher) Run(ctx context.Context) error { return w.server.Run(ctx) }
 
+// Cordon sets whether the node takes no watches, and with drain ends those that it has, see jobserver.Server.Cordon.
+func (w *Watcher) Cordon(cordoned, drain bool) { w.server.Cordon(cordoned, drain) }
+
 // Leave ends all watches and puts their jobs back, where other nodes take them. It does not wait for that.
 func (w *Watcher) Leave() { w.server.Leave() }
 

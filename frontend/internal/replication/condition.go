@@ -27,13 +27,18 @@ func (e *Endpoints) telling(r *http.Request) *telling {
 
 // clusterOf returns what the nodes of a store say of their slots.
 func clusterOf(seen []nodes.Seen) *replicator.Cluster {
-	c := &replicator.Cluster{Live: map[string]bool{}}
+	c, takes := &replicator.Cluster{Live: map[string]bool{}}, false
 	for _, node := range seen {
-		if node.Live && slices.Contains(node.Roles, "replication") {
-			c.Live[node.Name] = true
-			c.Slots, c.Used = c.Slots+node.MaxJobs, c.Used+node.Running
+		if !node.Live || !slices.Contains(node.Roles, "replication") {
+			continue
+		}
+		c.Live[node.Name] = true
+		if c.Slotless += node.Held; node.Cordon == nil {
+			takes = true
+			c.Slots, c.Used, c.Slotless = c.Slots+node.MaxJobs, c.Used+node.Running, c.Slotless-node.Running
 		}
 	}
+	c.Cordoned = len(c.Live) > 0 && !takes
 	return c
 }
 
@@ -49,7 +54,8 @@ func (t *telling) condition(job *jobs.Job) replicator.Condition {
 // single explains the job of an answer for one job. It reads what lists do not have.
 func (e *Endpoints) single(ctx context.Context, job *jobs.Job, t *telling) (c replicator.Condition, err error) {
 	f := job.Facts(t.now, t.cluster)
-	if reason := replicator.Explain(f).Reason; reason == replicator.ReasonSlot || reason == replicator.ReasonNoNode {
+	switch replicator.Explain(f).Reason {
+	case replicator.ReasonSlot, replicator.ReasonNoNode, replicator.ReasonCordoned:
 		if f.Queue, err = e.Jobs.Lists.Queue(ctx, job); err != nil {
 			return c, fmt.Errorf("counting the jobs before a replication job: %w", err)
 		}

@@ -2,6 +2,7 @@
 //
 //	root.go             / and /_up
 //	membership.go       /_membership and /_scheduler/nodes
+//	cordon.go           /_scheduler/nodes/{node}/_cordon and _drain
 //	setup.go            /_cluster_setup
 //	node.go             /_node/{node}: its name, metrics, statistics, memory and versions
 //	nodeconfig.go       /_node/{node}/_config

@@ -43,12 +43,14 @@ type listedNode struct {
 	LastSeen string   `json:"last_seen"`
 	Live     bool     `json:"live"`
 	Running  int      `json:"running"`
+	Held     int      `json:"held"` // jobs, those that end included
 	MaxJobs  int      `json:"max_jobs"`
 	MaxChurn int      `json:"max_churn"`
 	Memory   int64    `json:"memory,omitempty"` // in bytes
 	// Budgets has the node's parts of the budgets of servers, by server.
 	Budgets map[string]serverbudget.Need `json:"budgets,omitempty"`
 	Level   int64                        `json:"level"` // the highest level of a store that it knows
+	Cordon  *cordonOf                    `json:"cordon,omitempty"`
 }
 
 // ListNodes answers _scheduler/nodes, which CouchDB does not have: the processes that share the store.
@@ -58,8 +60,8 @@ func (e *Endpoints) ListNodes(w http.ResponseWriter, r *http.Request) error {
 		rows = append(rows, listedNode{
 			Name: n.Name, Instance: n.Instance, Roles: n.Roles, Version: n.Version, Store: n.Store,
 			Started: n.Started.UTC().Format(time.RFC3339), LastSeen: n.LastSeen.UTC().Format(time.RFC3339), Live: n.Live,
-			Running: n.Running, MaxJobs: n.MaxJobs, MaxChurn: n.MaxChurn,
-			Memory: n.Memory, Level: n.Level, Budgets: n.Budgets,
+			Running: n.Running, Held: n.Held, MaxJobs: n.MaxJobs, MaxChurn: n.MaxChurn,
+			Memory: n.Memory, Level: n.Level, Budgets: n.Budgets, Cordon: listedCordon(&n),
 		})
 	}
 	var store nodes.LevelStatus

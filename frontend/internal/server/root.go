@@ -30,9 +30,11 @@ type Endpoints struct {
 	WriteFailure func() error
 	// Backup writes an archive of the store while it is used; nil if the store cannot.
 	Backup  func(ctx context.Context, w io.Writer) error
-	Node    string                // the name of this node
-	Nodes   func() []nodes.Seen   // of the store
-	Upgrade *nodes.Upgrade        // nil means none
+	Node    string              // the name of this node
+	Nodes   func() []nodes.Seen // of the store
+	Upgrade *nodes.Upgrade      // nil means none
+	// Cordon changes whether a node takes jobs ([nodes.Registry.SetCordon]); nil if that cannot be changed.
+	Cordon  func(ctx context.Context, node, role string, cordon *nodes.Cordon) (int, error)
 	Began   time.Time             // when this node started
 	Metrics http.Handler          // nil means none
 	Stats   func() map[string]any // nil means none

@@ -117,6 +117,9 @@ func (s *Server[J]) awaitFree(ctx context.Context) (context.Context, int) {
 // settle asks the limiter, and wakes the loops that wait for what has changed. The caller holds s.mu.
 func (s *Server[J]) settle() {
 	s.allowance = s.opts.Limiter.Settle(time.Now())
+	if s.cordoned {
+		s.allowance.Free = 0
+	}
 	if s.allowance.Free < s.offered { // this many are not to be taken
 		s.offered = 0
 		s.withdraw()
@@ -179,12 +182,15 @@ func (s *Server[J]) View(fn func()) {
 	fn()
 }
 
-// Full reports whether the server may have no more jobs.
+// Full reports whether the server may take jobs only in exchange for others.
 func (s *Server[J]) Full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.allowance.Free <= 0
+	return s.full()
 }
+
+// full is Full for a caller that holds s.mu.
+func (s *Server[J]) full() bool { return s.allowance.Free <= 0 && !s.cordoned }
 
 // poke puts a token into a channel, unless the channel is full.
 func poke(c chan<- struct{}) {

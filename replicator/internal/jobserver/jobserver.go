@@ -93,6 +93,8 @@ type Server[J Job] struct {
 	mu        sync.Mutex // guards the fields below and what Options.Limiter decides from; never held during I/O
 	jobs      map[string]J
 	closed    bool               // new runs stop at once
+	cordoned  bool               // no jobs are taken
+	drained   bool               // new runs stop at once; also cordoned
 	allowance Allowance          // what the limiter has last said
 	offered   int                // how many jobs accept may be waiting for
 	withdraw  context.CancelFunc // makes accept ask again

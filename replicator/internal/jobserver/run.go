@@ -56,6 +56,7 @@ var (
 	ErrMadeRoom  = errors.New("it made room for another job")
 	ErrTooMany   = errors.New("more jobs ran than the node may run")
 	ErrNodeStops = errors.New("its node stops")
+	ErrDrained   = errors.New("its node is drained")
 )
 
 // start runs a job in a goroutine, and stops the one that makes room for it. at is when the run counts as started.
@@ -69,8 +70,11 @@ func (s *Server[J]) start(ctx context.Context, job J, at time.Time) {
 	}
 	s.jobs[r.ID] = job
 	s.opts.Limiter.Enter(job)
-	if s.closed {
+	switch {
+	case s.closed:
 		s.stopOne(job, ErrNodeStops)
+	case s.drained:
+		s.stopOne(job, ErrDrained)
 	}
 	s.changed()
 	s.runs.Go(func() {
@@ -136,6 +140,20 @@ func (s *Server[J]) stopAll() {
 	for _, job := range s.jobs {
 		s.stopOne(job, ErrNodeStops)
 	}
+}
+
+// Cordon sets whether the server takes no jobs, and with drained gives back those that it has. It does not wait for that. It may
+// be called before Run.
+func (s *Server[J]) Cordon(cordoned, drained bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cordoned, s.drained = cordoned, cordoned && drained
+	if s.drained {
+		for _, job := range s.jobs {
+			s.stopOne(job, ErrDrained)
+		}
+	}
+	s.settle()
 }
 
 // Stop stops runs by the ids of their jobs, and says why. It ignores ids of runs that have ended.

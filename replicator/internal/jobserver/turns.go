@@ -104,7 +104,7 @@ func (s *Server[J]) makesRoom(cfg *config.Config, at time.Time) Turn[J] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settle() // with these settings
-	return s.opts.MakesRoom(cfg, s.list(), s.allowance.Free <= 0, at)
+	return s.opts.MakesRoom(cfg, s.list(), s.full(), at)
 }
 
 // shrink stops runs that are too many.

@@ -170,15 +170,6 @@ type Rates struct {
 	BytesSent        []int64 `json:"bytes_sent"`
 }
 
-// Member is a node of the store.
-type Member struct {
-	Name    string   `json:"name"`
-	Roles   []string `json:"roles"`
-	Live    bool     `json:"live"`
-	Running int64    `json:"running"`
-	MaxJobs int64    `json:"max_jobs"`
-}
-
 // page is a page of a list of jobs.
 type page struct {
 	Total *int64 `json:"total_rows"`

@@ -22,9 +22,10 @@ type MadeChange struct {
 	Key      string    `json:"key"`
 	Old      string    `json:"old"`
 	New      string    `json:"new"`
+	Node     string    `json:"node"`
 }
 
-// of returns what was changed: a document, a database, a posted job or a setting.
+// of returns what was changed: a document, a database, a posted job, a setting or a node.
 func (c *MadeChange) of() string {
 	switch {
 	case c.Section != "":
@@ -33,6 +34,8 @@ func (c *MadeChange) of() string {
 		return c.Database + "/" + c.DocID
 	case c.Database != "":
 		return c.Database
+	case c.Node != "":
+		return c.Node
 	}
 	return c.JobID
 }

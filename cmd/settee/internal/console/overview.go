@@ -118,8 +118,12 @@ func (o *overview) verdict(now time.Time) []part {
 // slots says how full the nodes are, and how long the job waits that has waited longest.
 func (o *overview) slots(now time.Time) part {
 	var used, slots int64
+	cordoned := false
 	for _, n := range o.nodes {
-		if n.Live && slices.Contains(n.Roles, "replication") {
+		if !n.Live || !slices.Contains(n.Roles, "replication") {
+			continue
+		}
+		if cordoned = cordoned || n.Cordon != nil; n.Cordon == nil {
 			used, slots = used+n.Running, slots+n.MaxJobs
 		}
 	}
@@ -127,6 +131,10 @@ func (o *overview) slots(now time.Time) part {
 	switch {
 	case slots == 0 && len(o.nodes) == 0:
 		return part{}
+	case slots == 0 && cordoned && waiting > 0:
+		return part{" All nodes that replicate are cordoned, and " + waits(waiting) + ".", bad}
+	case slots == 0 && cordoned:
+		return part{" All nodes that replicate are cordoned.", bad}
 	case slots == 0:
 		return part{" No node that replicates is live.", bad}
 	case used >= slots && !o.summary.OldestDue.IsZero():
@@ -211,8 +219,8 @@ func (o *overview) members(most int) (lines [][]part) {
 			return append(lines, []part{{"and " + some(int64(len(o.nodes)-most), "other node"), faint}})
 		}
 		line := []part{{Clean(n.Name), plain}, {fmt.Sprintf("  %s of %s", count(n.Running), some(n.MaxJobs, "job")), faint}}
-		if !n.Live {
-			line = append(line, part{"  gone", bad})
+		if state := n.State(); state != "live" {
+			line = append(line, part{"  " + state, bad})
 		}
 		lines = append(lines, line)
 	}

@@ -256,6 +256,10 @@ export interface Summary {
   mirrored?: Partial<Record<ShownState, number>>;
   /** When the job became due that has waited longest for a slot. */
   oldest_due?: string;
+  /** Why due jobs wait, if there are any. */
+  waiting?: { reason: string; message: string };
+  /** Of nodes that take jobs. */
+  slots: { used: number; total: number };
   databases: number;
   users: number;
   mirrors: Job[];
@@ -283,7 +287,11 @@ export interface Node {
   last_seen: string;
   live: boolean;
   running: number;
+  /** Jobs, those that end included. */
+  held: number;
   max_jobs: number;
+  /** Of a node that takes no jobs. */
+  cordon?: { at: string; by: string; drain: boolean; drained: boolean };
   /** In bytes, missing if it is not known. */
   memory?: number;
   /** The kind of the store. */

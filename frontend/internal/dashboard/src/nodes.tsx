@@ -1,10 +1,10 @@
 // The nodes: what each is for, and what it carries.
 
 import type { BudgetLimit, Node } from "./api";
-import { useView } from "./http";
-import { Loaded, Page, Panel, Since, StateBadge, Table } from "./parts";
+import { pathOf, request, useView } from "./http";
+import { Action, For, Loaded, Page, Panel, Since, StateBadge, Table } from "./parts";
 import { hrefOf } from "./route";
-import { bytes, count } from "./text";
+import { bytes, count, some } from "./text";
 
 interface StoreNodes {
   nodes: Node[];
@@ -67,6 +67,49 @@ function Budgets({ nodes }: { nodes: Node[] }) {
   );
 }
 
+/** The state of a node: whether it is live, and takes jobs. */
+export function NodeState({ node }: { node: Node }) {
+  const { live, cordon } = node;
+  const state = !live ? "gone" : !cordon ? "live" : cordon.drained ? "drained" : cordon.drain ? "draining" : "cordoned";
+  return <StateBadge state={state} />;
+}
+
+/** Takes a node out of service, or back into it. */
+function Service({ node }: { node: Node }) {
+  const { live, cordon, roles, name, instance, held } = node;
+  if (!live || !roles.includes("replication")) return null;
+  const path = `_scheduler/nodes/${pathOf(instance)}`;
+  return (
+    <div class="buttons">
+      {!cordon && (
+        <Action
+          run={() => request("POST", `${path}/_cordon`)}
+          question={`Cordon ${name}`}
+          confirm={`${name} takes no jobs, and keeps those that it runs, until it is uncordoned or started again.`}
+          done={`${name}: takes no jobs`}
+        >
+          Cordon
+        </Action>
+      )}
+      {!cordon?.drain && (
+        <Action
+          run={() => request("POST", `${path}/_drain`)}
+          question={`Drain ${name}`}
+          confirm={`${name} takes no jobs until it is uncordoned or started again. ${held > 0 ? `Its ${some(held, "job")} write a checkpoint and go to other nodes.` : ""}`}
+          done={`${name}: gives back its jobs`}
+        >
+          Drain
+        </Action>
+      )}
+      {cordon && (
+        <Action run={() => request("DELETE", `${path}/_cordon`)} done={`${name}: takes jobs again`}>
+          Uncordon
+        </Action>
+      )}
+    </div>
+  );
+}
+
 export function NodesPage() {
   const view = useView<StoreNodes>("_scheduler/nodes");
   return (
@@ -76,16 +119,17 @@ export function NodesPage() {
           <>
             <Level {...store} />
             <Table
-              head={["State", "Node", "Roles", "Jobs", "Memory", "Store", "Version and level", "Started", "Last seen"]}
+              head={["State", "Node", "Roles", "Jobs", "Memory", "Store", "Version and level", "Started", "Last seen", "Service"]}
               rows={store.nodes.map((node) => ({
                 key: node.instance,
                 header: 1,
                 cells: [
-                  <StateBadge state={node.live ? "live" : "gone"} />,
+                  <NodeState node={node} />,
                   node.name,
                   node.roles.join(", "),
                   node.roles.includes("replication") ? (
-                    `${count(node.running)} of ${count(node.max_jobs)}`
+                    // What ends counts only where somebody waits for it.
+                    `${count(node.cordon ? node.held : node.running)} of ${count(node.max_jobs)}`
                   ) : (
                     "none"
                   ),
@@ -94,12 +138,21 @@ export function NodesPage() {
                   `${node.version}, ${node.level}`,
                   <Since time={node.started} />,
                   node.live ? "now" : <Since time={node.last_seen} />,
+                  <>
+                    <Service node={node} />
+                    {node.cordon && (
+                      <small class="muted">
+                        {node.cordon.drain ? "drained" : "cordoned"} by {node.cordon.by} <For since={node.cordon.at} />
+                      </small>
+                    )}
+                  </>,
                 ],
               }))}
             />
             <Budgets nodes={store.nodes} />
             <p class="muted">
-              To take a node out of service, stop it: its jobs write a checkpoint and go to other nodes at once, and it answers requests for{" "}
+              A cordoned node takes no jobs, and a drained one also gives back those that it has. Both hold until the node is uncordoned or
+              started again. A node that is stopped gives back its jobs, too, and answers requests for{" "}
               <a href={hrefOf(["configuration"], { q: "drain_sec" })}>drain_sec</a> more. With the role api_frontend alone it takes no jobs.
             </p>
           </>

@@ -2,7 +2,8 @@
 
 import type { Job, Node, Problems, Rates, Share, Summary } from "./api";
 import { useView } from "./http";
-import { Copy, Endpoints, For, jobHref, jobName, Loaded, Page, Panel, StateBadge, Table, Trouble } from "./parts";
+import { NodeState } from "./nodes";
+import { Copy, Endpoints, For, jobHref, jobName, Loaded, Page, Panel, Table, Trouble } from "./parts";
 import { Plot } from "./plot";
 import { ProblemsPanel } from "./problems";
 import { hrefOf } from "./route";
@@ -108,33 +109,39 @@ function Attention({ jobs, problems }: { jobs: Summary["jobs"]; problems: Proble
   return <strong class="good">{total === 1 ? "The one job is well." : `All ${count(total)} jobs are well.`}</strong>;
 }
 
+/** How full the slots are. Mirrors take none. */
 function Slots({ summary, nodes }: { summary: Summary; nodes: Node[] }) {
-  const replicating = nodes.filter((node) => node.live && node.roles.includes("replication"));
-  // Not from the rows of nodes, which are some seconds older than the tiles. Mirrors take no slot.
-  const mirrors = summary.mirrors.filter((job) => job.condition.state === "running").length;
-  const used = (summary.jobs.running ?? 0) - mirrors;
-  const without = mirrors > 0 && `, and ${some(mirrors, "mirror")} ${mirrors === 1 ? "needs" : "need"} none`;
-  const slots = replicating.reduce((sum, node) => sum + node.max_jobs, 0);
+  const { used, total } = summary.slots;
   const waiting = summary.jobs.pending ?? 0;
-  if (slots === 0) return <strong class="bad">No node that replicates is live.</strong>;
-  if (used < slots) {
+  const wait = summary.oldest_due && (
+    <>
+      {some(waiting, "job")} {waiting === 1 ? "waits" : "wait"}, the oldest <For since={summary.oldest_due} />
+    </>
+  );
+  const replicating = nodes.filter((node) => node.live && node.roles.includes("replication"));
+  if (replicating.length === 0) return <strong class="bad">No node that replicates is live.</strong>;
+  if (summary.waiting?.reason === "cordoned" || replicating.every((node) => node.cordon)) {
+    return (
+      <strong class="bad">
+        <a href={hrefOf(["nodes"])}>All nodes that replicate are cordoned</a>
+        {wait && <>: {wait}</>}.
+      </strong>
+    );
+  }
+  const mirrors = summary.mirrors.filter((job) => job.condition.state === "running").length;
+  const without = mirrors > 0 && `, and ${some(mirrors, "mirror")} ${mirrors === 1 ? "needs" : "need"} none`;
+  if (used < total) {
     return (
       <>
-        {count(used)} of {some(slots, "slot")} {used === 1 ? "is" : "are"} used{without}.
+        {count(used)} of {some(total, "slot")} {used === 1 ? "is" : "are"} used{without}.
       </>
     );
   }
   return (
     <>
-      {slots === 1 ? "The one slot is" : `All ${some(slots, "slot")} are`} used
+      {total === 1 ? "The one slot is" : `All ${some(total, "slot")} are`} used
       {without}
-      {used > slots && `, and ${some(used - slots, "other run")} ${used - slots === 1 ? "ends" : "end"}`}
-      {summary.oldest_due && (
-        <>
-          ; {some(waiting, "job")} {waiting === 1 ? "waits" : "wait"}, the oldest <For since={summary.oldest_due} />
-        </>
-      )}
-      .
+      {wait && <>; {wait}</>}.
     </>
   );
 }
@@ -251,7 +258,7 @@ function Nodes({ nodes }: { nodes: Node[] }) {
       <ul class="rows">
         {nodes.slice(0, 8).map((node) => (
           <li key={node.instance}>
-            <StateBadge state={node.live ? "live" : "gone"} /> {node.name}
+            <NodeState node={node} /> {node.name}
             <small class="muted">
               {" "}
               {node.roles.join(", ")}; {count(node.running)} of {some(node.max_jobs, "slot")} used

@@ -172,6 +172,11 @@ const helps: Record<string, Helper> = {
   token: edit,
   token_server: edit,
   trust_authority: setting("ssl_trusted_certificates_file", "Trust a certificate"),
+  uncordon: () => (
+    <a class="button" href={hrefOf(["nodes"])}>
+      Show the nodes
+    </a>
+  ),
   watch_login: none,
 };
 
