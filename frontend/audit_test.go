@@ -83,6 +83,11 @@ func TestAudit(t *testing.T) {
 	require.Equal(t, map[string]any{"action": "delete", "database": "_replicator"}, last[1])
 	require.Len(t, n.audited(""), len(want)+2)
 	require.Equal(t, want[:5], n.audited("?job_id="+url.QueryEscape(id)))
+	require.Equal(t, want[5:], n.audited("?of=settings"))
+	require.Equal(t, want[6:], n.audited("?of=settings&limit=2"))
+	require.Len(t, n.audited("?of=jobs"), len(want)+2-3)
+	require.Empty(t, n.audited("?of=nodes"))
+	webtest.Refused(t, n.Get("/_scheduler/audit?of=users"), http.StatusBadRequest, "query_parse_error", "`of` must be one of [jobs settings nodes]")
 
 	ann := n.NewUser("ann")
 	n.As(ann, http.MethodGet, "/_scheduler/audit", "").Is(t, http.StatusUnauthorized)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +14,7 @@ import (
 func newAudit() *cobra.Command {
 	var flags nodeFlags
 	var limit int
+	var of string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "audit [JOB]",
@@ -27,6 +29,9 @@ func newAudit() *cobra.Command {
 			if limit < 1 || limit > audit.Kept {
 				return usage(cmd, fmt.Errorf("--limit must be from 1 to %d", audit.Kept))
 			}
+			if of != "" && !slices.Contains(audit.Kinds, audit.Kind(of)) {
+				return usage(cmd, fmt.Errorf("--of must be one of %s", audit.Kinds))
+			}
 			return flags.ask(cmd, func(ctx context.Context, node *console.Node) error {
 				jobID := ""
 				if len(args) > 0 {
@@ -36,7 +41,7 @@ func newAudit() *cobra.Command {
 					}
 					jobID = job.JobID
 				}
-				changes, err := node.Audit(ctx, jobID, limit)
+				changes, err := node.Audit(ctx, jobID, of, limit)
 				if err != nil {
 					return err
 				}
@@ -54,6 +59,7 @@ func newAudit() *cobra.Command {
 	}
 	flags.register(cmd)
 	cmd.Flags().IntVar(&limit, "limit", 100, "list at most so many, from 1 to 1000")
+	cmd.Flags().StringVar(&of, "of", "", "list only changes of jobs, settings or nodes")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print each change as a JSON object, one a line")
 	return cmd
 }

@@ -456,6 +456,9 @@ func TestDashboardDatabasesAndSettings(t *testing.T) {
 	d.press("Take back")
 	from("default")
 	assert.Equal(t, "\"500\"\n", node.ask(http.StatusOK, http.MethodGet, "_node/_local/_config/replicator/max_jobs", ""))
+	d.WaitText("main", "Latest changes by users")
+	d.WaitText("main", "took back")
+	d.Accessible()
 }
 
 // All replicator databases are listed, however many other databases there are.
@@ -617,6 +620,7 @@ func TestDashboardRunsAndPauses(t *testing.T) {
 	node.hosted("source")
 	d.press("Run now")
 	d.WaitText(".notices", "_replicator / one: will run as soon as there is a slot")
+	d.WaitText("main", "ran it at once")
 	d.WaitText(".now", "running")
 	d.show("databases")
 	d.Wait("(f => f && (f.value = '250', f.dispatchEvent(new Event('input', {bubbles: true})), true))(document.querySelector('[aria-label=\"Shares of _replicator\"]'))")

@@ -50,6 +50,30 @@ const (
 	Uncordoned Action = "uncordon" // a node
 )
 
+// Kind is what a change was made to.
+type Kind string
+
+// The kinds.
+const (
+	Jobs     Kind = "jobs" // and their documents and databases
+	Settings Kind = "settings"
+	Nodes    Kind = "nodes"
+)
+
+// Kinds are all kinds.
+var Kinds = []Kind{Jobs, Settings, Nodes}
+
+// Kind returns what the change was made to.
+func (e *Entry) Kind() Kind {
+	switch {
+	case e.Section != "":
+		return Settings
+	case e.Node != "":
+		return Nodes
+	}
+	return Jobs
+}
+
 // Entry is a change. Only the members that it has to do with are set.
 type Entry struct {
 	At     time.Time `json:"at"`

@@ -56,8 +56,10 @@ func recordDeleted(ctx context.Context, tx kv.Transaction, db *docstore.Database
 	return e.Record(tx)
 }
 
-// Audit returns the latest changes that users have made, at most limit, the newest first: of the job with that id, or of all jobs and
-// settings if it is empty. A deletion of a replicator database is not a change of a job. Only the latest audit.Kept are known.
-func (s *Lists) Audit(ctx context.Context, jobID string, limit int) ([]audit.Entry, error) {
-	return audit.List(ctx, s.db, limit, func(e *audit.Entry) bool { return jobID == "" || e.JobID == jobID })
+// Audit returns the latest changes that users have made, at most limit, the newest first: those of the job with an id, or of all if it is
+// empty, and those of a kind, or of all. A deletion of a replicator database is not a change of a job. Only the latest audit.Kept are known.
+func (s *Lists) Audit(ctx context.Context, jobID string, of audit.Kind, limit int) ([]audit.Entry, error) {
+	return audit.List(ctx, s.db, limit, func(e *audit.Entry) bool {
+		return (jobID == "" || e.JobID == jobID) && (of == "" || e.Kind() == of)
+	})
 }

@@ -51,9 +51,13 @@ func (c *MadeChange) values() string {
 	return c.Old + " -> " + c.New
 }
 
-// Audit returns the latest changes that users have made, at most limit, the newest first: of the job with an id, or all if it is empty.
-func (n *Node) Audit(ctx context.Context, jobID string, limit int) ([]json.RawMessage, error) {
+// Audit returns the latest changes that users have made, at most limit, the newest first: of the job with an id, or all if it is empty, and
+// of jobs, settings or nodes, or all if of is empty.
+func (n *Node) Audit(ctx context.Context, jobID, of string, limit int) ([]json.RawMessage, error) {
 	q := url.Values{"limit": {strconv.Itoa(limit)}}
+	if of != "" {
+		q.Set("of", of)
+	}
 	if jobID != "" {
 		q.Set("job_id", jobID)
 	}

@@ -1,6 +1,7 @@
 // The configuration of this node: what holds, where it comes from, and how to change it.
 
 import { useEffect, useState } from "preact/hooks";
+import { Changes } from "./changes";
 import { Failure, pathOf, request } from "./http";
 import { Action, Dialog, Field, Page, Panel, Table, Tabs, Trouble } from "./parts";
 import { go, hrefOf, type Route } from "./route";
@@ -94,6 +95,7 @@ export function ConfigurationPage({ route }: { route: Route }) {
           </Panel>
         );
       })}
+      <Changes of="settings" />
     </Page>
   );
 }

@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import { Acknowledged, AcknowledgeJob } from "./acknowledge";
 import { canPause, forEach, isPaused, plain, remove, run, setPaused } from "./actions";
 import type { Event, Failure, Failures, Job, ReplicationDocument, Run, Watch } from "./api";
+import { Changes } from "./changes";
 import { pathOf, urlOf, useView } from "./http";
 import { Action, Copy, Due, Endpoints, Fact, For, groupBy, jobName, JobState, Loaded, Page, Panel, Progress, Since, Table, Waiting } from "./parts";
 import { MirrorPanels } from "./mirror";
@@ -32,6 +33,7 @@ export function JobPage({ id, admin }: { id: string; admin: boolean }) {
             {job.info?.mirror ? <MirrorPanels job={job} mirror={job.info.mirror} /> : <Ends job={job} />}
             {markOf(job.condition, "documents_refused") && <Refused path={`${path}/failures`} />}
             <Past job={job} />
+            {admin && <Changes job={job.job_id} />}
             <Panel title="Definition">
               {documentPath ? (
                 <Loaded view={doc}>{(doc) => <pre tabIndex={0}>{JSON.stringify(mask(plain(doc)), null, 2)}</pre>}</Loaded>

@@ -1,6 +1,7 @@
 // The nodes: what each is for, and what it carries.
 
 import type { BudgetLimit, Node } from "./api";
+import { Changes } from "./changes";
 import { pathOf, request, useView } from "./http";
 import { Action, For, Loaded, Page, Panel, Since, StateBadge, Table } from "./parts";
 import { hrefOf } from "./route";
@@ -150,6 +151,7 @@ export function NodesPage() {
               }))}
             />
             <Budgets nodes={store.nodes} />
+            <Changes of="nodes" />
             <p class="muted">
               A cordoned node takes no jobs, and a drained one also gives back those that it has. Both hold until the node is uncordoned or
               started again. A node that is stopped gives back its jobs, too, and answers requests for{" "}
