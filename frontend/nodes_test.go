@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -134,6 +135,18 @@ func TestUpgrade(t *testing.T) {
 	assert.JSONEq(t, `{"ok":true,"level":2,"raised":false}`, ask(handler, http.MethodPost, path, "").Is(t, http.StatusOK).Body)
 	assert.JSONEq(t, `{"level":2,"waits_for":[],"converting":false}`, ask(handler, http.MethodGet, path, "").Is(t, http.StatusOK).Body)
 	assert.EqualValues(t, 2, ask(handler, http.MethodGet, "/_scheduler/nodes", "").Is(t, http.StatusOK).JSON(t)["level"])
+}
+
+// A cluster has a name if somebody has given it one.
+func TestClusterName(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	require.NotContains(t, n.Get("/").JSON(t), "cluster_name")
+	n.setConfig("settee/cluster_name", "Köln").Is(t, http.StatusOK)
+	require.Equal(t, "Köln", n.Get("/").JSON(t)["cluster_name"])
+	for _, name := range []string{strings.Repeat("x", 101), "a\u0007b"} {
+		n.setConfig("settee/cluster_name", name).Is(t, http.StatusBadRequest)
+	}
 }
 
 // Any frontend cordons and drains the nodes that replicate. Only an administrator may, and each change is recorded.

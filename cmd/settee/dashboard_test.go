@@ -458,6 +458,12 @@ func TestDashboardDatabasesAndSettings(t *testing.T) {
 	assert.Equal(t, "\"500\"\n", node.ask(http.StatusOK, http.MethodGet, "_node/_local/_config/replicator/max_jobs", ""))
 	d.WaitText("main", "Latest changes by users")
 	d.WaitText("main", "took back")
+	d.show("configuration?q=cluster_name")
+	d.ClickOn("document.querySelector('[aria-label=\"Change cluster_name\"]')")
+	d.fill("Value", "Köln")
+	d.press("Set")
+	d.WaitText(".host", "Köln")
+	d.Wait("document.title === 'Configuration - Köln - settee'")
 	d.Accessible()
 }
 

@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"regexp"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/golang-jwt/jwt/v5"
 )
@@ -116,4 +118,17 @@ func publicKey(of string, parse func(text string) (any, error)) kind[any] {
 // someText accepts any text that is not empty.
 func someText(want string) kind[string] {
 	return kind[string]{want: want, parse: func(text string) (string, bool) { return text, text != "" }}
+}
+
+// maxDisplayName is the most bytes of a name that pages show.
+const maxDisplayName = 100
+
+// displayName accepts a short text without control characters.
+func displayName() kind[string] {
+	return kind[string]{
+		want: "a text of at most 100 bytes without control characters",
+		parse: func(text string) (string, bool) {
+			return text, len(text) <= maxDisplayName && utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
+		},
+	}
 }

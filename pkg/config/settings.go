@@ -36,6 +36,9 @@ var (
 	Store = atStart(define("settee", "store", "pebble:./data", storeURL(),
 		"The store of all data: an embedded store in a directory, a FoundationDB cluster\n"+
 			"(needed for several nodes), or memory, which is lost when the process ends."))
+	ClusterName = define("settee", "cluster_name", "", orNothing(displayName()),
+		"The name of the cluster. The dashboard has it in its header and in the titles of its pages, and GET / as\n"+
+			"cluster_name, which everybody may read. When not set, the dashboard has the host of its address.")
 	MaxReplicateBody = define("settee", "max_replicate_body", "4000000", wholeBytes(1_000, maxReplicateBody),
 		"The largest body of a POST to _replicate.")
 	MemoryLimit = atStart(define("settee", "memory_limit_bytes", "0", memoryBytes(),

@@ -12,6 +12,7 @@ import (
 
 	"settee/frontend/accounts"
 	"settee/frontend/internal/web"
+	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/nodes"
 	"settee/pkg/redact"
@@ -62,7 +63,11 @@ func (e *Endpoints) Welcome(w http.ResponseWriter, r *http.Request) error {
 		UUID     string   `json:"uuid"`
 		Features []string `json:"features"`
 		Vendor   vendor   `json:"vendor"`
-	}{"Welcome", compatibleWith, e.Jobs.ServerUUID(), []string{"scheduler"}, vendor{jobs.Vendor, e.Version}})
+		Cluster  string   `json:"cluster_name,omitempty"`
+	}{
+		"Welcome", compatibleWith, e.Jobs.ServerUUID(), []string{"scheduler"}, vendor{jobs.Vendor, e.Version},
+		config.ClusterName.Get(e.Config.Current()),
+	})
 }
 
 // upStatus is the answer to /_up. Seeds is always empty: nodes do not seed one another.

@@ -1,6 +1,7 @@
 // The configuration of this node: what holds, where it comes from, and how to change it.
 
 import { useEffect, useState } from "preact/hooks";
+import { readClusterName } from "./cluster";
 import { Changes } from "./changes";
 import { Failure, pathOf, request } from "./http";
 import { Action, Dialog, Field, Page, Panel, Table, Tabs, Trouble } from "./parts";
@@ -30,6 +31,7 @@ export function ConfigurationPage({ route }: { route: Route }) {
   const read = () =>
     request<Settings>("GET", "_node/_local/_config?origins=true").then(
       (found) => {
+        void readClusterName();
         setSettings(found);
         setFailure(undefined);
       },

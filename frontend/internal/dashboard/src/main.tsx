@@ -2,6 +2,7 @@
 
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { readClusterName, useClusterName } from "./cluster";
 import { ConfigurationPage } from "./configuration";
 import { DatabasesPage } from "./databases";
 import { DocumentPage } from "./document";
@@ -40,6 +41,7 @@ function App() {
   const [user, setUser] = useState<User | null>();
   const [latest, setLatest] = useState<User>(); // whose session may have ended
   const [failure, setFailure] = useState<Failure>();
+  const cluster = useClusterName();
   const look = () =>
     currentUser().then(
       (found) => {
@@ -50,6 +52,7 @@ function App() {
       (error) => setFailure(error as Failure),
     );
   useEffect(() => void look(), []);
+  useEffect(() => void readClusterName(), [user]);
   useEffect(() => onSignedOut(() => void look()), []);
   useEffect(() => {
     addEventListener("keydown", searchOnSlash);
@@ -71,7 +74,7 @@ function App() {
         <a class="brand" href={hrefOf([])}>
           settee
         </a>
-        <small class="muted host">{location.host}</small>
+        <small class="muted host">{cluster}</small>
         {user && <Menu route={route} user={user} />}
         {user && (
           <div class="who">

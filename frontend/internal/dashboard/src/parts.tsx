@@ -2,6 +2,7 @@
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useClusterName } from "./cluster";
 import type { Activity, Info, Job, JobName, State } from "./api";
 import { type Failure, type View } from "./http";
 import { notify } from "./notices";
@@ -52,11 +53,12 @@ export function For({ since }: { since: string }) {
 /** A page: its heading gets the focus when the page or another part of it is opened, so that the keyboard starts there. */
 export function Page({ title, part, actions, children }: { title: string; part?: string; actions?: ComponentChildren; children: ComponentChildren }) {
   const heading = useRef<HTMLHeadingElement>(null);
+  const cluster = useClusterName();
   useEffect(() => {
     const before = document.title;
-    document.title = `${title} - ${location.host} - settee`; // whoever has several clusters has several hosts
+    document.title = `${title} - ${cluster} - settee`;
     return () => void (document.title = before); // of the page below, if this one asks for the password
-  }, [title]);
+  }, [title, cluster]);
   useLayoutEffect(() => {
     heading.current?.focus({ preventScroll: true });
     scrollTo(0, 0);
