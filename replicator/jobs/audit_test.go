@@ -54,14 +54,14 @@ func TestAuditOnUnknownCommits(t *testing.T) {
 		b.db.on.Store(false)
 
 		counts := map[audit.Action]int{}
-		found, err := b.store.Lists.Audit(b.Context(), "", audit.Kept)
+		found, err := b.store.Lists.Audit(b.Context(), "", "", audit.Kept)
 		require.NoError(b, err)
 		for _, e := range found {
 			require.Equal(b, "ann", e.User)
 			counts[e.Action]++
 		}
 		require.Equal(b, map[audit.Action]int{audit.Paused: 3, audit.Resumed: 3, audit.Ran: 1, audit.Deleted: 5}, counts)
-		found, err = b.store.Lists.Audit(b.Context(), first, audit.Kept)
+		found, err = b.store.Lists.Audit(b.Context(), first, "", audit.Kept)
 		require.NoError(b, err)
 		require.Len(b, found, 4)
 		require.NoError(b, check.Sound(b.Context(), b.db, audit.Check))
