@@ -51,6 +51,7 @@ const (
 	ReasonSealed    Reason = "sealed"
 	ReasonDocument  Reason = "document"
 	ReasonDatabase  Reason = "database"
+	ReasonMirror    Reason = "mirror"
 	ReasonTurn      Reason = "turn"
 	ReasonNoChanges Reason = "no_changes"
 	ReasonBackoff   Reason = "backoff"
@@ -118,7 +119,7 @@ type Condition struct {
 //	running, a mirror                         running: see Facts.mirrors
 //	running, no report yet                    running: starting                             the start
 //	running                                   running: what it does, see Doing              that; the next attempt
-//	pending, paused                           paused: document, else database               the pause
+//	pending, paused                           paused: mirror, document, else database       the pause
 //	pending, waits for its turn in a mirror   pending: turn                                 when it was added
 //	pending, parked                           parked: no_changes                            the end of the run
 //	pending, later, the last run failed       crashing: collision, sealed, else backoff     the failure; Scheduled
@@ -248,6 +249,8 @@ func (f *Facts) mirrors() Condition {
 func (f *Facts) waits() Condition {
 	s, later := f.State, f.Queued || !f.Again && f.Scheduled.After(f.Now)
 	switch {
+	case f.Args.Paused != nil && f.Args.MirroredDatabase != "":
+		return Condition{State: ShownPaused, Reason: ReasonMirror, Since: f.Args.Paused.Since}
 	case f.Args.Paused != nil:
 		return Condition{State: ShownPaused, Reason: ReasonDocument, Since: f.Args.Paused.Since}
 	case f.Pause != nil:

@@ -105,10 +105,6 @@ func (d *Document) read(f *fields, options ParseOptions) (*Document, error) {
 	}
 	d.Paused = f.flag("paused")
 	r, err := f.documentReplication(options)
-	if err == nil && d.Paused && r.Mirror != nil {
-		err = &ParseError{Field: "paused", Reason: "parameter `paused` cannot be combined with `mirror`"}
-		r = nil
-	}
 	if err != nil && d.State != DocumentFailed {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ type JobArgs struct {
 	// Added is when the job was added or its definition last changed.
 	Added time.Time `json:"added"`
 
-	// Paused is not nil while the job's document says `"paused": true`.
+	// Paused is not nil while the job's document says `"paused": true`. The job of a mirror's database follows the mirror's document.
 	Paused *Pause `json:"paused,omitempty"`
 	// Acknowledged is the latest acknowledgement, nil if there is none. A new definition has none. It may cover nothing any more: see
 	// [Acknowledgement.Covers].
@@ -62,9 +62,11 @@ type JobArgs struct {
 // Pause is a pause of a single job.
 type Pause struct {
 	Since time.Time `json:"since"`
-	// Next is when the job would have run next, zero if it ran or was due. Crashing reports whether its last run had failed.
+	// Next is when the job would have run next, zero if it ran or was due. Crashing reports whether its last run had failed, and Turn
+	// whether it waited for its turn in a mirror.
 	Next     time.Time `json:"next,omitzero"`
 	Crashing bool      `json:"crashing,omitempty"`
+	Turn     bool      `json:"turn,omitempty"`
 }
 
 // MarshalJSON writes the times in UTC and whole seconds.

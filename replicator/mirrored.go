@@ -85,8 +85,8 @@ func (s *JobState) KeepMirrored(before *JobState) {
 
 // MirroredFacts is what the state of a database of a mirror follows from. Times are in seconds since the Unix epoch, 0 for none.
 type MirroredFacts struct {
-	// Waits: the job waits for its turn. Gone: the database was deleted at the source. Parked: the job is parked.
-	Waits, Gone, Parked bool
+	// Waits: the job waits for its turn. Gone: the database was deleted at the source. Paused: the job is paused. Parked: it is parked.
+	Waits, Gone, Paused, Parked bool
 	// Ended: the job has ended. Failed: as failed. Elsewhere: because another job has its replication id.
 	Ended, Failed, Elsewhere bool
 	// FirstRun and Failing are of the [MirroredJob]. Behind is since when the target may lack changes.
@@ -101,6 +101,8 @@ func (f *MirroredFacts) State() MirroredState {
 		return MirroredWaiting
 	case f.Gone:
 		return MirroredGone
+	case f.Paused:
+		return MirroredPaused
 	case f.Ended && f.Elsewhere:
 		return MirroredElsewhere
 	case f.Ended && f.Failed:

@@ -26,6 +26,8 @@ const (
 	MirroredFailed MirroredState = "failed"
 	// MirroredElsewhere: another job has its replication id. The next look at all databases tries again.
 	MirroredElsewhere MirroredState = "elsewhere"
+	// MirroredPaused: its job does not run, because the mirror is paused.
+	MirroredPaused MirroredState = "paused"
 	// MirroredGone: it was deleted at the source, and is deleted at the target later.
 	MirroredGone MirroredState = "gone"
 )

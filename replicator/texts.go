@@ -39,6 +39,7 @@ var reasonTexts = map[Reason]reasonText{
 	ReasonSealed:    {"cannot be opened by the node that tried", true},
 	ReasonDocument:  {"is paused by its document", false},
 	ReasonDatabase:  {"is paused, because its database has no shares", false},
+	ReasonMirror:    {"is paused, because its mirror is", false},
 	ReasonTurn:      {"waits for its turn among the databases of its mirror", false},
 	ReasonNoChanges: {"has copied everything, and waits without a run for changes", false},
 	ReasonBackoff:   {"has failed, and waits for its next try", true},

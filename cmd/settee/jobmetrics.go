@@ -128,6 +128,9 @@ func (n *jobNumbers) Collect(out chan<- prometheus.Metric) {
 		if progress := mirror.State.Mirror; progress != nil {
 			failing += progress.LeftOut
 		}
+		if mirror.IsPaused() {
+			failing = 0
+		}
 		out <- prometheus.MustNewConstMetric(n.mirrorLag, prometheus.GaugeValue, secondsSince(mirror.Summary.LagsSince()), name)
 		out <- prometheus.MustNewConstMetric(n.mirrorFailing, prometheus.GaugeValue, float64(failing), name)
 		n.verified(mirror, name, out)
@@ -145,7 +148,10 @@ func (n *jobNumbers) verified(mirror *jobs.Job, name string, out chan<- promethe
 		out <- prometheus.MustNewConstMetric(n.mirrorUnproved, prometheus.GaugeValue, float64(unproved), name)
 	}
 	if scheduled {
-		late := p.VerifyLate(of.Mirror, mirror.Args.Added, time.Now())
+		late := time.Duration(0)
+		if !mirror.IsPaused() {
+			late = p.VerifyLate(of.Mirror, mirror.Args.Added, time.Now())
+		}
 		out <- prometheus.MustNewConstMetric(n.mirrorVerifyLate, prometheus.GaugeValue, late.Seconds(), name)
 	}
 }

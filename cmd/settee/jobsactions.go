@@ -219,10 +219,10 @@ func confirm(cmd *cobra.Command, question string) error {
 }
 
 // pauseHelp says what is paused.
-const pauseHelp = "A single job is paused in its document, with \"paused\": true. Jobs that were posted to _replicate, and\n" +
-	"mirrors with their databases, cannot be paused. A DATABASE is the name of a replicator database, such\n" +
-	"as team/_replicator: it is paused with all its jobs, by giving it no shares of the nodes' time\n" +
-	"([replicator.shares]), which is for server administrators.\n\n"
+const pauseHelp = "A single job is paused in its document, with \"paused\": true. A mirror is paused with all its databases,\n" +
+	"which cannot be paused one by one. Jobs that were posted to _replicate cannot be paused. A DATABASE is the\n" +
+	"name of a replicator database, such as team/_replicator: it is paused with all its jobs, by giving it no\n" +
+	"shares of the nodes' time ([replicator.shares]), which is for server administrators.\n\n"
 
 // paused calls what pauses or resumes a replicator database, or a job, with each that a command line names or selects.
 func paused(

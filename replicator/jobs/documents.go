@@ -159,7 +159,7 @@ func (s *Documents) follow(tx kv.Transaction, db *docstore.Database, change *doc
 	case effect == replicator.KeepJob && existing == nil && ended:
 	case effect == replicator.StartJob:
 	case effect == replicator.KeepJob && current != nil && draft != nil && draft.document.Paused != (existing.Args.Paused != nil):
-		return s.setPaused(tx, existing, draft.document.Paused, change.Order)
+		return s.writer.setPaused(tx, existing, draft.document.Paused, change.Order)
 	default:
 		return nil
 	}
@@ -228,22 +228,4 @@ func effectOf(change *docstore.Change, current *replicator.Replication) (*docume
 func (s *Documents) cancelAll(tx kv.Transaction, db *docstore.Database) error {
 	tx.Set(s.space.Pack("deleted", db.Instance()), []byte(databaseOwner(db.Name(), db.Instance())))
 	return s.upkeep.Add(tx, fdbjobs.Spec{ID: cancelledTask})
-}
-
-// setPaused pauses or resumes a job whose definition stays.
-func (s *Documents) setPaused(tx kv.Transaction, existing *Job, paused bool, order uint16) error {
-	job, args, now := *existing, *existing.Args, time.Now()
-	job.Args = &args
-	spec := fdbjobs.Spec{Order: order}
-	if paused {
-		args.Paused = existing.pausedAt(now)
-		spec.Scheduled, spec.Tag = now.Add(pausedFor), tagPaused
-	} else {
-		var err error
-		if spec.Scheduled, spec.Tag, err = existing.resumedAt(now); err != nil {
-			return err
-		}
-		args.Paused = nil
-	}
-	return s.writer.put(tx, existing, &job, spec) // the next run looks for changes
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"settee/fdbjobs"
@@ -230,6 +231,9 @@ func (r *Run) recordLeft(tx kv.Transaction, job *Job) error {
 	reason := "the document was paused and resumed"
 	if job.Args.Paused != nil {
 		reason = "the document is paused"
+	}
+	if job.Mirror() != "" {
+		reason = strings.Replace(reason, "document", "mirror", 1)
 	}
 	next.State, next.Parked, next.LastUpdated = replicator.StatePending, nil, time.Now()
 	next.SetError("", "")

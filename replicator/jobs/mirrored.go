@@ -150,7 +150,7 @@ func mirroredEntries(f fdbjobs.Facts, mirror string, listed listedFacts, state s
 // woken, or whose target has lost what it had, has not run yet.
 func (f *mirroredFacts) now(job fdbjobs.Facts, listed listedFacts, defined bool) *replicator.MirroredFacts {
 	now := &replicator.MirroredFacts{
-		Waits: job.Tag == tagTurn, Gone: job.Tag == tagGone, Parked: job.Tag == tagParked, Ended: job.Status == fdbjobs.Finished,
+		Waits: job.Tag == tagTurn, Gone: job.Tag == tagGone, Paused: job.Tag == tagPaused, Parked: job.Tag == tagParked, Ended: job.Status == fdbjobs.Finished,
 		Failed: f.ended == string(replicator.MirroredFailed), Elsewhere: f.ended == string(replicator.MirroredElsewhere),
 		FirstRun: f.first, Failing: f.failing, Behind: f.behind,
 	}
@@ -243,22 +243,9 @@ func (s *mirrorRows) mirrorSummary(tx kv.ReadTransaction, mirror string) (m repl
 	tallies := s.jobs.Tallies(tx, indexMirrored, tuple.Tuple{mirror})
 	behind := s.mirrorTimes(tx, mirror, timeBehind, fdbjobs.EntryRange{Limit: 1})
 	failing := s.mirrorTimes(tx, mirror, timeFailing, fdbjobs.EntryRange{Limit: firstFailures})
-	sums, err := tallies.Await()
-	if err != nil {
+	if m, err = awaitSums(tallies); err != nil {
 		return m, err
 	}
-	m.States, m.Failures = map[replicator.MirroredState]int64{}, []replicator.MirroredFailure{}
-	m.DocsRead, m.DocsWritten, m.DocWriteFailures = sums[sumDocsRead], sums[sumDocsWritten], sums[sumWriteFailures]
-	m.Acknowledged = sums[sumAcknowledged]
-	for name, n := range sums {
-		switch state := replicator.MirroredState(name); name {
-		case sumDocsRead, sumDocsWritten, sumWriteFailures, sumAcknowledged:
-		default:
-			m.States[state] = n
-			m.Known += n
-		}
-	}
-	m.Known -= m.States[replicator.MirroredGone]
 	oldest, err := behind.Await()
 	if err != nil {
 		return m, err
@@ -286,5 +273,26 @@ func (s *mirrorRows) mirrorSummary(tx kv.ReadTransaction, mirror string) (m repl
 			Database: failed[i].database, JobID: failed[i].id, Since: time.Unix(failed[i].at, 0).UTC(), Reason: state.LastError(),
 		})
 	}
+	return m, nil
+}
+
+// awaitSums returns the part of a summary that is in the tallies of a mirror.
+func awaitSums(tallies kv.Future[map[string]int64]) (m replicator.MirrorSummary, err error) {
+	sums, err := tallies.Await()
+	if err != nil {
+		return m, err
+	}
+	m.States, m.Failures = map[replicator.MirroredState]int64{}, []replicator.MirroredFailure{}
+	m.DocsRead, m.DocsWritten, m.DocWriteFailures = sums[sumDocsRead], sums[sumDocsWritten], sums[sumWriteFailures]
+	m.Acknowledged = sums[sumAcknowledged]
+	for name, n := range sums {
+		switch state := replicator.MirroredState(name); name {
+		case sumDocsRead, sumDocsWritten, sumWriteFailures, sumAcknowledged:
+		default:
+			m.States[state] = n
+			m.Known += n
+		}
+	}
+	m.Known -= m.States[replicator.MirroredGone]
 	return m, nil
 }

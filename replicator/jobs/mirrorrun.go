@@ -32,7 +32,7 @@ type MirroredDatabase struct {
 	Instance string
 }
 
-// holds returns fdbjobs.ErrHalt if the run no longer holds its job, or the job has a new definition.
+// holds returns fdbjobs.ErrHalt if the run no longer holds its job, or the job has a new definition or is paused.
 func (r *Run) holds(tx kv.ReadTransaction) error {
 	raw, err := r.store.jobs.Get(tx, r.job.ID)
 	switch {
@@ -43,7 +43,7 @@ func (r *Run) holds(tx kv.ReadTransaction) error {
 	case raw.Status != fdbjobs.Running || raw.Lock != r.held.Job().Lock:
 		return fdbjobs.ErrHalt
 	}
-	if job, err := r.store.parse(raw); err != nil || job.Args.Definition != r.job.Args.Definition {
+	if job, err := r.store.parse(raw); err != nil || job.Args.Definition != r.job.Args.Definition || job.Args.Paused != nil {
 		return errors.Join(err, fdbjobs.ErrHalt)
 	}
 	// It leaves the run's own fields alone: another goroutine may keep the job alive meanwhile.
@@ -262,6 +262,12 @@ func (r *Run) redefine(tx kv.Transaction, database string, spec fdbjobs.Spec) er
 	switch {
 	case existing == nil:
 	case existing.Status != fdbjobs.Finished:
+		if paused := existing.Args.Paused; paused != nil {
+			existing.State = existing.resumedState()
+			if paused.Turn {
+				spec = waitingTurn(spec.Order)
+			}
+		}
 		job.State.KeepMirrored(existing.State)
 		job.Args.Lost = existing.Args.Lost
 	case existing.State.Behind != nil:

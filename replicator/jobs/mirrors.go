@@ -94,14 +94,19 @@ func (s *mirrorRows) liveMirror(tx kv.ReadTransaction, id string) (*Job, error) 
 func (s *mirrorRows) endMirror(tx kv.Transaction, job *Job) error {
 	tx.ClearRange(rows.Range(s.space.Sub("mirror_news", job.ID)))
 	tx.Clear(s.newsCounterKey(job.ID))
+	return s.wakeUpkeep(tx)
+}
+
+// wakeUpkeep makes upkeep bring the databases of mirrors in line, after this transaction.
+func (s *mirrorRows) wakeUpkeep(tx kv.Transaction) error {
 	err := s.upkeep.Add(tx, fdbjobs.Spec{ID: mirrorsTask})
 	if errors.Is(err, kv.ErrUnreadable) {
-		return nil // the transaction ends several mirrors
+		return nil // the transaction changes several mirrors
 	}
 	return err
 }
 
-const mirrorsTask = "databases of mirrors that have ended"
+const mirrorsTask = "databases of mirrors"
 
 // mirrorsAtOnce is the maximum number of mirrors of a server that one transaction reads.
 const mirrorsAtOnce = 50

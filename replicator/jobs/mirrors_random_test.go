@@ -47,7 +47,7 @@ func TestRandomMirrors(t *testing.T) {
 	}
 	for _, what := range []string{
 		"written", "deleted", "database deleted", "mirror completed", "mirror failed", "mirror died", "mirror stopped", "crashed", "parked",
-		"woken", "halted", "collided", "added", "started", "ended", "to be deleted", "redefined", "news", "lost",
+		"woken", "halted", "collided", "added", "started", "ended", "to be deleted", "redefined", "news", "lost", "paused",
 	} {
 		assert.NotZero(t, seen[what], what)
 	}
@@ -105,7 +105,7 @@ func (w mirrorWorld) body() []byte {
 		return fmt.Appendf(nil, `{"source": "http://a.example/db%d", "target": "http://b.example/p-db%[1]d", "continuous": true, "create_target": true}`, w.intN(8))
 	}
 	return fmt.Appendf(nil, `{"source": "http://a.example/", "target": "http://b.example/", "continuous": %v,
-		"mirror": {"prefix": "%s", "include": ["db%d", "db*"]}}`, w.intN(3) > 0, pick(w.world, []string{"p-", "q-"}), w.intN(3))
+		"mirror": {"prefix": "%s", "include": ["db%d", "db*"]}, "paused": %v}`, w.intN(3) > 0, pick(w.world, []string{"p-", "q-"}), w.intN(3), w.intN(4) == 0)
 }
 
 // writer writes and deletes documents, wakes jobs, and tells mirrors of databases.
@@ -280,12 +280,21 @@ func (w mirrorWorld) compare() {
 	all := replicator.ShownStates
 	list, err := w.store.Lists.List(w.Context(), jobs.Filter{States: jobs.States{Shown: all}}, jobs.ListOptions{Limit: jobs.MaxLimit})
 	require.NoError(w, err)
-	mirrors := map[string]bool{}
+	mirrors, paused := map[string]bool{}, map[string]bool{}
 	for _, job := range list.Jobs {
 		if mirror := job.Mirror(); mirror != "" {
 			made[mirror]++
 		}
 		mirrors[job.ID] = job.IsMirror() && !job.Condition().Terminal()
+		paused[job.ID] = job.Args.Paused != nil
+	}
+	for _, job := range list.Jobs {
+		if mirror := job.Mirror(); mirror != "" && !job.Condition().Terminal() {
+			assert.Equal(w, paused[mirror], paused[job.ID], "%s is paused as its mirror", job.ID)
+			if paused[mirror] {
+				w.count("paused")
+			}
+		}
 	}
 	for _, job := range list.Jobs {
 		if !mirrors[job.ID] {

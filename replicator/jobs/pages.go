@@ -185,7 +185,7 @@ func (s *pages) opened(tx kv.ReadTransaction, job *Job, err error) (*Job, error)
 	return job, err
 }
 
-// summed sums up the databases of a job if it is a mirror.
+// summed sums up the databases of a job if it is a mirror. Its pause is known.
 func (s *pages) summed(tx kv.ReadTransaction, job *Job) (*Job, error) {
 	if !job.IsMirror() {
 		return job, nil
@@ -195,7 +195,11 @@ func (s *pages) summed(tx kv.ReadTransaction, job *Job) (*Job, error) {
 		return job, nil
 	}
 	summary, err := s.mirrors.mirrorSummary(tx, job.ID)
-	if err == nil && job.Status != fdbjobs.Finished {
+	switch {
+	case err != nil || job.Status == fdbjobs.Finished:
+	case job.IsPaused(): // nothing is compared and copied, as somebody wants it
+		summary.Behind, summary.BehindDatabase = time.Time{}, ""
+	default:
 		summary.KnownBehind(job.State.Mirror)
 		summary.Unseen, err = s.unseen(tx, job)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/fdbjobs"
 	"settee/internal/testkit"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -166,10 +167,129 @@ func TestPausesOfJobsThatDoNotRun(t *testing.T) {
 	})
 }
 
+// A mirror is paused with its databases in whatever state they are, and each goes on from there. What it lacks counts since the pause.
+func TestPausedMirror(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
+		b := setup(t)
+		const definition = `{"source": "http://a.example/", "target": "http://b.example/", "continuous": true, "mirror": {}`
+		mirror, failing := b.mirrorOne("failing")
+		id := mirror.Job().ID
+		require.NoError(t, failing.Crash(t.Context(), time.Now().Add(time.Hour), 3, replicator.TextFault("", "no")))
+		start := func(database string) *jobs.Run {
+			require.NoError(t, mirror.AddMirrored(t.Context(), []string{database}, 0))
+			_, err := mirror.StartMirrored(t.Context(), 9)
+			require.NoError(t, err)
+			return b.accept()
+		}
+		require.NoError(t, start("ended").Fail(t.Context(), replicator.TextFault("", "no")))
+		parked := start("parked")
+		require.NoError(t, parked.Parking(t.Context(), replicator.Parked{Server: "http://a.example/", Database: "parked"}))
+		_, err := parked.Park(t.Context(), nil)
+		require.NoError(t, err)
+		running := start("running")
+		require.NoError(t, running.Update(t.Context(), func(s *replicator.JobState) { s.Activity = &replicator.Activity{Doing: replicator.DoingWaiting} }))
+		require.NoError(t, mirror.AddMirrored(t.Context(), []string{"waiting"}, 0))
+		before := b.states(mirror)
+		require.Equal(t, map[string]replicator.MirroredState{
+			"ended": "failed", "failing": "failing", "parked": "up_to_date", "running": "up_to_date", "waiting": "waiting",
+		}, before)
+		set := func(members string) {
+			t.Helper()
+			rev := b.document("_replicator", "m")["_rev"].(string)
+			_, err := b.write("_replicator", "m", rev, []byte(definition+members+"}"))
+			require.NoError(t, err)
+		}
+		follow := func() {
+			t.Helper()
+			b.db.on.Store(true)
+			b.upkeep()
+			b.db.on.Store(false)
+			b.check()
+		}
+
+		time.Sleep(time.Hour)
+		began := time.Now()
+		set(pausedMember)
+		require.ErrorIs(t, mirror.AddMirrored(t.Context(), []string{"late"}, 0), fdbjobs.ErrHalt, "nothing is added from then on")
+		require.NoError(t, mirror.Release(t.Context()))
+		follow()
+		require.ErrorIs(t, running.Update(t.Context(), nothing), fdbjobs.ErrHalt)
+		require.NoError(t, running.Release(t.Context()))
+		b.check()
+		require.Equal(t, map[string]replicator.MirroredState{
+			"ended": "failed", "failing": "paused", "parked": "paused", "running": "paused", "waiting": "paused",
+		}, b.states(mirror))
+		assert.Equal(t, replicator.ReasonDocument, reasonOf(b.get(id)))
+		for _, database := range []string{"failing", "parked", "running", "waiting"} {
+			assert.Equal(t, replicator.ReasonMirror, reasonOf(b.get(replicator.ChildJobID(id, database))), database)
+		}
+		assert.Contains(t, b.get(running.Job().ID).State.History[0].Reason, "the mirror is paused")
+		counts, err := b.store.Lists.Counts(t.Context())
+		require.NoError(t, err)
+		assert.EqualValues(t, 5, counts.Jobs[replicator.ShownPaused])
+		assert.Zero(t, counts.Turn)
+		summary := b.get(id).Summary
+		assert.Zero(t, summary.LagsSince(), "it is not late")
+		assert.False(t, replicator.Explain(b.get(id).Facts(time.Now(), nil)).Attention)
+		_, err = b.store.Watches.Wake(t.Context(), "http://a.example/", []string{"parked"})
+		require.NoError(t, err)
+		_, err = b.store.Requests.RunNow(t.Context(), replicator.ChildJobID(id, "waiting"))
+		require.NoError(t, err)
+		_, err = b.store.Requests.RunNow(t.Context(), id)
+		require.NoError(t, err)
+		time.Sleep(24 * time.Hour)
+		follow()
+		assert.Equal(t, replicator.ReasonMirror, reasonOf(b.get(parked.Job().ID)))
+		counts, err = b.store.Lists.Counts(t.Context())
+		require.NoError(t, err)
+		assert.EqualValues(t, 5, counts.Jobs[replicator.ShownPaused])
+
+		set("")
+		follow()
+		mirror = b.accept()
+		require.Equal(t, id, mirror.Job().ID)
+		require.Equal(t, map[string]replicator.MirroredState{
+			"ended": "failed", "failing": "failing", "parked": "copying", "running": "copying", "waiting": "waiting",
+		}, b.states(mirror))
+		now, err := mirror.MirrorSummary(t.Context())
+		require.NoError(t, err)
+		assert.False(t, now.Behind.After(began), "it lags since the pause at the latest")
+		n, err := mirror.StartMirrored(t.Context(), 1)
+		require.NoError(t, err)
+		assert.Equal(t, 1, n)
+	})
+}
+
+// A paused database follows a new definition of its mirror, and those that waited for their turn wait for it again.
+func TestPausedMirrorChanges(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	mirror, child := b.mirrorOne("films")
+	require.NoError(t, child.Complete(t.Context(), nil))
+	require.NoError(t, mirror.AddMirrored(t.Context(), []string{"books", "music"}, 0))
+	set := func(members string) {
+		rev := b.document("_replicator", "m")["_rev"].(string)
+		_, err := b.write("_replicator", "m", rev, []byte(`{"source": "http://a.example/", "target": "http://b.example/", "continuous": true, "mirror": {}`+members+`}`))
+		require.NoError(t, err)
+	}
+	set(pausedMember)
+	require.NoError(t, mirror.Release(t.Context()))
+	b.upkeep()
+	set(`, "worker_batch_size": 7`)
+	mirror = b.accept()
+	require.NoError(t, mirror.RedefineMirrored(t.Context(), []string{"books", "music"}))
+	b.check()
+	require.Equal(t, map[string]replicator.MirroredState{"books": "waiting", "films": "up_to_date", "music": "waiting"}, b.states(mirror))
+	b.upkeep()
+	n, err := mirror.StartMirrored(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, 7, *b.accept().Job().Args.Replication.WorkerBatchSize)
+}
+
 func TestRefusedPauses(t *testing.T) {
 	for name, read := range map[string]func() error{
 		"not a boolean": func() error { return parseDocument(`"paused": 1`) },
-		"of a mirror":   func() error { return parseDocument(`"mirror": {}` + pausedMember) },
 		"posted": func() error {
 			_, err := replicator.ParseRequest(definitionText(`"paused": false`), replicator.ParseOptions{})
 			return err

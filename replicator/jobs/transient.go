@@ -192,7 +192,7 @@ func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 // ErrNoMirror is returned for a job that is no mirror.
 var ErrNoMirror = errors.New("the job is no mirror")
 
-// VerifyNow makes a mirror compare its two servers as soon as it runs, and returns its job. It returns ErrNotFound if there is no job
+// VerifyNow makes a mirror compare its two servers as soon as it runs and is not paused, and returns its job. It returns ErrNotFound if there is no job
 // with that job id or replication id, ErrEnded if it has ended, and ErrNoMirror if it is no mirror.
 func (s *Requests) VerifyNow(ctx context.Context, id string) (*Job, error) {
 	token := rand.Text()

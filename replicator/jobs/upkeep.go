@@ -39,7 +39,7 @@ const (
 )
 
 // Tasks returns the upkeep tasks: removing the jobs of deleted databases, transient jobs that have
-// expired, the jobs of mirrors that have ended, the acknowledgements whose end has come, and old changes by users.
+// expired, and the jobs of mirrors that have ended, pausing and resuming those of other mirrors, removing the acknowledgements whose end has come, and old changes by users.
 func (s *Upkeep) Tasks() []upkeep.Task {
 	task := func(name string, every time.Duration, run func(context.Context) error) upkeep.Task {
 		return upkeep.Task{Name: name, Every: every, Run: func(ctx context.Context, _ *fdbjobs.Held) error {
@@ -48,7 +48,7 @@ func (s *Upkeep) Tasks() []upkeep.Task {
 	}
 	return []upkeep.Task{
 		task(cancelledTask, upkeepEvery, s.removeCancelled), task(expiredTask, upkeepEvery, s.removeExpired),
-		task(mirrorsTask, upkeepEvery, s.dropMirrors), task(acknowledgedTask, upkeepEvery, s.removeAcknowledgements),
+		task(mirrorsTask, upkeepEvery, s.followMirrors), task(acknowledgedTask, upkeepEvery, s.removeAcknowledgements),
 		task(auditTask, trimEvery, func(ctx context.Context) error { return audit.Trim(ctx, s.db) }),
 	}
 }
@@ -165,9 +165,9 @@ func (s *Upkeep) removeRest(tx kv.Transaction, removed []*fdbjobs.Job) error {
 // dropAtOnce is the maximum number of databases of a mirror that one transaction drops.
 const dropAtOnce = 50
 
-// dropMirrors removes the jobs of the databases of mirrors that have ended. It may be interrupted anywhere. Nothing happens at the
-// target.
-func (s *Upkeep) dropMirrors(ctx context.Context) error {
+// followMirrors removes the jobs of the databases of mirrors that have ended, and brings those of other mirrors in line with their
+// pauses. It may be interrupted anywhere. Nothing happens at the target.
+func (s *Upkeep) followMirrors(ctx context.Context) error {
 	mirrors, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (all []string, err error) {
 		for prefix, err := range s.jobs.TallyPrefixes(tx.Snapshot(), indexMirrored, 1) {
 			if err != nil {
@@ -186,6 +186,9 @@ func (s *Upkeep) dropMirrors(ctx context.Context) error {
 	for _, id := range mirrors {
 		if err := s.dropMirror(ctx, id); err != nil {
 			return fmt.Errorf("dropping the databases of the mirror %q: %w", id, err)
+		}
+		if err := s.pauseMirror(ctx, id); err != nil {
+			return fmt.Errorf("pausing or resuming the databases of the mirror %q: %w", id, err)
 		}
 	}
 	return nil

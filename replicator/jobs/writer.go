@@ -21,6 +21,7 @@ import (
 //	the row of a parked job      goes, unless the job runs: then its run clears it (parked.go)
 //	records                      go with the job, and if the state of a document's job begins anew (records.go)
 //	the news of a mirror         go if its job is no mirror any more; upkeep drops its databases (mirrors.go)
+//	the pause of children        follows a mirror that is paused or resumed; upkeep writes it (mirrorpauses.go)
 //	the definition of children   stays if a new definition of the mirror makes the same jobs
 //
 // A run writes the state of its own job (run.go). Documents, requests and mirrors use the writer, and so do runs whose job is gone.
@@ -44,6 +45,11 @@ func (s *writer) put(tx kv.Transaction, old, next *Job, spec fdbjobs.Spec) error
 		}
 		if old.IsMirror() && (next == nil || !next.IsMirror()) {
 			if err := s.mirrors.endMirror(tx, old); err != nil {
+				return err
+			}
+		}
+		if old.IsMirror() && next != nil && next.IsMirror() && (old.Args.Paused != nil) != (next.Args.Paused != nil) {
+			if err := s.mirrors.wakeUpkeep(tx); err != nil {
 				return err
 			}
 		}

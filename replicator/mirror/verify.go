@@ -82,7 +82,7 @@ func (m *mirror) copied(ctx context.Context) (bool, error) {
 	looked := !m.progress.LastLook.IsZero()
 	m.mu.Unlock()
 	summary, err := m.Run.MirrorSummary(ctx)
-	return looked && summary.States[replicator.MirroredWaiting]+summary.States[replicator.MirroredStarting] == 0, err
+	return looked && summary.States[replicator.MirroredWaiting]+summary.States[replicator.MirroredStarting]+summary.States[replicator.MirroredPaused] == 0, err
 }
 
 // verify compares all databases that the mirror knows. An error is the store's.

@@ -325,6 +325,7 @@ func (e *Endpoints) VerifyNow(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	seen := job
 	job, err = e.Jobs.Requests.VerifyNow(ctx, job.ID)
 	switch {
 	case errors.Is(err, jobs.ErrEnded):
@@ -334,10 +335,12 @@ func (e *Endpoints) VerifyNow(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return failureOf("verifying a mirror", err)
 	}
+	job.Paused, job.PausedSince, job.Summary = seen.Paused, seen.PausedSince, seen.Summary
 	return web.Respond(w, r, http.StatusAccepted, struct {
-		OK bool   `json:"ok"`
-		ID string `json:"id"`
-	}{true, shownID(job)})
+		OK        bool                 `json:"ok"`
+		ID        string               `json:"id"`
+		Condition replicator.Condition `json:"condition"`
+	}{true, shownID(job), e.telling(r).condition(job)})
 }
 
 // jobOf returns the job with that job id or replication id, if the user of the request may use it so. If its definition cannot

@@ -90,7 +90,7 @@ const pauseTries = 5
 func (n *Node) setPaused(ctx context.Context, job Job, paused bool) (string, error) {
 	switch {
 	case job.DocID == nil && job.Database != nil:
-		return "", errors.New("a mirror has made it: it has no document of its own that could be paused")
+		return "", errors.New("a mirror has made it: pause the mirror, and all its databases are paused")
 	case job.DocID == nil:
 		return "", errors.New("it was posted to _replicate, and has no document that could be paused: cancel it, and post it again later")
 	case job.Ended():
@@ -102,12 +102,12 @@ func (n *Node) setPaused(ctx context.Context, job Job, paused bool) (string, err
 		if err := n.Get(ctx, path, &doc); err != nil {
 			return "", err
 		}
-		done, was := "resumed", string(doc["paused"]) == "true"
+		done, was := "resumed"+databasesOf(job), string(doc["paused"]) == "true"
 		switch {
 		case paused && was:
 			return "it is paused already", nil
 		case paused:
-			doc["paused"], done = json.RawMessage("true"), "paused"
+			doc["paused"], done = json.RawMessage("true"), "paused"+databasesOf(job)
 		case was:
 			delete(doc, "paused")
 		default:
@@ -118,6 +118,14 @@ func (n *Node) setPaused(ctx context.Context, job Job, paused bool) (string, err
 			return done, err
 		}
 	}
+}
+
+// databasesOf says what else is paused or resumed with a job.
+func databasesOf(job Job) string {
+	if job.Summary() == nil {
+		return ""
+	}
+	return ", with all its databases"
 }
 
 // share is a row of _scheduler/shares.

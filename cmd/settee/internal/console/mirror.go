@@ -91,6 +91,8 @@ func (n *Node) AwaitUpToDate(ctx context.Context, job Job, report func(string)) 
 			return err
 		case now.Ended():
 			return fmt.Errorf("the mirror has ended: %s", now.Condition.Message)
+		case now.Condition.State == "paused":
+			return fmt.Errorf("the mirror %s: resume it first", now.Condition.Message)
 		}
 		m, says := now.Summary(), now.Summary().String()
 		if m == nil && now.Info != nil && now.Info.Error != "" {

@@ -39,14 +39,14 @@ export async function run(job: JobName & { ended: boolean }): Promise<string> {
 
 /** Makes a mirror compare everything at once, the lists of databases and then each database with its _security. */
 export async function compareMirror(job: JobName): Promise<string> {
-  await request("POST", `_scheduler/jobs/${encodeURIComponent(job.job_id)}/_run`);
-  return "compares all databases now";
+  const { condition } = await request<{ condition: Condition }>("POST", `_scheduler/jobs/${encodeURIComponent(job.job_id)}/_run`);
+  return condition.state === "paused" ? `${condition.message}, and compares all databases as soon as it is resumed` : "compares all databases now";
 }
 
 /** Makes a mirror prove that its target has everything. */
 export async function verifyMirror(job: JobName): Promise<string> {
-  await request("POST", `_scheduler/jobs/${encodeURIComponent(job.job_id)}/_verify`);
-  return "verifies all databases now";
+  const { condition } = await request<{ condition: Condition }>("POST", `_scheduler/jobs/${encodeURIComponent(job.job_id)}/_verify`);
+  return condition.state === "paused" ? `${condition.message}, and verifies all databases as soon as it is resumed` : "verifies all databases now";
 }
 
 /** Deletes the document of a job, or ends a job without one. */
@@ -60,9 +60,9 @@ export async function remove(job: JobName): Promise<string> {
   return "ended";
 }
 
-/** Whether a job can be paused alone: it has a document, which makes no mirror, and has not ended. */
+/** Whether a job can be paused alone, a mirror with its databases: it has a document, and has not ended. */
 export function canPause(job: Job): boolean {
-  return documentPathOf(job) !== undefined && !job.info?.mirror && !hasEnded(job);
+  return documentPathOf(job) !== undefined && !hasEnded(job);
 }
 
 /** Whether the document of a job says that it is paused. */
@@ -73,7 +73,8 @@ export async function setPaused(job: Job, paused: boolean): Promise<string> {
   const path = documentPathOf(job)!;
   const { paused: _, ...doc } = await request<ReplicationDocument>("GET", path);
   await request("PUT", path, paused ? { ...doc, paused } : doc);
-  return paused ? "paused: a run writes a checkpoint and stops" : "resumed";
+  const its = job.info?.mirror ? ", with all its databases" : "";
+  return paused ? `paused${its}: a run writes a checkpoint and stops` : `resumed${its}`;
 }
 
 /** Acts on each job, some at a time, and says what happened, in one message for all jobs to which the same happened. */

@@ -8,7 +8,7 @@ import type { Event, Failure, Failures, Job, ReplicationDocument, Run, Watch } f
 import { Changes } from "./changes";
 import { pathOf, urlOf, useView } from "./http";
 import { Action, Copy, Due, Endpoints, Fact, For, groupBy, jobName, JobState, Loaded, Page, Panel, Progress, Since, Table, Waiting } from "./parts";
-import { MirrorPanels } from "./mirror";
+import { MirrorButtons, MirrorPanels } from "./mirror";
 import { notify } from "./notices";
 import { Plot } from "./plot";
 import { go, hrefOf } from "./route";
@@ -80,7 +80,8 @@ function Buttons({
   };
   return (
     <>
-      {!ended && job.condition.state !== "running" && !pausedAlone && (
+      <MirrorButtons job={job} />
+      {!ended && job.condition.state !== "running" && !pausedAlone && job.condition.reason !== "mirror" && (
         <Action
           run={runNow}
           confirm={paused ? "The database of this job is paused. The job runs as soon as the database has shares again." : undefined}

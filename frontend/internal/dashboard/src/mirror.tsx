@@ -1,7 +1,7 @@
 // What the page of a job says of a mirror: how many of its databases are up to date, how far it is behind, and which fail.
 
 import { useEffect, useState } from "preact/hooks";
-import { compareMirror, forEach, verifyMirror } from "./actions";
+import { compareMirror, forEach, isPaused, verifyMirror } from "./actions";
 import type { Job, Jobs, MirrorInfo } from "./api";
 import { useView, withQuery } from "./http";
 import { Action, Fact, For, groupBy, jobHref, jobName, Loaded, Panel, Since, StateBadge, Table, Trouble } from "./parts";
@@ -20,6 +20,7 @@ const states: [state: string, text: string, bad?: boolean][] = [
   ["starting", "in their first run"],
   ["copying", "copying changes"],
   ["up_to_date", "up to date"],
+  ["paused", "paused"],
   ["gone", "deleted at the source, to be deleted at the target"],
 ];
 
@@ -78,20 +79,22 @@ function Bar({ mirror }: { mirror: MirrorInfo }) {
   );
 }
 
-/** What the latest comparison of both servers has found, and what starts one. */
+/** What can be done with a mirror beside what can be done with each job. */
+export function MirrorButtons({ job }: { job: Job }) {
+  if (!job.info?.mirror || hasEnded(job)) return null;
+  return (
+    <>
+      {(job.condition.state === "running" || isPaused(job)) && <Action run={() => forEach([job], compareMirror)}>Run now</Action>}
+      <Action run={() => forEach([job], verifyMirror)}>Verify</Action>
+    </>
+  );
+}
+
+/** What the latest comparison of both servers has found. */
 function Verified({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
   const { verified, verifying_since } = mirror;
   return (
-    <Panel
-      title="Proof"
-      aside={
-        !hasEnded(job) && (
-          <>
-            <Action run={() => forEach([job], compareMirror)}>Run now</Action> <Action run={() => forEach([job], verifyMirror)}>Verify</Action>
-          </>
-        )
-      }
-    >
+    <Panel title="Proof">
       {verifying_since && (
         <p>
           Both servers have been compared <For since={verifying_since} />.
@@ -197,7 +200,7 @@ function Lag({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
             A change of <strong>{mirror.behind_database}</strong> may be missing at the target <For since={mirror.behind_since} />.
           </>
         ) : (
-          "All changes that settee has heard of are at the target."
+          job.condition.state === "paused" ? "The mirror is paused. What has changed since then is copied when it is resumed." : "All changes that settee has heard of are at the target."
         )}
       </p>
       {mirror.unseen_since && (
