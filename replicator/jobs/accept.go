@@ -76,8 +76,8 @@ func (s *Runs) Yield(ctx context.Context, runs []*Run, n int) ([]string, error) 
 	})
 }
 
-// Instead returns the id of the job to stop in exchange for this one, see [Runs.Accept].
-func (r *Run) Instead() string { return r.held.Job().Evicted }
+// Evicted returns the id of the job to stop in exchange for this one, see [Runs.Accept].
+func (r *Run) Evicted() string { return r.held.Job().Evicted }
 
 // take makes a run of a held job. It returns fdbjobs.ErrHalt if there is nothing to run.
 func (s *Runs) take(ctx context.Context, held *fdbjobs.Held) (*Run, error) {

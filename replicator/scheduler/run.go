@@ -46,7 +46,7 @@ type running struct {
 func (s *Server) newRunning(run *jobs.Run) *running {
 	cfg, was := s.opts.Config(), run.Job().State.Parked // Start forgets that it was parked
 	r := &running{
-		Run: jobserver.NewRun(run.Job().ID, run.Instead(), run, s.logOf(run.Job())),
+		Run: jobserver.NewRun(run.Job().ID, run.Evicted(), run, s.logOf(run.Job())),
 		run: run, continuous: run.Job().Args.Replication.Continuous, mirror: run.Job().IsMirror(), cfg: cfg, parked: was != nil && !was.Since.IsZero(),
 		health: &health{threshold: config.HealthThreshold.Get(cfg)}, counted: &statsCounter{to: &s.counter},
 	}

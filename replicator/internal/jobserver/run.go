@@ -18,8 +18,8 @@ type Job interface{ base() *Run }
 // Run is the server's part of a run. Its fields must not be changed.
 type Run struct {
 	ID string
-	// Instead is the id of the job that makes room for this one, or empty.
-	Instead string
+	// Evicted is the id of the job that makes room for this one, or empty.
+	Evicted string
 	// Began is when the run counts as started. Start sets it.
 	Began time.Time
 	Log   *zerolog.Logger
@@ -40,8 +40,8 @@ type Held interface {
 }
 
 // NewRun returns the server's part of a run.
-func NewRun(id, instead string, held Held, log *zerolog.Logger) Run {
-	r := Run{ID: id, Instead: instead, Log: log, held: held}
+func NewRun(id, evicted string, held Held, log *zerolog.Logger) Run {
+	r := Run{ID: id, Evicted: evicted, Log: log, held: held}
 	r.stopping, r.stop = context.WithCancelCause(context.Background())
 	return r
 }
@@ -65,7 +65,7 @@ func (s *Server[J]) start(ctx context.Context, job J, at time.Time) {
 	r.Began = at
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if other, ok := s.jobs[r.Instead]; ok {
+	if other, ok := s.jobs[r.Evicted]; ok {
 		s.stopOne(other, ErrMadeRoom)
 	}
 	s.jobs[r.ID] = job

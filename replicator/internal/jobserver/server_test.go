@@ -126,13 +126,13 @@ func (y *toy) accept(ctx context.Context, n int, yielding []*toyJob) ([]*toyJob,
 		accept.Wait = -1
 	}
 	for _, job := range yielding {
-		accept.Yielding = append(accept.Yielding, job.held)
+		accept.Evictable = append(accept.Evictable, job.held)
 	}
 	held, err := y.queue.Accept(ctx, accept)
 	var taken []*toyJob
 	for _, h := range held {
 		job := &toyJob{held: h, end: make(chan error, 1)}
-		job.Run = NewRun(h.Job().ID, h.Job().Instead, h, &y.server.opts.Log)
+		job.Run = NewRun(h.Job().ID, h.Job().Evicted, h, &y.server.opts.Log)
 		taken = append(taken, job)
 	}
 	return taken, err

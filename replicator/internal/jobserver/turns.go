@@ -143,7 +143,7 @@ func (s *Server[J]) exchange(ctx, accepting context.Context, turn Turn[J], at ti
 		jobs, err := s.opts.Accept(accepting, most, yielding)
 		gone := map[string]bool{}
 		for _, job := range jobs {
-			gone[job.base().Instead] = true
+			gone[job.base().Evicted] = true
 			s.start(ctx, job, at)
 		}
 		if err != nil || len(jobs) == 0 {

@@ -119,9 +119,9 @@ func (q *fdbjobsQueue) runNext(ctx context.Context) error {
 }
 
 func (q *fdbjobsQueue) finished(ctx context.Context) (int, error) {
-	ended := []fdbjobs.Part{{Status: fdbjobs.Finished}}
+	ended := fdbjobs.Part{Status: fdbjobs.Finished}
 	n, err := kv.TransactValue(ctx, q.db, func(tx kv.Transaction) (int64, error) {
-		counts, _, err := q.jobs.Counts(tx, fdbjobs.Selection{Parts: ended})
+		counts, _, err := q.jobs.Counts(tx, fdbjobs.Selection{Parts: []fdbjobs.Part{ended}})
 		return counts[ended], err
 	})
 	return int(n), err
