@@ -103,7 +103,7 @@ func TestBudgetOfAll(t *testing.T) {
 			pass(3 * nodes.Interval)
 			began := time.Now()
 			pass(10 * time.Second)
-			assert.GreaterOrEqual(t, at.between(began, time.Now()), 10*rate*95/100, what)
+			assert.GreaterOrEqual(t, at.between(began, time.Now()), 10*rate*92/100, what)
 		}
 		a := startAsking(t, db, "a", limit, 20, &at)
 		uses("one process")

@@ -25,6 +25,7 @@ import (
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/docjson"
 	"settee/pkg/docstore"
+	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/kvtest"
 	"settee/pkg/sockopt"
@@ -175,6 +176,14 @@ func inLab(t *testing.T, source, target *server, members string, settings []stri
 		running.Go(func() {
 			_, err := Run(t.Context(), Options{
 				Run: l.run, Config: func() *config.Config { return cfg }, Stop: stopping, Log: zerolog.Nop(), Worker: requests,
+				KeepAlive: func(ctx context.Context, update func(context.Context) error) error {
+					for kv.Sleep(ctx, l.run.Heartbeat()); ctx.Err() == nil; kv.Sleep(ctx, l.run.Heartbeat()) {
+						if err := update(ctx); errors.Is(err, fdbjobs.ErrHalt) {
+							return err
+						}
+					}
+					return nil
+				},
 			})
 			l.ended <- err
 		})

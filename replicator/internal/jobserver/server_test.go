@@ -285,7 +285,7 @@ func TestRotate(t *testing.T) {
 	})
 }
 
-// When there are too many jobs, some stop after a second.
+// When there are too many jobs, some stop after a second, or at a turn that comes sooner.
 func TestShrink(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
 		y := newToy(t, enginetest.Memory(t), 3)
@@ -293,8 +293,7 @@ func TestShrink(t *testing.T) {
 		require.Len(t, y.runs(time.Second), 3)
 		y.limit.Store(1)
 		y.server.Update(func() {})
-		require.Len(t, y.runs(overTime-1), 3)
-		left := y.runs(time.Second)
+		left := y.runs(overTime)
 		require.Len(t, left, 1)
 		for _, id := range []string{"a", "b", "c"} {
 			if id != left[0] {
