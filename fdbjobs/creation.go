@@ -154,7 +154,7 @@ func (b *batch) newVersion() (int64, error) {
 }
 
 // MakeDue makes jobs due that are pending, delayed, and have the tag from. They get the tag to. It reports for each id
-// whether it did. Their args and states stay. The ids must differ. The error is ErrTooLarge if what follows from these jobs
+// whether it did, only once if an id is given twice. Their args and states stay. The error is ErrTooLarge if what follows from these jobs
 // ([Derivation]) is too much for one transaction. order is the number of the first of them among the jobs
 // that the transaction queues; the others have the numbers after it.
 func (q *Queue) MakeDue(tx kv.Transaction, ids []string, from, to string, order uint16) ([]bool, error) {
@@ -166,7 +166,7 @@ func (q *Queue) MakeDue(tx kv.Transaction, ids []string, from, to string, order 
 	}
 	now, batch := q.layer.now().Unix(), q.batch(tx)
 	made, err := batch.putAll(ids, func(i int, old *row) *row {
-		if !old.waits() || old.tag != from {
+		if !old.waits() || old.tag != from || slices.Contains(ids[:i], ids[i]) {
 			return nil
 		}
 		next := queued(*old, min(old.scheduled, now), now, order+uint16(i))

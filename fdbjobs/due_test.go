@@ -23,8 +23,9 @@ func TestMakeDue(t *testing.T) {
 		due := func(id, from string) (made bool) {
 			t.Helper()
 			b.transact(t, func(tx kv.Transaction) error {
-				all, err := b.jobs.MakeDue(tx, []string{id}, from, "tag", 0)
+				all, err := b.jobs.MakeDue(tx, []string{id, id}, from, "tag", 0)
 				made = err == nil && all[0]
+				assert.False(t, err == nil && all[1], "it is made due once")
 				return err
 			})
 			return made

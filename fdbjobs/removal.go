@@ -1,20 +1,24 @@
 package fdbjobs
 
 import (
+	"slices"
+
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
 )
 
 // Remove removes the jobs that exist of some, and returns these as they were, in the given order, with Listed instead of
-// their args. If one runs, its holder gets ErrHalt at its next update. The ids must differ.
+// their args. If one runs, its holder gets ErrHalt at its next update.
 //
 // After a commit whose result was unknown the transaction's function runs again and finds the jobs gone. A caller that
 // reports the result keeps it outside of the function: a job existed if any run found it.
 func (q *Queue) Remove(tx kv.Transaction, ids ...string) (removed []*Job, err error) {
-	reads, now := make([]jobRead, len(ids)), tx.Snapshot()
+	reads, now := make([]jobRead, 0, len(ids)), tx.Snapshot()
 	for i, id := range ids {
-		// A write of the state or of Listed conflicts with a read of the row as well.
-		reads[i] = q.readListed(tx, now, id)
+		if !slices.Contains(ids[:i], id) {
+			// A write of the state or of Listed conflicts with a read of the row as well.
+			reads = append(reads, q.readListed(tx, now, id))
+		}
 	}
 	for _, read := range reads {
 		old, err := read.row.Await()

@@ -41,7 +41,7 @@ func TestRemoveListed(t *testing.T) {
 				for _, job := range listed {
 					ids = append(ids, job.ID)
 				}
-				jobs, err := b.jobs.Remove(tx, ids...)
+				jobs, err := b.jobs.Remove(tx, append(ids, ids...)...)
 				require.Len(t, jobs, len(listed))
 				for i, job := range jobs {
 					assert.Equal(t, listed[i], job)
