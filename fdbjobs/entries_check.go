@@ -242,7 +242,7 @@ func (s *summed) addEntry(of tallied, e *Entry) {
 		return
 	}
 	for _, a := range e.Adds {
-		if a.Prefix == len(of.prefix) {
+		if a.Prefix == len(of.prefix) || e.keyless { // the sums of keyless entries are for all prefixes
 			s.sums[string(of.queue.keys.tallyOf(e.Index, e.Key[:a.Prefix], a.Name))] += a.N
 		}
 	}

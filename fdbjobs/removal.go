@@ -12,7 +12,12 @@ import (
 //
 // After a commit whose result was unknown the transaction's function runs again and finds the jobs gone. A caller that
 // reports the result keeps it outside of the function: a job existed if any run found it.
-func (q *Queue) Remove(tx kv.Transaction, ids ...string) (removed []*Job, err error) {
+func (q *Queue) Remove(tx kv.Transaction, ids ...string) ([]*Job, error) {
+	return q.remove(tx, ids, func(*row) bool { return true })
+}
+
+// remove is Remove for the jobs whose rows match.
+func (q *Queue) remove(tx kv.Transaction, ids []string, match func(*row) bool) (removed []*Job, err error) {
 	reads, now := make([]jobRead, 0, len(ids)), tx.Snapshot()
 	for i, id := range ids {
 		if !slices.Contains(ids[:i], id) {
@@ -25,7 +30,7 @@ func (q *Queue) Remove(tx kv.Transaction, ids ...string) (removed []*Job, err er
 		if err != nil {
 			return nil, err
 		}
-		if old == nil {
+		if old == nil || !match(old) {
 			continue
 		}
 		job, err := read.job(old)
@@ -54,5 +59,5 @@ func (q *Queue) RemoveExpired(tx kv.Transaction, limit int) ([]*Job, error) {
 	for i, e := range expired {
 		ids[i] = e.ID
 	}
-	return q.Remove(tx, ids...)
+	return q.remove(tx, ids, func(r *row) bool { return r.expires != nil && *r.expires < until }) // whatever the index says
 }

@@ -102,9 +102,11 @@ func (s *Upkeep) removeOwned(ctx context.Context, d deletedDatabase) error {
 			if err != nil {
 				return nil, err
 			}
-			ids := make([]string, len(found))
-			for i, job := range found {
-				ids[i] = job.ID
+			var ids []string
+			for _, job := range found {
+				if job.Owner == d.owner { // whatever the index says
+					ids = append(ids, job.ID)
+				}
 			}
 			return s.jobs.Remove(tx, ids...)
 		})
