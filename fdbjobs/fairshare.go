@@ -46,8 +46,8 @@ import (
 // The last roll-up, with its generation, time, coefficient and job cost, is in the family `queue` of doc.go.
 type fairShare struct {
 	*keyspace
-	queue *Queue
-	seen  latestRollup
+	queue  *Queue
+	latest latestRollup
 }
 
 // DefaultWeight is the weight of an owner without one of its own.

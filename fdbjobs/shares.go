@@ -226,7 +226,7 @@ func (q *Queue) RollUp(ctx context.Context, interval time.Duration, coeff float6
 		if mine != 0 && r.generation == mine && r.at == at {
 			return true, nil
 		}
-		if !q.share.seen.due(r.generation, began, interval) {
+		if !q.share.latest.due(r.generation, began, interval) {
 			return false, nil
 		}
 		mine = r.generation + 1
@@ -236,7 +236,7 @@ func (q *Queue) RollUp(ctx context.Context, interval time.Duration, coeff float6
 	if err != nil || !due {
 		return false, err
 	}
-	q.share.seen.made(mine, began)
+	q.share.latest.made(mine, began)
 	return true, q.share.updateAllRanks(ctx)
 }
 
