@@ -41,10 +41,10 @@ func nextAsk(parked time.Duration, random float64) time.Duration {
 	return wait - time.Duration(askJitter*random*float64(wait))
 }
 
-// ask asks for each parked job whether its source has changed, until it is time to look for a feed again, or earlier if the
+// askSources asks for each parked job whether its source has changed, until it is time to look for a feed again, or earlier if the
 // server answers again. seek says that it looks for one meanwhile, and ends when there is one. It returns errEnded, ctx's
 // error, or nil.
-func (w *watch) ask(outer context.Context, why error, seek bool) error {
+func (w *watch) askSources(outer context.Context, why error, seek bool) error {
 	ctx, cancel := context.WithCancel(outer)
 	var seeking sync.WaitGroup
 	defer seeking.Wait()
@@ -62,7 +62,7 @@ func (w *watch) ask(outer context.Context, why error, seek bool) error {
 }
 
 func (w *watch) askUntil(ctx context.Context, why error) error {
-	w.tell("asking for changes of each parked job's source, because the server's _db_updates cannot be used", why.Error())
+	w.logOnce("asking for changes of each parked job's source, because the server's _db_updates cannot be used", why.Error())
 	w.show(ctx, jobs.WatchStatus{By: jobs.ByQuestions, Why: shortened(why.Error()), Pause: w.asked.pause(0), Late: w.now().Late})
 	w.asked.begin(time.Now())
 	w.kind.Store(int32(asking))
@@ -123,7 +123,7 @@ type answer int
 
 const (
 	quiet   answer = iota // no change
-	news                  // a change, or something that a run must report
+	wakes                 // a change, or something that a run must report
 	unwell                // the source could not answer
 	silence               // the server did not answer, or wants fewer questions
 	unasked               // the job is gone or runs, or the store failed
@@ -136,7 +136,7 @@ func (w *watch) askAll(ctx context.Context, rows []jobs.ParkedRow) (pause time.D
 	var answered, unanswered atomic.Bool
 	var longest atomic.Int64
 	places := make(chan struct{}, askedAtOnce)
-	parked, told := make([]time.Duration, len(rows)), make([]bool, len(rows))
+	parked, asked := make([]time.Duration, len(rows)), make([]bool, len(rows))
 	waits := map[string]time.Duration{} // by job
 	for i, row := range rows {
 		if unanswered.Load() && !answered.Load() || !w.paces.questions.wait(ctx, config.MaxQuestions.Get(w.settings())) {
@@ -147,11 +147,11 @@ func (w *watch) askAll(ctx context.Context, rows []jobs.ParkedRow) (pause time.D
 		asking.Go(func() {
 			defer func() { <-places }()
 			said, since, wait := w.question(ctx, row)
-			parked[i], told[i] = since, said != unasked
+			parked[i], asked[i] = since, said != unasked
 			switch said {
 			case quiet, unwell:
 				answered.Store(true)
-			case news:
+			case wakes:
 				answered.Store(true)
 				w.wake(ctx, byQuestion, []string{row.Database})
 			case silence:
@@ -166,7 +166,7 @@ func (w *watch) askAll(ctx context.Context, rows []jobs.ParkedRow) (pause time.D
 	now := time.Now()
 	for i, row := range rows {
 		waits[row.JobID] = nextAsk(parked[i], rand.Float64())
-		if told[i] {
+		if asked[i] {
 			w.asked.question(now, parked[i], now.Sub(row.Ask))
 			w.asked.plan(now, waits[row.JobID])
 		}
@@ -201,7 +201,7 @@ func (w *watch) question(ctx context.Context, row jobs.ParkedRow) (said answer, 
 	}
 	r := job.Args.Replication
 	if len(since) == 0 || !w.allowed(r) {
-		return news, parked, 0
+		return wakes, parked, 0
 	}
 	w.watcher.counter.questions.Add(1)
 	changed, err := worker.Changed(ctx, r, since, w.watcher.opts.Worker())
@@ -211,22 +211,22 @@ func (w *watch) question(ctx context.Context, row jobs.ParkedRow) (said answer, 
 	if ctx.Err() != nil {
 		return unasked, parked, 0
 	}
-	said, pause = judge(changed, err)
+	said, pause = classify(changed, err)
 	return said, parked, pause
 }
 
-// judge returns what the answer to a question means, and for how long the server wants to be left alone.
-func judge(changed bool, err error) (said answer, pause time.Duration) {
+// classify returns what the answer to a question means, and for how long the server wants to be left alone.
+func classify(changed bool, err error) (said answer, pause time.Duration) {
 	if err == nil {
 		if changed {
-			return news, 0
+			return wakes, 0
 		}
 		return quiet, 0
 	}
 	request, ok := errors.AsType[*couch.Error](err)
 	switch {
 	case !ok:
-		return news, 0 // it cannot even be made
+		return wakes, 0 // it cannot even be made
 	case errors.Is(err, couch.ErrTooManyRequests):
 		if failure, ok := errors.AsType[*worker.Error](err); ok {
 			pause = failure.RetryAfter
@@ -237,5 +237,5 @@ func judge(changed bool, err error) (said answer, pause time.Duration) {
 	case request.Status >= http.StatusInternalServerError, request.Status == http.StatusRequestTimeout:
 		return unwell, 0
 	}
-	return news, 0
+	return wakes, 0
 }

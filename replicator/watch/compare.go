@@ -16,11 +16,11 @@ import (
 const (
 	// pageRows is the number of parked jobs whose sources are compared at a time.
 	pageRows = couch.MaxDatabasesInfo
-	// A round that is to find at once what a feed has lost pauses between pages for quickFactor times as long as the last
-	// page took, but at least for quickPause. So it takes a fifth of the time of one connection. A round that has more pages
+	// A round that is to find at once what a feed has lost pauses between pages for pauseFactor times as long as the last
+	// page took, but at least for shortPause. So it takes a fifth of the time of one connection. A round that has more pages
 	// than the last one pauses so after them: the pauses before follow from the number of the last one's pages.
-	quickPause  = 100 * time.Millisecond
-	quickFactor = 4
+	shortPause  = 100 * time.Millisecond
+	pauseFactor = 4
 	// mirrorPause is the least time between two pages of a round that is shorter because of mirrors. So 15,000 databases are compared
 	// within worker.SecurityEvery, and others later.
 	mirrorPause = 2 * time.Second
@@ -40,15 +40,15 @@ type round struct {
 	// this one.
 	Mirrors bool `json:"mirrors,omitempty"`
 	Seen    bool `json:"seen,omitempty"`
-	// Quick makes the round quick, see quickPause.
-	Quick bool `json:"quick,omitempty"`
+	// Unthrottled gives the round short pauses, see shortPause.
+	Unthrottled bool `json:"unthrottled,omitempty"`
 	// Next is when the next page is due.
 	Next time.Time `json:"next,omitzero"`
 }
 
-// restarted returns a quick round that begins now.
+// restarted returns an unthrottled round that begins now.
 func (r round) restarted() round {
-	return round{Last: max(r.Last, r.Pages), Mirrors: r.Mirrors, Quick: true}
+	return round{Last: max(r.Last, r.Pages), Mirrors: r.Mirrors, Unthrottled: true}
 }
 
 // time returns the time of a round: max_idle_sec, or worker.SecurityEvery if that compares the `_security` objects of mirrors, but at
@@ -60,7 +60,7 @@ func (r round) time(maxIdle time.Duration) time.Duration {
 	return min(maxIdle, max(worker.SecurityEvery, time.Duration(r.Last)*mirrorPause))
 }
 
-// sees notes whether jobs of mirrors are among the rows of a page.
+// sees records whether jobs of mirrors are among the rows of a page.
 func (r round) sees(rows []jobs.ParkedRow) round {
 	if slices.ContainsFunc(rows, ofMirror) {
 		r.Mirrors, r.Seen = true, true
@@ -83,8 +83,8 @@ func (r round) after(row jobs.ParkedRow, whole bool, now time.Time, took, every 
 		r = round{Last: r.Pages, Mirrors: r.Seen}
 	}
 	pause := r.pause(every)
-	if r.Quick || r.Pages >= max(r.Last, 1) {
-		pause = min(max(quickPause, quickFactor*took), pause)
+	if r.Unthrottled || r.Pages >= max(r.Last, 1) {
+		pause = min(max(shortPause, pauseFactor*took), pause)
 	} else {
 		pause = max(pause-took, 0) // a page whose databases are read one by one takes long
 	}
@@ -92,7 +92,7 @@ func (r round) after(row jobs.ParkedRow, whole bool, now time.Time, took, every 
 	return r
 }
 
-// pause returns the time between two pages of a round that is not quick. It follows from the number of pages of the round
+// pause returns the time between two pages of a round that is not unthrottled. It follows from the number of pages of the round
 // before.
 func (r round) pause(every time.Duration) time.Duration { return every / time.Duration(max(r.Last, 1)) }
 
@@ -104,7 +104,7 @@ func (w *watch) seeMirrors(rows []jobs.ParkedRow) {
 	if before := w.now().Round; before.Mirrors || !before.sees(rows).Mirrors {
 		return
 	}
-	w.change(func(s *state) { s.Round = s.Round.sees(rows) })
+	w.update(func(s *state) { s.Round = s.Round.sees(rows) })
 	w.hasten()
 }
 
@@ -112,7 +112,7 @@ func (w *watch) seeMirrors(rows []jobs.ParkedRow) {
 // may have a time of another clock.
 func (w *watch) hasten() {
 	maxIdle := config.MaxIdle.Get(w.settings())
-	w.change(func(s *state) {
+	w.update(func(s *state) {
 		if latest := time.Now().Add(s.Round.pause(s.Round.time(maxIdle))); s.Round.Next.After(latest) {
 			s.Round.Next = latest
 		}
@@ -149,8 +149,8 @@ func (w *watch) compare(ctx context.Context, f *feed) error {
 		last = rows[len(rows)-1]
 	}
 	maxIdle := config.MaxIdle.Get(w.settings())
-	w.change(func(s *state) {
-		if s.Round.Database == place.Database && s.Round.JobID == place.JobID && s.Round.Quick == place.Quick { // otherwise it has begun anew
+	w.update(func(s *state) {
+		if s.Round.Database == place.Database && s.Round.JobID == place.JobID && s.Round.Unthrottled == place.Unthrottled { // otherwise it has been restarted
 			now := s.Round.sees(rows)
 			s.Round = now.after(last, len(rows) < pageRows, time.Now(), time.Since(began), now.time(maxIdle))
 		}
@@ -158,7 +158,7 @@ func (w *watch) compare(ctx context.Context, f *feed) error {
 	return nil
 }
 
-// changedOf returns the databases of some rows that have changed since they were noted, or are gone. With an error it
+// changedOf returns the databases of some rows that have changed since they were recorded, or are gone. With an error it
 // returns those that were found before.
 func (w *watch) changedOf(ctx context.Context, server *couch.Server, rows []jobs.ParkedRow) (changed []string, err error) {
 	var names []string
@@ -167,12 +167,12 @@ func (w *watch) changedOf(ctx context.Context, server *couch.Server, rows []jobs
 			names = append(names, row.Database)
 		}
 	}
-	told, err := server.DatabasesInfo(ctx, names)
+	listed, err := server.DatabasesInfo(ctx, names)
 	if err != nil {
 		return nil, refused(err)
 	}
-	infos := make(map[string]couch.DatabaseInfo, len(told))
-	for _, info := range told {
+	infos := make(map[string]couch.DatabaseInfo, len(listed))
+	for _, info := range listed {
 		infos[info.Name] = info
 	}
 	for _, row := range rows {
@@ -206,7 +206,7 @@ func (w *watch) differs(ctx context.Context, server *couch.Server, row jobs.Park
 	return w.securityDiffers(ctx, server, row)
 }
 
-// changedSince reports whether a database has a change after the sequence that a row has noted. An answer other than
+// changedSince reports whether a database has a change after the sequence that a row has. An answer other than
 // success counts as a change, so that a run finds what it means. It returns an error if the server does not answer.
 func (w *watch) changedSince(ctx context.Context, server *couch.Server, row jobs.ParkedRow) (bool, error) {
 	if row.UpdateSeq == "" {

@@ -168,7 +168,7 @@ func (w *watch) openServer(key string, e replicator.Endpoint) (*couch.Server, er
 
 // openFeed opens a feed. If it does not go on where the last one ended, all databases are compared.
 func (w *watch) openFeed(ctx context.Context, a *attempt) (*feed, error) {
-	w.change(func(s *state) {
+	w.update(func(s *state) {
 		if len(s.Seq) == 0 || s.Log != a.log.Identity || a.log.Lacks(s.Seq) {
 			s.begin(a.log)
 			w.fromStart = true
@@ -177,7 +177,7 @@ func (w *watch) openFeed(ctx context.Context, a *attempt) (*feed, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	updates, err := a.server.Updates(ctx, couch.UpdatesOptions{Since: w.now().Seq, Heartbeat: feedHeartbeat})
 	if errors.Is(err, couch.ErrUnknownSince) {
-		w.change(func(s *state) { s.begin(a.log) })
+		w.update(func(s *state) { s.begin(a.log) })
 		w.fromStart = true
 		updates, err = a.server.Updates(ctx, couch.UpdatesOptions{Since: a.log.LastSeq, Heartbeat: feedHeartbeat})
 	}
@@ -186,7 +186,7 @@ func (w *watch) openFeed(ctx context.Context, a *attempt) (*feed, error) {
 		a.close()
 		return nil, err
 	}
-	w.change(func(s *state) { s.JobID = a.using.jobID })
+	w.update(func(s *state) { s.JobID = a.using.jobID })
 	return &feed{Updates: updates, server: a.server, using: a.using, opened: updates.Heard().UnixNano(), cancel: cancel}, nil
 }
 

@@ -20,8 +20,8 @@
 // # The comparison
 //
 // A feed does not promise to name every change. Therefore a watch compares the databases of parked jobs with what was
-// noted when they were parked, a page of rows at a time, and one round in max_idle_sec. A database with another
-// update_seq is asked for changes since the noted one, because another copy of its shards has another update_seq without
+// recorded when they were parked, a page of rows at a time, and one round in max_idle_sec. A database with another
+// update_seq is asked for changes since the recorded one, because another copy of its shards has another update_seq without
 // any change. A round with short pauses begins when the feed begins for the first time, or has lost its place: the
 // server does not know the sequence any more, or has another log of updates (see couch.UpdatesLog).
 //

@@ -35,8 +35,8 @@ type flood struct {
 	woken  int64     // what woken returned then
 }
 
-// take waits until an update may be read. woken is how many jobs the watch has woken. The error is errFlood or ctx's.
-func (f *flood) take(ctx context.Context, update couch.Update, woken int64) error {
+// admit waits until an update may be read. woken is how many jobs the watch has woken. The error is errFlood or ctx's.
+func (f *flood) admit(ctx context.Context, update couch.Update, woken int64) error {
 	now := time.Now()
 	if f.at.IsZero() {
 		f.tokens = floodBurst

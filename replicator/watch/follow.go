@@ -41,7 +41,7 @@ type gathered struct {
 	began time.Time         // when the first one came
 }
 
-func (g *gathered) add(update couch.Update) {
+func (g *gathered) addUpdate(update couch.Update) {
 	if len(g.names) == 0 {
 		g.names, g.news, g.began = map[string]struct{}{}, map[string]string{}, time.Now()
 	}
@@ -59,8 +59,8 @@ func (g *gathered) wait(now time.Time, took time.Duration) time.Duration {
 	return min(max(gatherQuiet, took), g.began.Add(max(gatherTime, took)).Sub(now))
 }
 
-// take returns the names, and empties g.
-func (g *gathered) take() (names []string, news []jobs.News, seq json.RawMessage) {
+// empty returns the names, and empties g.
+func (g *gathered) empty() (names []string, news []jobs.News, seq json.RawMessage) {
 	for name := range g.names {
 		names = append(names, name)
 	}
@@ -119,7 +119,7 @@ func (w *watch) follow(outer context.Context, f *feed) error {
 			return context.Cause(ctx)
 		case <-changed:
 		case row := <-in:
-			l.take(row)
+			l.addRow(row)
 		case err := <-l.compared:
 			if again, err := l.wasCompared(err); again || err != nil {
 				return err
@@ -128,7 +128,7 @@ func (w *watch) follow(outer context.Context, f *feed) error {
 			l.flush(outer)
 			return l.ended(outer, err)
 		case <-l.timer.C:
-			if err := l.turn(ctx); err != nil {
+			if err := l.doWhatIsDue(ctx); err != nil {
 				return err
 			}
 		}
@@ -141,7 +141,7 @@ func (w *watch) read(ctx context.Context, f *feed, rows chan<- couch.Update) err
 	for {
 		row, err := f.Next()
 		if err == nil {
-			err = bound.take(ctx, row, w.woken.Load())
+			err = bound.admit(ctx, row, w.woken.Load())
 		}
 		if err != nil {
 			return err
@@ -199,19 +199,19 @@ func (l *follower) pageAt() time.Time {
 	return at
 }
 
-// take takes a row of the feed.
-func (l *follower) take(row couch.Update) {
-	l.gathered.add(row)
-	if l.feed.Rewound() && !l.watch.now().Round.Quick {
-		l.watch.change(func(s *state) { s.Round = s.Round.restarted() })
+// addRow adds a row of the feed.
+func (l *follower) addRow(row couch.Update) {
+	l.gathered.addUpdate(row)
+	if l.feed.Rewound() && !l.watch.now().Round.Unthrottled {
+		l.watch.update(func(s *state) { s.Round = s.Round.restarted() })
 		l.gathered.news[""] = jobs.NewsMissed
 	}
 	now := time.Now()
 	l.flushAt = now.Add(l.gathered.wait(now, l.took))
 }
 
-// turn does what is due.
-func (l *follower) turn(ctx context.Context) error {
+// doWhatIsDue flushes, compares and checks, as far as it is time for that.
+func (l *follower) doWhatIsDue(ctx context.Context) error {
 	now := time.Now()
 	if !l.flushAt.IsZero() && !now.Before(l.flushAt) {
 		l.flush(ctx)
@@ -226,7 +226,7 @@ func (l *follower) turn(ctx context.Context) error {
 // flush wakes what was gathered.
 func (l *follower) flush(ctx context.Context) {
 	l.flushAt = time.Time{}
-	names, news, seq := l.gathered.take()
+	names, news, seq := l.gathered.empty()
 	if len(names) == 0 {
 		return
 	}
@@ -235,7 +235,7 @@ func (l *follower) flush(ctx context.Context) {
 	l.watch.announce(ctx, news)
 	l.took = min(time.Since(began), time.Second)
 	if ctx.Err() == nil && seq != nil {
-		l.watch.change(func(s *state) { s.Seq = seq })
+		l.watch.update(func(s *state) { s.Seq = seq })
 	}
 	if l.unkept += len(names); l.unkept >= keepNames {
 		l.unkept = 0

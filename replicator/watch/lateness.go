@@ -15,7 +15,7 @@ type lateness struct {
 	overdue atomic.Int64 // how late the question is that is due for the longest time, in nanoseconds
 }
 
-// answered notes that the server has answered, or has not.
+// answered records that the server has answered, or has not.
 func (l *lateness) answered(it bool) {
 	if it {
 		l.silent.Store(0)
@@ -24,7 +24,7 @@ func (l *lateness) answered(it bool) {
 	}
 }
 
-// due notes the rows whose questions are due, the earliest first.
+// due records the rows whose questions are due, the earliest first.
 func (l *lateness) due(rows []jobs.ParkedRow) {
 	var late time.Duration
 	if len(rows) > 0 {
@@ -59,7 +59,7 @@ type asked struct {
 	window  time.Time
 }
 
-// plan notes the time until the next question to a job.
+// plan records the time until the next question to a job.
 func (a *asked) plan(now time.Time, wait time.Duration) {
 	if now.Sub(a.window) >= askLast {
 		a.planned[1], a.planned[0], a.window = a.planned[0], 0, now
@@ -91,7 +91,7 @@ func (a *asked) begin(now time.Time) {
 	}
 }
 
-// question notes a question to a job that has been parked for a time, and how late the question is.
+// question records a question to a job that has been parked for a time, and how late the question is.
 func (a *asked) question(now time.Time, parked, late time.Duration) {
 	if now.After(a.from) {
 		a.worst = max(a.worst, min(notAsked(parked, late), now.Sub(a.began)))

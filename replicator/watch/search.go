@@ -115,7 +115,7 @@ func (s seed) hash(c credentials) uint64 {
 	return h.Sum64()
 }
 
-// fresh reports whether credentials were not tried lately, and notes that they are tried now.
+// fresh reports whether credentials were not tried lately, and records that they are tried now.
 func (s *search) fresh(c credentials) bool {
 	key, now := s.seed.hash(c), time.Now()
 	s.mu.Lock()
@@ -234,8 +234,8 @@ func (s *search) over(ctx context.Context) bool {
 	return ctx.Err() != nil || s.found != nil || s.silent >= enoughSilent || s.lacking >= enoughLacking
 }
 
-// take returns what was found, once.
-func (s *search) take() *attempt {
+// takeAttempt returns what was found, once.
+func (s *search) takeAttempt() *attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.found
@@ -244,12 +244,12 @@ func (s *search) take() *attempt {
 }
 
 // close closes what was found.
-func (s *search) close() { s.take().close() }
+func (s *search) close() { s.takeAttempt().close() }
 
 // first tries the likeliest logins, and then some others. It returns nil with why there is none, which is nil if no login was
 // tried so far, or with the server's failure.
 func (s *search) first(ctx context.Context) (a *attempt, why, failed error) {
-	if a := s.take(); a != nil {
+	if a := s.takeAttempt(); a != nil {
 		return a, nil, nil
 	}
 	w := s.watch
@@ -273,7 +273,7 @@ func (s *search) first(ctx context.Context) (a *attempt, why, failed error) {
 	s.tryAgain(ctx, likely)
 	for !s.over(ctx) && s.tries < firstTries && time.Since(began) < firstTime && s.walk(ctx, firstTries) {
 	}
-	if a := s.take(); a != nil {
+	if a := s.takeAttempt(); a != nil {
 		return a, nil, nil
 	}
 	s.mu.Lock()
@@ -349,7 +349,7 @@ func (s *search) walk(ctx context.Context, page int) (more bool) {
 		return true
 	}
 	s.begin()
-	w.change(func(s *state) { s.Walked = time.Now() })
+	w.update(func(s *state) { s.Walked = time.Now() })
 	return false
 }
 
@@ -363,7 +363,7 @@ func (s *search) restart() {
 	clear(s.tried)
 	s.refused = nil
 	s.mu.Unlock()
-	s.watch.change(func(s *state) { s.Walked, s.Tried = time.Time{}, time.Time{} })
+	s.watch.update(func(s *state) { s.Walked, s.Tried = time.Time{}, time.Time{} })
 }
 
 // seek searches until it has found a login or ctx ends.
@@ -438,7 +438,7 @@ func (s *search) tryFresh(ctx context.Context, now time.Time) {
 	}
 	s.seen = seen
 	if now.Sub(from) > time.Minute || w.now().Tried.IsZero() {
-		w.change(func(s *state) { s.Tried = now })
+		w.update(func(s *state) { s.Tried = now })
 	}
 }
 

@@ -79,7 +79,7 @@ type securityLooks struct {
 	pruned time.Time
 }
 
-// due reports whether it is time to read the object of a job that has been parked for a time, and notes that it is read now.
+// due reports whether it is time to read the object of a job that has been parked for a time, and records that it is read now.
 // A run has compared the object just before its job was parked.
 func (l *securityLooks) due(jobID string, parked, every time.Duration, now time.Time) bool {
 	l.mu.Lock()

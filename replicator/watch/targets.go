@@ -67,7 +67,7 @@ func (w *watch) keepTargets(ctx context.Context) {
 	for ctx.Err() == nil {
 		changed := w.watcher.changed() // before the settings are read, so that no change is missed
 		every := targetsTime(w.now().Targets.Last, config.MaxIdle.Get(w.settings()))
-		w.change(func(s *state) {
+		w.update(func(s *state) {
 			if latest := time.Now().Add(s.Targets.pause(every)); s.Targets.Next.After(latest) {
 				s.Targets.Next = latest // the settings, or the clock of another node, were others
 			}
@@ -76,12 +76,12 @@ func (w *watch) keepTargets(ctx context.Context) {
 			kv.SleepOr(ctx, wait, changed)
 			continue
 		}
-		t.page(ctx, every)
+		t.lookAtPage(ctx, every)
 	}
 }
 
-// page looks at the targets of the next page of rows.
-func (t *targets) page(ctx context.Context, every time.Duration) {
+// lookAtPage looks at the targets of the next page of rows.
+func (t *targets) lookAtPage(ctx context.Context, every time.Duration) {
 	began, place := time.Now(), t.now().Targets
 	rows, err := t.watcher.opts.Jobs.Watches.ParkedOf(ctx, t.server, jobs.ParkedRow{Database: place.Database, JobID: place.JobID}, pageRows)
 	if err != nil {
@@ -102,8 +102,8 @@ func (t *targets) page(ctx context.Context, every time.Duration) {
 	if len(rows) > 0 {
 		last = rows[len(rows)-1]
 	}
-	place.Quick = place.Quick || len(lost) > 0 // others have lost theirs, too
-	t.change(func(s *state) {
+	place.Unthrottled = place.Unthrottled || len(lost) > 0 // others have lost theirs, too
+	t.update(func(s *state) {
 		s.Targets = place.after(last, len(rows) < pageRows, time.Now(), time.Since(began), every)
 	})
 }
@@ -144,13 +144,13 @@ func (t *targets) lostAt(ctx context.Context, server string, rows []jobs.ParkedR
 	host := paceOf(t.held.Job().Owner, server)
 	q := &targetQuestion{watch: t.watch, server: server, rows: rows, paces: t.watcher.acquirePaces(host)}
 	defer t.watcher.releasePaces(host)
-	told, err := q.ask(ctx)
+	states, err := q.askServer(ctx)
 	if err != nil {
 		return nil, err
 	}
 	asked, there := 0, false // one that was said to be missing
 	for _, row := range rows {
-		now := told[row.Target.Database]
+		now := states[row.Target.Database]
 		if !row.Target.Lost(now) {
 			continue
 		}
@@ -208,11 +208,11 @@ type targetQuestion struct {
 	hosted bool   // it was not asked about the databases, but this store, which is the server's as far as is known
 }
 
-// ask returns what the server says of the databases, by name, to the first login that may ask about several. Each login may ask
+// askServer returns what the server says of the databases, by name, to the first login that may ask about several. Each login may ask
 // which server it is. If none may ask for more, only that is known, or what this store has if the databases are in it.
-func (q *targetQuestion) ask(ctx context.Context) (map[string]replicator.TargetNow, error) {
+func (q *targetQuestion) askServer(ctx context.Context) (map[string]replicator.TargetNow, error) {
 	known, names := q.watcher.targetServer(q.server), q.names()
-	var told map[string]replicator.TargetNow
+	var states map[string]replicator.TargetNow
 	identity := ""
 	for c := range known.logins(ctx, q) {
 		who, databases := known.mayAsk(c)
@@ -224,33 +224,33 @@ func (q *targetQuestion) ask(ctx context.Context) (map[string]replicator.TargetN
 			return nil, err
 		}
 		identity = cmp.Or(is, identity)
-		if told = found; told != nil {
+		if states = found; states != nil {
 			break
 		}
 	}
-	if told == nil {
+	if states == nil {
 		if identity == "" {
 			return nil, errNoTargetLogin
 		}
 		var err error
-		if told, err = q.watcher.opts.Jobs.Watches.Hosted(ctx, identity, names); err != nil {
+		if states, err = q.watcher.opts.Jobs.Watches.Hosted(ctx, identity, names); err != nil {
 			return nil, err
 		}
-		q.hosted = len(told) > 0
+		q.hosted = len(states) > 0
 	}
 	if !known.isOne(identity) {
 		identity = ""
 	}
 	for _, name := range names {
-		now := told[name]
+		now := states[name]
 		now.Identity = identity
-		told[name] = now
+		states[name] = now
 	}
-	return told, nil
+	return states, nil
 }
 
-// askAs asks with a login which server it is, and about databases, if that is to be asked. told is nil if the server refuses it.
-func (q *targetQuestion) askAs(ctx context.Context, known *targetServer, c credentials, names []string, databases bool) (identity string, told map[string]replicator.TargetNow, err error) {
+// askAs asks with a login which server it is, and about databases, if that is to be asked. states is nil if the server refuses it.
+func (q *targetQuestion) askAs(ctx context.Context, known *targetServer, c credentials, names []string, databases bool) (identity string, states map[string]replicator.TargetNow, err error) {
 	server, err := q.openServer(q.server, c.endpoint)
 	if err != nil {
 		return "", nil, err
@@ -265,9 +265,9 @@ func (q *targetQuestion) askAs(ctx context.Context, known *targetServer, c crede
 	if err != nil || !databases {
 		return identity, nil, err
 	}
-	told, err = q.infos(ctx, server, names)
+	states, err = q.infos(ctx, server, names)
 	if lacksInfos(err) {
-		told, err = q.listed(ctx, server, names)
+		states, err = q.listed(ctx, server, names)
 	}
 	switch {
 	case refusesLogin(err):
@@ -276,7 +276,7 @@ func (q *targetQuestion) askAs(ctx context.Context, known *targetServer, c crede
 	case err == nil:
 		known.answers(c)
 	}
-	return identity, told, err
+	return identity, states, err
 }
 
 // errNoTargetLogin is returned if the server lets no login ask anything.
@@ -306,16 +306,16 @@ func (q *targetQuestion) infos(ctx context.Context, server *couch.Server, names 
 	if err != nil {
 		return nil, err
 	}
-	told := map[string]replicator.TargetNow{}
+	states := map[string]replicator.TargetNow{}
 	for _, info := range infos {
-		told[info.Name] = replicator.TargetNow{Missing: info.Missing, Instance: worker.Created(info.InstanceStartTime)}
+		states[info.Name] = replicator.TargetNow{Missing: info.Missing, Instance: worker.Created(info.InstanceStartTime)}
 	}
-	return told, nil
+	return states, nil
 }
 
 // listed reads the list of databases as far as it has the names, which ascend, and at most listPages of it.
 func (q *targetQuestion) listed(ctx context.Context, server *couch.Server, names []string) (map[string]replicator.TargetNow, error) {
-	told := map[string]replicator.TargetNow{}
+	states := map[string]replicator.TargetNow{}
 	_, size := utf8.DecodeLastRuneInString(names[0])
 	after := names[0][:len(names[0])-size] // comes before it
 	for range listPages {
@@ -331,14 +331,14 @@ func (q *targetQuestion) listed(ctx context.Context, server *couch.Server, names
 		}
 		for len(names) > 0 && (page.Last || names[0] <= after) {
 			_, is := slices.BinarySearch(page.Names, names[0])
-			told[names[0]] = replicator.TargetNow{Missing: !is}
+			states[names[0]] = replicator.TargetNow{Missing: !is}
 			names = names[1:]
 		}
 		if len(names) == 0 {
 			break
 		}
 	}
-	return told, nil
+	return states, nil
 }
 
 // confirm reports whether the server, which has an identity, says to a job's own login, too, that its target has lost what it had.

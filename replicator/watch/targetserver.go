@@ -13,10 +13,10 @@ const (
 	targetLogins = 3
 	// refusedFor is how long a login is not tried again that a server has refused.
 	refusedFor = time.Hour
-	// mixedFor is how long a server is not told by its identity that has had two in turn.
+	// mixedFor is how long a server is not recognized by its identity after it has had two in turn.
 	mixedFor = 24 * time.Hour
 	// maxTargetServers is the number of servers that a node remembers, and maxRefused the number of logins that it remembers of
-	// each. With more it begins anew.
+	// each. With more it starts again.
 	maxTargetServers = 10_000
 	maxRefused       = 1_000
 )
@@ -27,7 +27,7 @@ type targetServer struct {
 	seed seed
 
 	mu       sync.Mutex
-	good     credentials // the login that was told of databases last, if known is true
+	good     credentials // the login that has last got an answer about databases, if known is true
 	known    bool
 	refused  map[uint64]refusal // of logins
 	identity string             // the latest one
@@ -35,7 +35,7 @@ type targetServer struct {
 	mixed    time.Time          // when a former one was seen again
 }
 
-// refusal says that a server has refused to tell a login of databases.
+// refusal says that a server has refused a login an answer about databases.
 type refusal struct {
 	at time.Time
 	// greets reports that the server has said who it is. Otherwise the password may be wrong, and tries may lock the account.
@@ -97,7 +97,7 @@ func (s *targetServer) mayAsk(c credentials) (who, databases bool) {
 	return no.greets, false
 }
 
-// refuses notes that the server has refused to tell a login of databases, and whether it has said who it is.
+// refuses records that the server has refused a login an answer about databases, and whether it has said who it is.
 func (s *targetServer) refuses(c credentials, greets bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,14 +110,14 @@ func (s *targetServer) refuses(c credentials, greets bool) {
 	s.refused[s.seed.hash(c)] = refusal{time.Now(), greets}
 }
 
-// answers notes that the server has told a login of databases.
+// answers records that a login has got an answer about databases.
 func (s *targetServer) answers(c credentials) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.good, s.known = c, true
 }
 
-// isOne reports whether the server is told by its identity, which it has just answered with. It is not while it comes back to a
+// isOne reports whether the server is recognized by its identity, which it has just answered with. It is not while it comes back to a
 // former one: nodes of a cluster that were given different uuids answer in turn, and none of them has lost anything.
 func (s *targetServer) isOne(identity string) bool {
 	s.mu.Lock()

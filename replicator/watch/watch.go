@@ -69,19 +69,19 @@ type watch struct {
 	kind    atomic.Int32
 	feed    atomic.Pointer[couch.Updates] // nil unless the watch follows one
 	woken   atomic.Int64                  // jobs
-	writing sync.Mutex                    // held while the state is written
+	writing sync.Mutex                    // held while the state is written; guards written
+	written []byte                        // the state as the job has it
 	late    lateness
 	looks   securityLooks // at sources that are asked
 
-	mu      sync.Mutex
-	state   state
-	written []byte // the state as the job has it
+	mu    sync.Mutex
+	state state
 
 	// Only the goroutine of run uses the rest.
 	failures  int                 // feeds that failed in a row
 	backoff   retry.Backoff       // after failures
 	fromStart bool                // the feed begins without a place in the log, or after it was not followed
-	told      string              // the latest line in the log
+	lastLine  string              // the latest line in the log
 	login     replicator.Endpoint // from the settings, when the watch last looked for a feed
 	search    *search
 	emptyFrom time.Time // since when there are no parked jobs; zero if there are some
@@ -124,8 +124,9 @@ func (w *Watcher) run(ctx context.Context, one *watch) (jobserver.Outcome, error
 
 // giveBack puts the job of a watch back into the queue.
 func (w *Watcher) giveBack(ctx context.Context, one *watch) error {
-	text, _ := one.snapshot()
-	if err := one.held.Resubmit(ctx, time.Now(), text, nil); err != nil {
+	one.writing.Lock()
+	defer one.writing.Unlock()
+	if err := one.held.Resubmit(ctx, time.Now(), one.unwritten(), nil); err != nil {
 		return err
 	}
 	return w.opts.Jobs.Watches.Reown(ctx, one.server)
@@ -140,16 +141,16 @@ func (w *watch) work(ctx context.Context) error {
 		case err != nil:
 			err = w.failed(ctx, err, true)
 		case feed == nil && why == nil:
-			err = w.linger(ctx)
+			err = w.awaitJobs(ctx)
 		case feed == nil:
-			err = w.ask(ctx, why, true)
+			err = w.askSources(ctx, why, true)
 		default:
 			w.late.answered(true)
-			w.tell("following the server's _db_updates", "")
+			w.logOnce("following the server's _db_updates", "")
 			w.search.restart()
 			err = w.follow(ctx, feed)
 			if errors.Is(err, errFlood) {
-				err = w.ask(ctx, err, false)
+				err = w.askSources(ctx, err, false)
 				break
 			}
 			if feed.alive() && !errors.Is(err, errRefused) {
@@ -178,17 +179,17 @@ func (w *watch) failed(ctx context.Context, err error, seek bool) error {
 	w.log.Debug().Err(err).Msg("a feed of database updates failed")
 	if w.failures++; w.failures >= deadFeeds {
 		w.failures = 0
-		return w.ask(ctx, fmt.Errorf("its feed fails: %w", err), seek)
+		return w.askSources(ctx, fmt.Errorf("its feed fails: %w", err), seek)
 	}
 	wait := w.backoff.Next()
 	kv.Sleep(ctx, wait+rand.N(wait/4+1))
 	return nil
 }
 
-// tell writes a line to the log, unless it is the last one again.
-func (w *watch) tell(text, why string) {
-	if line := text + why; line != w.told {
-		w.told = line
+// logOnce writes a line to the log, unless it is the last one again.
+func (w *watch) logOnce(text, why string) {
+	if line := text + why; line != w.lastLine {
+		w.lastLine = line
 		event := w.log.Info()
 		if why != "" {
 			event = event.Str("reason", why)
@@ -197,8 +198,8 @@ func (w *watch) tell(text, why string) {
 	}
 }
 
-// change changes the state.
-func (w *watch) change(change func(*state)) {
+// update changes the state.
+func (w *watch) update(change func(*state)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change(&w.state)
@@ -211,41 +212,32 @@ func (w *watch) now() state {
 	return w.state
 }
 
-// snapshot returns the state to write, nil if the job has it already, and a function to call when it was written.
-func (w *watch) snapshot() (text json.RawMessage, wrote func()) {
+// unwritten returns the state to write, or nil if the job has it already. The caller holds w.writing.
+func (w *watch) unwritten() json.RawMessage {
 	s := w.now()
 	if len(s.Seq) > maxStoredSeq {
 		s.Seq, s.Log = nil, ""
 	}
 	text, err := json.Marshal(s)
-	if err != nil {
-		return nil, func() {} // the sequence was checked, so this cannot be
+	if err != nil || string(text) == string(w.written) { // the sequence was checked, so there is no error
+		return nil
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if string(text) == string(w.written) {
-		return nil, func() {}
-	}
-	return text, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.written = text
-	}
+	return text
 }
 
 // keepAlive keeps the job alive and writes its state.
 func (w *watch) keepAlive(ctx context.Context) error {
 	w.writing.Lock()
 	defer w.writing.Unlock()
-	return w.write(ctx)
+	return w.writeState(ctx)
 }
 
-// write writes the state. The caller holds w.writing.
-func (w *watch) write(ctx context.Context) error {
-	text, wrote := w.snapshot()
+// writeState writes the state. The caller holds w.writing.
+func (w *watch) writeState(ctx context.Context) error {
+	text := w.unwritten()
 	err := w.held.Update(ctx, text, nil)
-	if err == nil {
-		wrote()
+	if err == nil && text != nil {
+		w.written = text
 	}
 	return err
 }
@@ -256,7 +248,7 @@ func (w *watch) writeNow(ctx context.Context) {
 		return
 	}
 	defer w.writing.Unlock()
-	if err := w.write(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, fdbjobs.ErrHalt) {
+	if err := w.writeState(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, fdbjobs.ErrHalt) {
 		w.log.Error().Err(err).Msg("the state of a watch could not be written, and is tried again")
 	}
 }
@@ -361,9 +353,9 @@ func (w *watch) parks(ctx context.Context) (kv.Watch, error) {
 	return nil, ctx.Err()
 }
 
-// linger waits until the server has a parked job or a mirror. It returns errEnded if there has been none for a while, ctx's
+// awaitJobs waits until the server has a parked job or a mirror. It returns errEnded if there has been none for a while, ctx's
 // error, or nil.
-func (w *watch) linger(ctx context.Context) error {
+func (w *watch) awaitJobs(ctx context.Context) error {
 	w.checkSoon()
 	for {
 		parks, err := w.parks(ctx)
@@ -409,7 +401,7 @@ func (w *watch) show(ctx context.Context, status jobs.WatchStatus) {
 	if w.now().WatchStatus == status {
 		return
 	}
-	w.change(func(s *state) { s.WatchStatus = status })
+	w.update(func(s *state) { s.WatchStatus = status })
 	w.writeNow(ctx)
 }
 

@@ -77,7 +77,7 @@ func TestComparisonFindsWhatTheFeedMissed(t *testing.T) {
 	}
 }
 
-// Descriptions that differ from what was noted wake nothing if the database has no change.
+// Descriptions that differ from what was recorded wake nothing if the database has no change.
 func TestOtherDescriptionsAreNoChange(t *testing.T) {
 	for name, describe := range map[string]func(*source){
 		"another update_seq, as of another copy of a shard":   func(s *source) { s.copies = true },
