@@ -28,8 +28,8 @@ type leftOut struct {
 	replicators []string // the first firstReplicators; no failures
 }
 
-// leave adds a database.
-func (l *leftOut) leave(database, reason string) {
+// addLeftOut adds a database.
+func (l *leftOut) addLeftOut(database, reason string) {
 	if l.count++; len(l.first) == firstLeftOut {
 		return
 	}
@@ -62,14 +62,14 @@ func (m *mirror) mirrorable(names []string) []string {
 		}
 		why := replicator.Unmirrorable(name)
 		if why != "" && m.selects(name) {
-			m.left.leave(name, why)
+			m.left.addLeftOut(name, why)
 		}
 		return why != ""
 	})
 }
 
-// add makes the mirror know databases, as many as it may have.
-func (m *mirror) add(ctx context.Context, databases []string, turn int64) error {
+// addDatabases makes the mirror know databases, as many as it may have.
+func (m *mirror) addDatabases(ctx context.Context, databases []string, turn int64) error {
 	if len(databases) == 0 {
 		return nil
 	}
@@ -78,9 +78,9 @@ func (m *mirror) add(ctx context.Context, databases []string, turn int64) error 
 		return err
 	}
 	most := config.MirrorDatabases.Get(m.Config())
-	room := min(max(int64(most)-summary.Known, 0), int64(len(databases)))
-	for _, database := range databases[room:] {
-		m.left.leave(database, fmt.Sprintf("the mirror has %d databases, as many as [replicator] mirror_databases allows", summary.Known))
+	free := min(max(int64(most)-summary.Known, 0), int64(len(databases)))
+	for _, database := range databases[free:] {
+		m.left.addLeftOut(database, fmt.Sprintf("the mirror has %d databases, as many as [replicator] mirror_databases allows", summary.Known))
 	}
-	return m.Run.AddMirrored(ctx, databases[:room], turn)
+	return m.Run.AddMirrored(ctx, databases[:free], turn)
 }

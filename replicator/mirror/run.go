@@ -135,11 +135,11 @@ func Run(ctx context.Context, o Options) (*replicator.MirrorSummary, error) {
 
 // keepAlive keeps the job alive.
 func (m *mirror) keepAlive(ctx context.Context) error {
-	return m.write(ctx, func(*replicator.MirrorProgress) {})
+	return m.writeProgress(ctx, func(*replicator.MirrorProgress) {})
 }
 
-// write changes the progress of the job, and keeps the job alive.
-func (m *mirror) write(ctx context.Context, change func(*replicator.MirrorProgress)) error {
+// writeProgress changes the progress of the job, and keeps the job alive.
+func (m *mirror) writeProgress(ctx context.Context, change func(*replicator.MirrorProgress)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change(&m.progress)
@@ -161,7 +161,7 @@ func (m *mirror) work(ctx context.Context) (*replicator.MirrorSummary, error) {
 		if err != nil {
 			return nil, err
 		}
-		summary, err := m.turn(ctx)
+		summary, err := m.runOnce(ctx)
 		if err != nil || summary != nil {
 			watch.Cancel()
 			return summary, err
@@ -174,7 +174,7 @@ func (m *mirror) work(ctx context.Context) (*replicator.MirrorSummary, error) {
 	return nil, context.Cause(ctx)
 }
 
-// next returns when turn has something to do at the latest.
+// next returns when runOnce has something to do at the latest.
 func (m *mirror) next() time.Time {
 	next := m.lookAt
 	if !m.goneAt.IsZero() && m.goneAt.Before(next) {
@@ -186,9 +186,9 @@ func (m *mirror) next() time.Time {
 	return next
 }
 
-// turn does what is to be done. It returns a summary if the mirror has completed.
-func (m *mirror) turn(ctx context.Context) (*replicator.MirrorSummary, error) {
-	steps := []func(context.Context) error{m.meet, m.news, m.start, m.look, m.start, m.lookAtTarget, m.deleteGone}
+// runOnce does what is to be done. It returns a summary if the mirror has completed.
+func (m *mirror) runOnce(ctx context.Context) (*replicator.MirrorSummary, error) {
+	steps := []func(context.Context) error{m.meet, m.followNews, m.start, m.look, m.start, m.lookAtTarget, m.deleteGone}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -231,7 +231,7 @@ func (m *mirror) meet(ctx context.Context) error {
 
 func (m *mirror) selects(database string) bool { return m.r.Mirror.SelectsAt(database, m.same) }
 
-// opened notes that the source lets the mirror list its databases.
+// opened records that the source lets the mirror list its databases.
 func (m *mirror) opened(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -254,8 +254,8 @@ func (m *mirror) start(ctx context.Context) error {
 	}
 }
 
-// news follows what the watch has told of databases. Without a feed there is none.
-func (m *mirror) news(ctx context.Context) error {
+// followNews follows what the watch has announced of databases. Without a feed there is nothing.
+func (m *mirror) followNews(ctx context.Context) error {
 	for {
 		news, err := m.Run.MirrorNews(ctx, newsAtOnce)
 		if err != nil || len(news) == 0 {
@@ -283,7 +283,7 @@ func (m *mirror) news(ctx context.Context) error {
 				created = append(created, n.Database)
 			}
 		}
-		if err := m.add(ctx, created, turnNews); err != nil {
+		if err := m.addDatabases(ctx, created, turnNews); err != nil {
 			return err
 		}
 		if err := m.end(ctx, deleted); err != nil {
@@ -379,7 +379,7 @@ func (m *mirror) sourceFailed(ctx context.Context, err error) error {
 		return fmt.Errorf("the databases of the source cannot be listed: %w", err)
 	}
 	m.lookAt = now.Add(min(m.backoff.Next(), listEvery))
-	return m.write(ctx, func(p *replicator.MirrorProgress) {
+	return m.writeProgress(ctx, func(p *replicator.MirrorProgress) {
 		p.Error = "the databases of the source cannot be listed: " + err.Error()
 		if p.ErrorSince.IsZero() {
 			p.ErrorSince = now
@@ -424,7 +424,7 @@ func (m *mirror) look(ctx context.Context) error {
 	}
 	now := time.Now()
 	m.lookAt = now.Add(every)
-	return m.write(ctx, func(p *replicator.MirrorProgress) {
+	return m.writeProgress(ctx, func(p *replicator.MirrorProgress) {
 		*p = replicator.MirrorProgress{
 			By: by, LastLook: now, Target: p.Target,
 			LeftOut: m.left.count, FirstLeftOut: m.left.since(p.FirstLeftOut), Replicators: m.left.replicators,
@@ -482,7 +482,7 @@ func (m *mirror) compareAll(ctx context.Context) error {
 const knownAtOnce = 1_000
 
 func (m *mirror) follow(ctx context.Context, p plan, turn int64) error {
-	if err := m.add(ctx, p.add, turn); err != nil {
+	if err := m.addDatabases(ctx, p.add, turn); err != nil {
 		return err
 	}
 	if err := m.start(ctx); err != nil {
@@ -551,7 +551,7 @@ func (m *mirror) deleteOne(ctx context.Context, database string) (done bool, err
 	}
 	err = m.Run.Redact(err)
 	now := time.Now()
-	return false, m.write(ctx, func(p *replicator.MirrorProgress) {
+	return false, m.writeProgress(ctx, func(p *replicator.MirrorProgress) {
 		p.Error, p.ErrorSince = fmt.Sprintf("the database %q cannot be deleted at the target: %s", m.r.Mirror.TargetName(database), err), now
 	})
 }

@@ -52,7 +52,7 @@ type targetError struct{ err error }
 
 func (e *targetError) Error() string { return e.err.Error() }
 
-// cannotLook notes why the target cannot be compared. The run goes on: the jobs of the databases report what they need.
+// cannotLook records why the target cannot be compared. The run goes on: the jobs of the databases report what they need.
 func (m *mirror) cannotLook(ctx context.Context, err error, now time.Time) error {
 	err = m.Run.Redact(err)
 	text, refused := "the target cannot be compared: "+err.Error(), false
@@ -62,7 +62,7 @@ func (m *mirror) cannotLook(ctx context.Context, err error, now time.Time) error
 		text = fmt.Sprintf("the target does not let %s list its databases. What it loses is noticed by the next run of each database, within a day: %s",
 			userOf(m.r.Target), err)
 	}
-	return m.write(ctx, func(p *replicator.MirrorProgress) {
+	return m.writeProgress(ctx, func(p *replicator.MirrorProgress) {
 		if p.Target.Error == "" {
 			p.Target.ErrorSince = now
 		}
@@ -94,12 +94,12 @@ func (l *targetLook) compare(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		if err := l.page(ctx, known); err != nil {
+		if err := l.comparePage(ctx, known); err != nil {
 			return err
 		}
 		if len(known) < knownAtOnce {
 			if l.infos < instancesAtOnce {
-				l.instancesFrom = "" // the next look begins anew
+				l.instancesFrom = "" // the next look starts again
 			}
 			return nil
 		}
@@ -107,8 +107,8 @@ func (l *targetLook) compare(ctx context.Context) (err error) {
 	}
 }
 
-// page compares a page of the databases that the mirror knows.
-func (l *targetLook) page(ctx context.Context, known []jobs.MirroredDatabase) error {
+// comparePage compares a page of the databases that the mirror knows.
+func (l *targetLook) comparePage(ctx context.Context, known []jobs.MirroredDatabase) error {
 	var lost []string
 	var there []jobs.MirroredDatabase
 	for _, d := range known {
@@ -155,7 +155,7 @@ func (l *targetLook) exists(ctx context.Context, name string) (bool, error) {
 	return exists, nil
 }
 
-// replaced returns those of some databases that were created anew at the target since their jobs copied everything. It compares
+// replaced returns those of some databases that were recreated at the target since their jobs copied everything. It compares
 // as many as this look still may.
 func (l *targetLook) replaced(ctx context.Context, known []jobs.MirroredDatabase) (replaced []string, err error) {
 	for len(known) > 0 && l.infos < instancesAtOnce {
@@ -196,7 +196,7 @@ func lacksInfos(err error) bool {
 	return ok && !e.Temporary() && e.Status >= http.StatusBadRequest && e.Status < http.StatusInternalServerError
 }
 
-// done records a look that came to its end. What was lost is told until everything is there again.
+// done records a look that came to its end. What was lost is reported until everything is there again.
 func (l *targetLook) done(ctx context.Context, now time.Time) error {
 	next := replicator.MirrorTargetLook{Server: l.server, Last: now, Lost: l.before.Lost}
 	if next.Server == "" {
@@ -224,7 +224,7 @@ func (l *targetLook) done(ctx context.Context, now time.Time) error {
 			next.Lost = nil
 		}
 	}
-	return l.write(ctx, func(p *replicator.MirrorProgress) { p.Target = next })
+	return l.writeProgress(ctx, func(p *replicator.MirrorProgress) { p.Target = next })
 }
 
 // list reads the databases of a server in the order of their names, a page at a time.

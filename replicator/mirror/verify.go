@@ -25,7 +25,7 @@ const (
 )
 
 // keepVerified compares the two servers when it is time for that, or somebody asks, until ctx ends. A comparison that a restart of the
-// run interrupts begins anew.
+// run interrupts is started again.
 func (m *mirror) keepVerified(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := m.awaitVerify(ctx); err != nil {
@@ -36,7 +36,7 @@ func (m *mirror) keepVerified(ctx context.Context) {
 			return
 		}
 		if err == nil {
-			err = m.write(ctx, func(p *replicator.MirrorProgress) { p.Verified, p.Verifying = verified, time.Time{} })
+			err = m.writeProgress(ctx, func(p *replicator.MirrorProgress) { p.Verified, p.Verifying = verified, time.Time{} })
 		}
 		if err != nil && ctx.Err() == nil {
 			m.Log.Error().Err(err).Msg("the servers of a mirror could not be compared, which is tried again")
@@ -88,7 +88,7 @@ func (m *mirror) copied(ctx context.Context) (bool, error) {
 // verify compares all databases that the mirror knows. An error is the store's.
 func (m *mirror) verify(ctx context.Context) (*replicator.MirrorVerified, error) {
 	v := &verification{mirror: m, found: replicator.MirrorVerified{Began: time.Now()}}
-	if err := m.write(ctx, func(p *replicator.MirrorProgress) { p.Verifying = v.found.Began }); err != nil {
+	if err := m.writeProgress(ctx, func(p *replicator.MirrorProgress) { p.Verifying = v.found.Began }); err != nil {
 		return nil, err
 	}
 	for after := ""; ; {
@@ -96,7 +96,7 @@ func (m *mirror) verify(ctx context.Context) (*replicator.MirrorVerified, error)
 		if err != nil {
 			return nil, err
 		}
-		v.page(ctx, known)
+		v.comparePage(ctx, known)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -122,8 +122,8 @@ type verification struct {
 	found replicator.MirrorVerified
 }
 
-// page compares some databases, several at a time.
-func (v *verification) page(ctx context.Context, known []jobs.MirroredDatabase) {
+// comparePage compares some databases, several at a time.
+func (v *verification) comparePage(ctx context.Context, known []jobs.MirroredDatabase) {
 	var comparing sync.WaitGroup
 	defer comparing.Wait()
 	places := make(chan struct{}, verifiedAtOnce)

@@ -27,7 +27,7 @@ type counter struct {
 	counts Counts
 }
 
-func (c *counter) add(change func(*Counts)) {
+func (c *counter) update(change func(*Counts)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.counts)
@@ -55,5 +55,5 @@ func (c *statsCounter) count(now replicator.Stats) {
 	more := now
 	more.Subtract(c.last)
 	c.last = now
-	c.to.add(func(counts *Counts) { counts.Stats.Add(more) })
+	c.to.update(func(counts *Counts) { counts.Stats.Add(more) })
 }

@@ -17,8 +17,8 @@ type health struct {
 	failing   *replicator.Wait // the failed request that was being repeated at the last report
 }
 
-// saw records what the run is doing at now.
-func (h *health) saw(a *replicator.Activity, now time.Time) {
+// observe records what the run is doing at now.
+func (h *health) observe(a *replicator.Activity, now time.Time) {
 	if h.failing = nil; a == nil {
 		return
 	}

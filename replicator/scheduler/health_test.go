@@ -46,7 +46,7 @@ func TestHealthOfARun(t *testing.T) {
 				if r.failing > 0 {
 					a.Waiting = []replicator.Wait{{Endpoint: "source", Since: second(r.failing), RateLimited: r.limited}}
 				}
-				h.saw(a, second(r.at))
+				h.observe(a, second(r.at))
 			}
 			require.Equal(t, test.healthy, h.healthy)
 		})

@@ -55,7 +55,7 @@ func (s *idleRuns) count() int { return s.ready.Len() + len(s.timed) }
 // free is the number of idle runs whose slots count as free.
 func (s *idleRuns) free() int { return s.ready.Len() + s.asked }
 
-// idle notes that a run has nothing to do. If it was asked to park, it does not.
+// idle records that a run has nothing to do. If it was asked to park, it does not.
 func (s *idleRuns) idle(r *idleRun, now time.Time) {
 	switch {
 	case r.state == asked:
@@ -71,7 +71,7 @@ func (s *idleRuns) idle(r *idleRun, now time.Time) {
 	}
 }
 
-// busy notes that a run has something to do. If it was asked to park, it does not.
+// busy records that a run has something to do. If it was asked to park, it does not.
 func (s *idleRuns) busy(r *idleRun, now time.Time) {
 	if r.state == asked {
 		s.fail(r, now)
@@ -94,8 +94,8 @@ func (s *idleRuns) forget(r *idleRun) {
 	r.state = busy
 }
 
-// ask chooses the run that has been ready longest, and returns nil if there is none.
-func (s *idleRuns) ask(now time.Time) *idleRun {
+// askNext asks the run that has been ready longest, and returns nil if there is none.
+func (s *idleRuns) askNext(now time.Time) *idleRun {
 	front := s.ready.Front()
 	if front == nil {
 		return nil

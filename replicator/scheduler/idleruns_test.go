@@ -44,7 +44,7 @@ func (s *idleRunsTable) do(second float64, what string) {
 	case "pass":
 		s.pass(now)
 	case "ask":
-		require.Equal(s, name, s.name(s.ask(now)), "at %v", second)
+		require.Equal(s, name, s.name(s.askNext(now)), "at %v", second)
 	default:
 		s.Fatalf("unknown: %s", what)
 	}

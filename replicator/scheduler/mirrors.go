@@ -25,7 +25,7 @@ func (s *Server) mirror(ctx context.Context, r *running) (jobserver.Outcome, err
 			return jobserver.Recorded, fmt.Errorf("writing the result of a mirror: %w", err)
 		}
 		r.Log.Info().Int64("docs_written", summary.DocsWritten).Int64("databases", summary.Known).Msg("mirror completed")
-		s.counter.add(func(c *Counts) { c.Completed++ })
+		s.counter.update(func(c *Counts) { c.Completed++ })
 		return jobserver.Recorded, r.run.Complete(ctx, func(state *replicator.JobState) {
 			state.Result = text
 			if state.Mirror != nil {

@@ -85,7 +85,7 @@ func (s *Server) run(ctx context.Context, r *running) (jobserver.Outcome, error)
 
 // giveBack puts the job of a stopped run back into the queue.
 func (s *Server) giveBack(ctx context.Context, r *running) error {
-	s.counter.add(func(c *Counts) { c.Stops++ })
+	s.counter.update(func(c *Counts) { c.Stops++ })
 	code, text := endCode(r.why), ""
 	if code != "" {
 		text = r.why.Error()
@@ -95,7 +95,7 @@ func (s *Server) giveBack(ctx context.Context, r *running) error {
 
 // release ends a run whose job was removed, changed, or taken by another node.
 func (s *Server) release(ctx context.Context, r *running) {
-	s.counter.add(func(c *Counts) { c.Stops++ })
+	s.counter.update(func(c *Counts) { c.Stops++ })
 	if err := r.run.Release(ctx); err != nil {
 		r.Log.Error().Err(err).Msg("a job could not be released; it will be taken up again")
 	}
@@ -122,7 +122,7 @@ func (s *Server) started(parked bool, log *zerolog.Logger) {
 	} else {
 		log.Info().Msg("replication started")
 	}
-	s.counter.add(func(c *Counts) {
+	s.counter.update(func(c *Counts) {
 		c.Starts++
 		if parked {
 			c.Wakes++
@@ -256,12 +256,12 @@ func (s *Server) copied(ctx context.Context, r *running, result *worker.Result) 
 		if err != nil {
 			return err
 		}
-		s.counter.add(func(c *Counts) { c.Parks++ })
+		s.counter.update(func(c *Counts) { c.Parks++ })
 		r.Log.Debug().Bool("woken", woken).Msg("replication is parked until its source changes")
 		return nil
 	}
 	r.Log.Info().Int64("docs_written", result.RunStats.DocsWritten).Msg("replication completed")
-	s.counter.add(func(c *Counts) { c.Completed++ })
+	s.counter.update(func(c *Counts) { c.Completed++ })
 	return r.run.Complete(ctx, func(state *replicator.JobState) {
 		result.CopyTo(state)
 		state.Result = result.History
@@ -279,7 +279,7 @@ func (s *Server) failed(ctx context.Context, r *running, result *worker.Result, 
 		return err
 	case errors.Is(err, worker.ErrIDChanged):
 		r.Log.Info().Msg("the filter function has changed: replication starts anew")
-		s.counter.add(func(c *Counts) { c.Stops++ })
+		s.counter.update(func(c *Counts) { c.Stops++ })
 		return r.run.Restart(ctx, "the replication id has changed")
 	case errors.As(err, &collision):
 		return s.collided(ctx, r, collision)
@@ -322,11 +322,11 @@ func (s *Server) crashed(ctx context.Context, r *running, failure *worker.Error,
 	}
 	if again.State == replicator.StateFailed {
 		r.Log.Warn().Err(run.Redact(failure)).Msg("replication failed")
-		s.counter.add(func(c *Counts) { c.Failed++ })
+		s.counter.update(func(c *Counts) { c.Failed++ })
 		return run.Fail(ctx, fault)
 	}
 	r.Log.Warn().Err(run.Redact(failure)).Int("errors", again.ErrorCount).Time("again", again.At).Msg("replication crashed")
-	s.counter.add(func(c *Counts) { c.Crashes++ })
+	s.counter.update(func(c *Counts) { c.Crashes++ })
 	return run.Crash(ctx, again.At, again.ErrorCount, fault)
 }
 
@@ -392,7 +392,7 @@ func (r reporter) Identify(ctx context.Context, id replicator.ID) error {
 // long. A run that is about to make the target of a mirror ends: if it died then, the job would not know whose the target is.
 func (r reporter) Report(ctx context.Context, progress worker.Progress) error {
 	r.counted.count(progress.RunStats)
-	r.health.saw(progress.Activity, time.Now())
+	r.health.observe(progress.Activity, time.Now())
 	err := r.server.Beat(r.running, func() error { return r.run.Update(ctx, r.health.heal(progress.CopyTo)) })
 	if errors.Is(err, jobs.ErrEnding) {
 		r.server.StopRun(r.running, nil)

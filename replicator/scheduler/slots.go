@@ -64,9 +64,9 @@ func (s *slots) Settle(now time.Time) jobserver.Allowance {
 	l := s.limits()
 	s.idleRuns.pass(now)
 	for s.idleRuns.asked < l.parkAtOnce() && s.idleRuns.late(now, l.idleTimeout) {
-		s.ask(now)
+		s.askNext(now)
 	}
-	for s.used() > l.running && s.ask(now) {
+	for s.used() > l.running && s.askNext(now) {
 	}
 	return jobserver.Allowance{Free: s.free(l), Over: s.taken() > l.running, Next: s.next(l)}
 }
@@ -82,9 +82,9 @@ func (s *slots) taken() int { return s.held - s.idleRuns.free() }
 // used is the number of slots in use, also by idle jobs.
 func (s *slots) used() int { return s.held - s.idleRuns.asked }
 
-// ask asks the job that has been idle longest to park, and reports whether there is one.
-func (s *slots) ask(now time.Time) bool {
-	idle := s.idleRuns.ask(now)
+// askNext asks the job that has been idle longest to park, and reports whether there is one.
+func (s *slots) askNext(now time.Time) bool {
+	idle := s.idleRuns.askNext(now)
 	if idle != nil {
 		idle.of.parker.Ask()
 	}
