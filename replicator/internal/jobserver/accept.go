@@ -8,6 +8,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/config"
+	"settee/pkg/kv"
 )
 
 // Limiter decides how many jobs a server may have. The server calls its methods one at a time, under its lock. They must
@@ -57,10 +58,7 @@ func (s *Server[J]) accept(ctx, accepting context.Context) {
 			s.opts.Log.Error().Err(err).Msg("taking a job failed, and is tried again")
 			wait = time.Second + rand.N(config.AcceptJitter.Get(s.opts.Config())+1)
 		}
-		select {
-		case <-accepting.Done():
-		case <-time.After(wait):
-		}
+		kv.Sleep(accepting, wait)
 	}
 }
 
@@ -79,12 +77,7 @@ func (s *Server[J]) mayAccept(ctx context.Context) bool {
 			s.opts.Log.Warn().Str("late", by.Round(time.Millisecond).String()).
 				Msg("this node takes no new jobs while heartbeats of those that it runs are late: its machine or its store is overloaded")
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		kv.Sleep(ctx, wait)
 	}
 	return false
 }
@@ -157,14 +150,6 @@ func (s *Server[J]) settleInTime(ctx context.Context) {
 			timer.Reset(time.Until(wakes))
 		}
 	}
-}
-
-// reconsider makes accept and the limiter use changed settings.
-func (s *Server[J]) reconsider() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.withdraw()
-	s.settle()
 }
 
 // Update calls fn under the server's lock. fn changes what [Limiter] decides from.

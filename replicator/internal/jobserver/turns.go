@@ -42,7 +42,7 @@ func (s *Server[J]) turns(ctx, accepting context.Context) {
 		}
 		before := cfg
 		if cfg = s.opts.Config(); cfg != before {
-			s.reconsider()
+			s.Update(func() { s.withdraw() }) // accept and the limiter use the new settings
 			s.reconfigured(accepting, before, cfg)
 			if interval := s.opts.Interval(cfg); interval != s.opts.Interval(before) {
 				next = time.Now().Add(rand.N(interval))
