@@ -120,12 +120,6 @@ func Run(ctx context.Context, o Options) (*replicator.MirrorSummary, error) {
 		}
 	})
 	others.Go(func() { m.keepVerified(working) })
-	others.Go(func() {
-		// The job is lost at once when its document changes, and not with the next heartbeat.
-		if err := o.Run.Lost(working); errors.Is(err, fdbjobs.ErrHalt) {
-			cancel(fdbjobs.ErrHalt)
-		}
-	})
 	summary, err := m.work(working)
 	if cause := context.Cause(working); cause != nil && err != nil {
 		err = cause

@@ -15,9 +15,9 @@ import (
 
 // mirror runs a mirror and records its end, as replicate does for other jobs.
 func (s *Server) mirror(ctx context.Context, r *running) (jobserver.Outcome, error) {
-	working, end := s.server.Working(serverbudget.WithFlow(ctx, r.flow))
-	summary, err := s.runMirror(working, r)
-	end()
+	var summary *replicator.MirrorSummary
+	var err error
+	s.work(serverbudget.WithFlow(ctx, r.flow), r, func(ctx context.Context) { summary, err = s.runMirror(ctx, r) })
 	switch {
 	case err == nil:
 		text, err := json.Marshal(mirrorResult{OK: true, MirrorSummary: summary})

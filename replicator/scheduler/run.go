@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -83,6 +84,21 @@ func (s *Server) run(ctx context.Context, r *running) (jobserver.Outcome, error)
 	return s.replicate(ctx, r)
 }
 
+// work calls do, and stops the run when the job is removed or changed meanwhile, and not only at the next heartbeat. The
+// context of do ends when the job is lost, or the node's time to shut down is over.
+func (s *Server) work(ctx context.Context, r *running, do func(context.Context)) {
+	working, end := s.server.Working(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		if errors.Is(r.run.Lost(working), jobs.ErrEnding) {
+			s.server.StopRun(r, nil)
+		}
+	})
+	do(working)
+	end()
+	watching.Wait()
+}
+
 // giveBack puts the job of a stopped run back into the queue.
 func (s *Server) giveBack(ctx context.Context, r *running) error {
 	s.counter.update(func(c *Counts) { c.Stops++ })
@@ -145,9 +161,11 @@ func (s *Server) logOf(job *jobs.Job) *zerolog.Logger {
 
 // replicate replicates, and records the end of the run.
 func (s *Server) replicate(ctx context.Context, r *running) (jobserver.Outcome, error) {
-	working, end := s.server.Working(ctx)
-	result, err := s.opts.Replicate(working, s.workerJob(r), s.workerConfig(r), s.reporter(r))
-	end()
+	var result worker.Result
+	var err error
+	s.work(ctx, r, func(ctx context.Context) {
+		result, err = s.opts.Replicate(ctx, s.workerJob(r), s.workerConfig(r), reporter{running: r, server: s.server})
+	})
 	return s.ended(ctx, r, &result, err)
 }
 
@@ -169,21 +187,7 @@ func (s *Server) workerJob(r *running) worker.Job {
 		Idle:          func(idle bool) { s.server.Update(func() { s.slots.idle(r, idle, time.Now()) }) },
 		Opened:        run.Opened,
 		Parking:       run.Parking,
-		Lost:          func(ctx context.Context) error { return s.lost(r, run.Lost(ctx)) },
 	}
-}
-
-func (s *Server) reporter(r *running) worker.Reporter { return reporter{running: r, server: s.server} }
-
-// lost returns the error with which a run ends whose Run.Lost has returned err, or nil if it goes on.
-func (s *Server) lost(r *running, err error) error {
-	switch {
-	case errors.Is(err, jobs.ErrEnding):
-		s.server.StopRun(r, nil)
-	case errors.Is(err, fdbjobs.ErrHalt):
-		return fdbjobs.ErrHalt
-	}
-	return nil // after another error the next report will tell
 }
 
 // traced returns how the traces of a job's runs name it.

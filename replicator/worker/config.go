@@ -179,9 +179,6 @@ type Job struct {
 	// batches in flight, writes the documents that it has read of the others, and writes a checkpoint for what is done.
 	// nil: never.
 	Stop context.Context
-	// Lost, if not nil, waits until the job must not go on, and returns why, or until the end of ctx, which the run ends. Its
-	// error ends the run like an error of the Reporter, unless ctx has ended. After nil the run goes on.
-	Lost func(ctx context.Context) error
 }
 
 // Reporter receives the reports of a run. Its methods are called one at a time. The run continues meanwhile, except

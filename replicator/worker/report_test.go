@@ -1,9 +1,7 @@
 package worker_test
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -301,28 +299,5 @@ func TestPendingChangesOfAFilteredFeed(t *testing.T) {
 		close(steps)
 		require.NoError(t, r.ended())
 		require.Zero(t, *r.result.ChangesPending)
-	})
-}
-
-func TestALostJobEndsTheRun(t *testing.T) {
-	testkit.Bubble(t, func(t *testing.T) {
-		_, _, cfg := piped(t)
-		lost := errors.New("lost")
-		began := time.Now()
-		job := worker.Job{
-			Replication: replication(t, "http://a.example/db", "http://b.example/db", `"continuous":true`),
-			Lost: func(context.Context) error {
-				time.Sleep(time.Hour)
-				return lost
-			},
-		}
-		require.Equal(t, lost, start(t, job, cfg).ended())
-		require.Equal(t, time.Hour, time.Since(began))
-
-		job.Lost = func(context.Context) error { return nil }
-		r := start(t, job, cfg)
-		time.Sleep(time.Hour)
-		r.stop()
-		require.ErrorIs(t, r.ended(), worker.ErrStopped)
 	})
 }

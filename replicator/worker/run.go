@@ -33,7 +33,6 @@ type run struct {
 	// mirrorTarget is what is known of the target of a mirrored replication; progress.mu guards it.
 	mirrorTarget replicator.MirrorTarget
 	stop         context.Context                 // ends when the run is asked to stop
-	lost         func(ctx context.Context) error // Job.Lost
 	noteOpened   func(ctx context.Context) error // Job.Opened
 
 	databases
@@ -109,23 +108,14 @@ func (r *run) replicate(ctx context.Context) error {
 	return r.stopped(ctx)
 }
 
-// reporting calls do, and the Reporter meanwhile. It returns the error of the run, which ends early if its job is lost.
+// reporting calls do, and the Reporter meanwhile. It returns the error of the run.
 func (r *run) reporting(ctx context.Context, do func(context.Context) error) error {
 	inner, end := context.WithCancelCause(ctx)
 	r.end = end
 	r.beginReports(inner)
-	var watching sync.WaitGroup
-	if r.lost != nil {
-		watching.Go(func() {
-			if err := r.lost(inner); err != nil && inner.Err() == nil {
-				r.giveUp(err)
-			}
-		})
-	}
 	err := verdict(do(inner))
 	r.reports.end()
 	end(nil)
-	watching.Wait()
 	switch {
 	case r.ended != nil:
 		return r.ended
@@ -155,7 +145,6 @@ func newRun(job *Job, given *Config, reporter Reporter) (*run, error) {
 		settings: newSettings(cfg, job.Replication),
 		rep:      job.Replication, secrets: job.Replication.Secrets(), serverUUID: cfg.ServerUUID,
 		stop:       cmp.Or(job.Stop, context.Background()),
-		lost:       job.Lost,
 		noteOpened: job.Opened,
 		woken:      job.Woken, mirrorTarget: job.Target,
 		filtered:    job.Replication.DocIDs != nil || job.Replication.Selector != nil || job.Replication.Filter != "",
