@@ -261,7 +261,7 @@ func TestDrop(t *testing.T) {
 		require.Len(t, y.runs(time.Second), 1)
 		y.kill()
 		y.running.Wait()
-		require.Nil(t, y.why("a"))
+		require.NoError(t, y.why("a"))
 		other := newToy(t, db, 5)
 		require.Empty(t, other.runs(fdbjobs.DefaultTimeout/2))
 		require.Len(t, other.runs(fdbjobs.DefaultTimeout), 1)
