@@ -17,10 +17,14 @@ quietly() {
 	}
 }
 
-# binary builds settee, without tables for debuggers: for a system, an architecture, at a path, and with more arguments
-# of make.
+# binary builds settee, without tables for debuggers: for a system, an architecture, at a path, and perhaps with build tags.
+# Each is linked once and kept in $BINARIES, which the scripts of a release share.
+BINARIES=${BINARIES:-$work/binaries}
+mkdir -p "$BINARIES"
 binary() {
-	GOOS=$1 GOARCH=$2 quietly make build VERSION="$VERSION" LDFLAGS='-s -w' BIN="$3" "${@:4}"
+	local kept=$BINARIES/$1-$2-${4:-}
+	[ -e "$kept" ] || GOOS=$1 GOARCH=$2 quietly make build VERSION="$VERSION" LDFLAGS='-s -w' BIN="$kept" TAGS="${4:-}"
+	cp "$kept" "$3"
 }
 
 # archive prints a folder within another as a tarball that depends on nothing but the files in it.
@@ -31,8 +35,8 @@ archive() {
 
 # bill prints the software bill of materials of a binary.
 bill() {
-	[ -x "$work/sbom" ] || go -C scripts build -o "$work/sbom" ./packages/sbom
-	"$work/sbom" "$1" "$VERSION"
+	[ -x "$BINARIES/sbom" ] || go -C scripts build -o "$BINARIES/sbom" ./packages/sbom
+	"$BINARIES/sbom" "$1" "$VERSION"
 }
 
 # documents makes the man pages, the completions and the commented defaults, in a folder, or copies those that a release has
@@ -44,7 +48,7 @@ documents() {
 		return
 	fi
 	quietly go test -ldflags=-w -vet=off -count=1 -run '^TestManual$' ./cmd/settee -manual "$1/man"
-	quietly make build VERSION="$VERSION" LDFLAGS='-s -w' BIN="$work/settee"
+	binary "$(go env GOHOSTOS)" "$host" "$work/settee"
 	local shell
 	for shell in bash zsh fish; do
 		"$work/settee" completion "$shell" >"$1/settee.$shell"

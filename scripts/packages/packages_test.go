@@ -2,7 +2,7 @@
 
 // Package packages_test installs the packages of settee in a folder that has nothing else, and runs settee there.
 //
-// It builds the packages for this machine's architecture, or takes those of the folder that SETTEE_PACKAGES names.
+// It builds the files of a release for this machine's architecture, or takes those of the folder that SETTEE_PACKAGES names.
 package packages_test
 
 import (
@@ -29,7 +29,7 @@ import (
 // limit is how long a test waits for what must happen.
 const limit = 2 * time.Minute
 
-var made string // the folder of the packages, if the tests have built them
+var made string // the folder of the files, if the tests have built them
 
 func TestMain(m *testing.M) {
 	status := m.Run()
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// built returns the folder of the packages.
+// built returns the folder of the files of a release. If files differ from the commit, it has only the packages.
 var built = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv("SETTEE_PACKAGES"); dir != "" {
 		return dir, nil
@@ -49,11 +49,29 @@ var built = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	made = dir
-	if out, err := exec.Command("./build", dir, runtime.GOARCH).CombinedOutput(); err != nil {
+	program := release("../..", dir)
+	if differs() {
+		program = exec.Command("./build", dir, runtime.GOARCH)
+	}
+	if out, err := program.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the packages: %w\n%s", err, out)
 	}
 	return dir, nil
 })
+
+// differs reports whether files of the repository differ from its commit.
+func differs() bool {
+	changed, err := exec.Command("git", "status", "--porcelain").Output()
+	return err != nil || len(changed) > 0
+}
+
+// release returns the command that builds a release of a clone for this machine in a folder.
+func release(clone, dir string) *exec.Cmd {
+	cmd := exec.Command("scripts/packages/release", dir)
+	cmd.Dir = clone
+	cmd.Env = append(os.Environ(), "ARCHS="+runtime.GOARCH, "SYSTEMS="+runtime.GOOS+"/"+runtime.GOARCH)
+	return cmd
+}
 
 // packages returns the packages for this machine, by name.
 func packages(t *testing.T, ending string) map[string]string {
@@ -388,33 +406,6 @@ func TestDebianReplaces(t *testing.T) {
 	}
 }
 
-// Earlier packages had the files settee.ini and env for editing. What they say stays in force.
-func TestEarlierFiles(t *testing.T) {
-	t.Parallel()
-	needs(t, "dpkg")
-	needsRoot(t)
-	for name, test := range map[string]struct{ text, moved string }{
-		"unchanged": {"; comment\n[settee]\nstore = pebble:///var/lib/settee\n;port = 1\n", ""},
-		"changed":   {"[settee]\nstore = pebble:///srv/settee\n", "[settee]\nstore = pebble:///srv/settee\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			root := newRoot(t)
-			makeFolder(t, filepath.Join(root, "/etc/settee"))
-			require.NoError(t, os.WriteFile(filepath.Join(root, "/etc/settee/settee.ini"), []byte(test.text), 0o640))
-			require.NoError(t, os.WriteFile(filepath.Join(root, "/etc/settee/env"), []byte("GOGC=50\n"), 0o600))
-			dpkg(t, root, "--install", packages(t, runtime.GOARCH+".deb")["settee"])
-			assert.Equal(t, "GOGC=50\n", read(t, root, "/etc/settee/local.env"))
-			assert.NoFileExists(t, filepath.Join(root, "/etc/settee/settee.ini"))
-			if test.moved == "" {
-				assert.NoFileExists(t, filepath.Join(root, "/etc/settee/local.d/settee.ini"))
-			} else {
-				assert.Equal(t, test.moved, read(t, root, "/etc/settee/local.d/settee.ini"))
-			}
-		})
-	}
-}
-
 func TestRPM(t *testing.T) {
 	t.Parallel()
 	needs(t, "rpm")
@@ -442,24 +433,29 @@ func TestTarball(t *testing.T) {
 	for _, tool := range []string{"bash", "git", "make", "tar", "gzip", "sha256sum"} {
 		needs(t, tool)
 	}
-	dir := t.TempDir()
-	run(t, "./tarballs", dir, runtime.GOOS+"/"+runtime.GOARCH)
-	check := exec.Command("sha256sum", "--check", "SHA256SUMS")
-	check.Dir = dir
-	sums, err := check.CombinedOutput()
-	require.NoError(t, err, "%s", sums)
-	found, err := filepath.Glob(filepath.Join(dir, "settee-*.tar.gz"))
+	from, err := built()
 	require.NoError(t, err)
+	pattern := "settee-*-" + runtime.GOOS + "-" + runtime.GOARCH + ".tar.gz"
+	found, err := filepath.Glob(filepath.Join(from, pattern))
+	require.NoError(t, err)
+	if len(found) == 0 { // it has only packages
+		from = t.TempDir()
+		run(t, "./tarballs", from, runtime.GOOS+"/"+runtime.GOARCH)
+		found, err = filepath.Glob(filepath.Join(from, pattern))
+		require.NoError(t, err)
+	}
 	require.Len(t, found, 1)
+	checkSums(t, from)
+	dir := t.TempDir()
 	run(t, "tar", "-C", dir, "-xf", found[0])
-	top := strings.TrimSuffix(found[0], ".tar.gz")
+	top := filepath.Join(dir, strings.TrimSuffix(filepath.Base(found[0]), ".tar.gz"))
 	for _, name := range []string{"LICENSE", "NOTICE", "README.md", "docs/operations.md", "man/settee-serve.1", "settee.bash", "settee.ini"} {
 		assert.FileExists(t, filepath.Join(top, name))
 	}
 	program := filepath.Join(top, "settee")
 	assert.Regexp(t, `^settee \S+\n`, run(t, program, "version"))
 
-	list, err := os.ReadFile(top + ".cdx.json")
+	list, err := os.ReadFile(strings.TrimSuffix(found[0], ".tar.gz") + ".cdx.json")
 	require.NoError(t, err)
 	var bill struct {
 		Components []struct{ Purl string }
@@ -481,48 +477,59 @@ func TestTarball(t *testing.T) {
 	assert.Equal(t, 3, strings.Count(string(list), `"purl": "pkg:npm/`))
 }
 
-// The files of a release depend on its commit alone: two clones build the same, byte for byte. make nightly compiles
-// everything anew for the second one; otherwise it takes compiled packages from the cache.
+// checkSums checks the checksums of the files in a folder.
+func checkSums(t *testing.T, dir string) {
+	t.Helper()
+	check := exec.Command("sha256sum", "--check", "--quiet", "SHA256SUMS")
+	check.Dir = dir
+	printed, err := check.CombinedOutput()
+	require.NoError(t, err, "%s", printed)
+}
+
+// The files of a release depend on its commit alone: two clones build the same, byte for byte. The first one is the
+// repository, if it has nothing else than the commit. make nightly compiles everything anew for the second one; otherwise it
+// takes compiled packages from the cache.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"bash", "git", "make", "tar", "gzip", "sha256sum"} {
 		needs(t, tool)
 	}
-	var releases [2]string
-	for i := range releases {
-		clone := filepath.Join(t.TempDir(), strings.Repeat("clone", i+1))
-		run(t, "git", "clone", "--quiet", "../..", clone)
-		releases[i] = t.TempDir()
-		release := exec.Command("scripts/packages/release", releases[i])
-		release.Dir = clone
-		release.Env = append(os.Environ(), "ARCHS="+runtime.GOARCH, "SYSTEMS="+runtime.GOOS+"/"+runtime.GOARCH)
-		if i == 1 && os.Getenv("SETTEE_ROUNDS") == "all" {
-			release.Env = append(release.Env, "GOCACHE="+t.TempDir())
-		}
-		printed, err := release.CombinedOutput()
-		require.NoError(t, err, "%s", printed)
+	second := t.TempDir()
+	clone := requireRelease(t, second)
+	first, err := built()
+	require.NoError(t, err)
+	if made == "" || differs() { // it has other files
+		first = t.TempDir()
+		requireRelease(t, first)
 	}
-	sums := read(t, releases[0], "SHA256SUMS")
-	assert.Equal(t, sums, read(t, releases[1], "SHA256SUMS"))
+	sums := read(t, first, "SHA256SUMS")
+	assert.Equal(t, sums, read(t, second, "SHA256SUMS"))
 	for _, name := range []string{
 		`settee_[^ ]*\.deb`, `settee-[^ ]*\.rpm`, `settee-[^ ]*-linux-[^ ]*\.tar\.gz`, `settee-[^ ]*\.cdx\.json`, `settee-[^ ]*-image-context\.tar\.gz`,
 	} {
 		assert.Regexp(t, `(?m)  `+name+`$`, sums)
 	}
-	check := exec.Command("sha256sum", "--check", "--quiet", "SHA256SUMS")
-	check.Dir = releases[0]
-	printed, err := check.CombinedOutput()
-	require.NoError(t, err, "%s", printed)
+	checkSums(t, second)
 
 	// What differs from the commit is not built, and files of another build are not listed.
-	clone := filepath.Join(t.TempDir(), "clone")
-	run(t, "git", "clone", "--quiet", "../..", clone)
 	require.NoError(t, os.WriteFile(filepath.Join(clone, "main.go"), nil, 0o600))
-	for _, dir := range []string{t.TempDir(), releases[0]} {
-		release := exec.Command("scripts/packages/release", dir)
-		release.Dir = clone
-		printed, err := release.CombinedOutput()
+	for _, dir := range []string{t.TempDir(), second} {
+		printed, err := release(clone, dir).CombinedOutput()
 		require.Error(t, err)
 		assert.Regexp(t, `differ from it:\n\?\? main\.go|is not empty`, string(printed))
 	}
+}
+
+// requireRelease builds a release in a new clone, and returns the clone.
+func requireRelease(t *testing.T, dir string) (clone string) {
+	t.Helper()
+	clone = filepath.Join(t.TempDir(), "clone")
+	run(t, "git", "clone", "--quiet", "../..", clone)
+	cmd := release(clone, dir)
+	if os.Getenv("SETTEE_ROUNDS") == "all" {
+		cmd.Env = append(cmd.Env, "GOCACHE="+t.TempDir())
+	}
+	printed, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", printed)
+	return clone
 }
