@@ -193,7 +193,7 @@ func (s *Watches) Reown(ctx context.Context, server string) error {
 		if err != nil || watch == nil || watch.Status != fdbjobs.Pending || len(owners) == 0 {
 			return err
 		}
-		owner, err := s.fewestWatches(now, owners)
+		owner, err := s.fewestWatches(now, owners, watch.Owner)
 		if err != nil || owner == watch.Owner {
 			return err
 		}
@@ -220,8 +220,9 @@ func (s *Watches) addOwners(tx kv.ReadTransaction, pairs []kv.KeyValue, owners m
 	return err
 }
 
-// fewestWatches returns the owner with the fewest watches.
-func (s *Watches) fewestWatches(tx kv.ReadTransaction, owners map[string]bool) (fewest string, err error) {
+// fewestWatches returns the owner with the fewest watches beside the one that it is to have, which belongs to has. So the answer
+// is the same after that watch was given to it.
+func (s *Watches) fewestWatches(tx kv.ReadTransaction, owners map[string]bool, has string) (fewest string, err error) {
 	least := int64(-1)
 	for owner := range owners {
 		counts, _, err := s.watches.Counts(tx, fdbjobs.Selection{Owner: &owner, Parts: []fdbjobs.Part{{Status: fdbjobs.Pending}, {Status: fdbjobs.Running}}})
@@ -231,6 +232,9 @@ func (s *Watches) fewestWatches(tx kv.ReadTransaction, owners map[string]bool) (
 		n := int64(0)
 		for _, count := range counts {
 			n += count
+		}
+		if owner == has {
+			n--
 		}
 		if least < 0 || n < least || n == least && owner < fewest {
 			fewest, least = owner, n
