@@ -42,3 +42,12 @@ func TestLeavesReplications(t *testing.T) {
 	assert.False(t, m.LeavesReplications("team/_replicator"))
 	assert.True(t, m.Selects("team/_replicator"))
 }
+
+// Without a feed a change may be unknown since the list of databases was read, or since the last question to a database.
+func TestUnseenChanges(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	p := &replicator.MirrorProgress{LastLook: now.Add(-30 * time.Second)}
+	assert.Equal(t, now.Add(-time.Minute), p.Unseen(time.Minute, now))
+	assert.Equal(t, now.Add(-30*time.Second), p.Unseen(time.Second, now))
+}

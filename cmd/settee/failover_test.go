@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -10,6 +11,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"settee/cmd/settee/internal/console"
+	"settee/cmd/settee/internal/remote"
+	"settee/replicator"
 )
 
 // A mirror is turned round as soon as the standby has everything, `_security` included, and back again. A check changes nothing.
@@ -114,3 +119,32 @@ func TestVerifySaysWhatAMirrorCannotHave(t *testing.T) {
 	assert.Regexp(t, `Left out +team/_replicator, because the target would run their replications, too\n`, out)
 	assert.Regexp(t, `Unseen +changes since `, out)
 }
+
+// Nothing is changed before somebody has said that the writers have stopped, or while the mirror's node does not answer.
+func TestFailoverThatChangesNothing(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	node, err := remote.Connect("the node", "http://node.example", transport(func(r *http.Request) (*http.Response, error) {
+		asked = append(asked, r.Method)
+		return nil, errors.New("unreachable")
+	}))
+	require.NoError(t, err)
+	var out strings.Builder
+	f := &failover{
+		failoverFlags: new(failoverFlags), cmd: newFailover(), node: &console.Node{Server: node}, name: "standby",
+		mirror: &replicator.Replication{Source: replicator.Endpoint{URL: "http://a.example/"}, Target: replicator.Endpoint{URL: "http://b.example/"}},
+	}
+	f.cmd.SetIn(strings.NewReader("y\n"))
+	f.cmd.SetOut(&out)
+	require.ErrorContains(t, f.turn(t.Context()), "--yes is needed")
+	assert.Empty(t, out.String()+strings.Join(asked, ""))
+	f.yes = true
+	require.ErrorContains(t, f.turn(t.Context()), "unreachable")
+	assert.Contains(t, out.String(), "Nothing was changed. To go back, start the writers at http://a.example/")
+	assert.NotContains(t, asked, http.MethodPut)
+}
+
+// transport answers requests.
+type transport func(*http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
