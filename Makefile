@@ -68,7 +68,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb packages tarballs release test-docs test-pages test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire rolling race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers benchmarks bench-fleet bench-mirror bench-budget load dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs release test-rules test-docs test-pages test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire rolling race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers benchmarks bench-fleet bench-mirror bench-budget load dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -117,6 +117,14 @@ LEFT_OUT = left out: the pages in a Chromium (make test-pages), the commands of 
 
 # The packages that test the repository: the commands of its documents, and the servers that tests start.
 REPOSITORY = ./internal/papers ./internal/servers ./internal/withservers
+
+test-rules: ## check that quick tests run the functions that decide the rules of docs/rules.md
+	@mkdir -p bin
+	$(TEST_ENV) go test -short $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) -coverprofile=bin/quick.profile $(RULED)
+	$(TEST_ENV) go test $(TEST_FLAGS) -run '^TestRulesAreQuick$$' ./internal/papers -quick '$(CURDIR)/bin/quick.profile'
+
+# The packages of these functions.
+RULED = $$(sed -n 's|^.* in `\(.*\)/[^/]*\.go` .$$|./\1|p' docs/rules.md | sort -u)
 
 test-docs: node $(INSTALLED) ## run the commands of the documents, and test the servers that tests start
 	$(TEST_ENV) go tool withservers -couchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(REPOSITORY)
@@ -183,6 +191,7 @@ nightly: node $(INSTALLED) ## run for hours what .ci/run leaves out; SEED, by de
 	SETTEE_ROUNDS=all $(TEST_ENV) go tool withservers -couchdb -pouchdb -chromium go test -tags '$(TAGS)' -count=1 $(TEST_FLAGS) -timeout $(BENCH_TIMEOUT) $$($(ROUNDS) | $(FOLDERS))
 	@if [ -n "$$SECOND_COUCHDB_HOME" ]; then COUCHDB_HOME=$$SECOND_COUCHDB_HOME $(MAKE) test TEST_FLAGS='$(TEST_FLAGS) -count=1'; fi
 	SETTEE_ROUNDS=all $(MAKE) test-packages
+	$(MAKE) test-rules
 	$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)'
 	@left=$$(go tool withservers -fdb -couchdb -missing 2>&1); if [ -n "$$left" ]; then printf '%s\n' "$$left"; else \
 		$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)' TAGS=fdb PKGS="$(ENGINE_PKGS)" && $(MAKE) fire FIRE=20m SEED=$(NIGHT) && \

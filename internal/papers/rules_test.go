@@ -1,16 +1,12 @@
 package papers
 
 import (
-	"go/ast"
-	"go/parser"
 	"go/token"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // rule is a row of the tables in docs/rules.md: question, answer, function.
@@ -43,25 +39,8 @@ func TestRules(t *testing.T) {
 // functions returns the names of the functions that a Go file declares. Names of methods follow their type and a dot.
 func functions(t *testing.T, path string) map[string]bool {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.SkipObjectResolution)
-	require.NoError(t, err)
 	names := map[string]bool{}
-	for _, declaration := range file.Decls {
-		function, ok := declaration.(*ast.FuncDecl)
-		if !ok {
-			continue
-		}
-		name := function.Name.Name
-		if function.Recv != nil {
-			receiver := function.Recv.List[0].Type
-			if pointer, ok := receiver.(*ast.StarExpr); ok {
-				receiver = pointer.X
-			}
-			if generic, ok := receiver.(*ast.IndexExpr); ok {
-				receiver = generic.X
-			}
-			name = receiver.(*ast.Ident).Name + "." + name
-		}
+	for name := range declarations(t, token.NewFileSet(), path) {
 		names[name] = true
 	}
 	return names
