@@ -195,7 +195,7 @@ nightly: node $(INSTALLED) ## run for hours what .ci/run leaves out; SEED, by de
 	$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)'
 	@left=$$(go tool withservers -fdb -couchdb -missing 2>&1); if [ -n "$$left" ]; then printf '%s\n' "$$left"; else \
 		$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)' TAGS=fdb PKGS="$(ENGINE_PKGS)" && $(MAKE) fire FIRE=20m SEED=$(NIGHT) && \
-		$(MAKE) rolling ROLLING=220 SEED=$(NIGHT); fi
+		SETTEE_ROUNDS=all $(MAKE) rolling ROLLING=220 SEED=$(NIGHT); fi
 
 lint: ## check the format, the imports and the code (TAGS=fdb: only folders with files of that build)
 	@files=$$(gofmt -l .) || exit 1; \
