@@ -45,8 +45,9 @@ MIRROR_FLAGS =
 BUDGET_FLAGS =
 STRESS_FLAGS =
 
-# How long make fire injects faults, and the seed of the faults.
+# How long make fire injects faults, the number of its continuous jobs, and the seed of the faults.
 FIRE = 90s
+FIRE_JOBS = 220
 SEED = 1
 
 # The number of continuous jobs of make rolling.
@@ -153,7 +154,7 @@ test-fdb: node $(INSTALLED) ## run the tests that use a store on a temporary Fou
 	$(TEST_ENV) scripts/test-fdb $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(ENGINE_PKGS)
 
 fire: ## kill, freeze and cut off the nodes and servers of a cluster for FIRE (takes a minute longer)
-	SETTEE_REQUIRE=fdb,couchdb $(TEST_ENV) go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -skip TestRolling -fire.time $(FIRE) -fire.seed $(SEED)
+	SETTEE_REQUIRE=fdb,couchdb $(TEST_ENV) go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -skip TestRolling -fire.time $(FIRE) -fire.jobs $(FIRE_JOBS) -fire.seed $(SEED)
 
 rolling: ## upgrade a cluster node by node, back and forward, under the load of make fire with ROLLING jobs
 	SETTEE_REQUIRE=fdb,couchdb $(TEST_ENV) go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -run TestRolling -fire.jobs $(ROLLING) -fire.seed $(SEED)
