@@ -154,10 +154,10 @@ test-fdb: node $(INSTALLED) ## run the tests that use a store on a temporary Fou
 	$(TEST_ENV) scripts/test-fdb $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(ENGINE_PKGS)
 
 fire: ## kill, freeze and cut off the nodes and servers of a cluster for FIRE (takes a minute longer)
-	SETTEE_REQUIRE=fdb,couchdb $(TEST_ENV) go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -skip TestRolling -fire.time $(FIRE) -fire.jobs $(FIRE_JOBS) -fire.seed $(SEED)
+	SETTEE_REQUIRE=fdb,couchdb $(TEST_ENV) go test -tags 'fdb fire' $(TEST_FLAGS) -count=1 -timeout 0 -v ./internal/fire -skip TestRolling -fire.time $(FIRE) -fire.jobs $(FIRE_JOBS) -fire.seed $(SEED)
 
 rolling: ## upgrade a cluster node by node, back and forward, under the load of make fire with ROLLING jobs
-	SETTEE_REQUIRE=fdb,couchdb $(TEST_ENV) go test -tags 'fdb fire' -count=1 -timeout 0 -v ./internal/fire -run TestRolling -fire.jobs $(ROLLING) -fire.seed $(SEED)
+	SETTEE_REQUIRE=fdb,couchdb $(TEST_ENV) go test -tags 'fdb fire' $(TEST_FLAGS) -count=1 -timeout 0 -v ./internal/fire -run TestRolling -fire.jobs $(ROLLING) -fire.seed $(SEED)
 
 test-fdb fire rolling race: CGO = 1
 
@@ -172,7 +172,7 @@ fuzz: ## run every fuzz test for FUZZTIME
 	FUZZTIME=$(FUZZTIME) scripts/fuzz
 
 soak: ## run the simulation of the job layer for SEEDS, a number of seeds or a duration
-	SETTEE_SEEDS=$(SEEDS) $(TEST_ENV) go test -tags '$(TAGS)' -count=1 -timeout 0 -v -run '^$(SOAK)$$' $(SOAK_PKGS) 2>&1 | \
+	SETTEE_SEEDS=$(SEEDS) $(TEST_ENV) go test -tags '$(TAGS)' $(TEST_FLAGS) -count=1 -timeout 0 -v -run '^$(SOAK)$$' $(SOAK_PKGS) 2>&1 | \
 		awk '/^=== |^ *--- PASS/ { next } /^ok/ { ok = 1 } /^FAIL/ { failed = 1 } { print } END { exit failed || !ok }'
 
 # The files of the build that TAGS names, and the folders of files.
