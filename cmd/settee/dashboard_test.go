@@ -896,6 +896,56 @@ func TestDashboardMirror(t *testing.T) {
 	d.broke(t)
 }
 
+// A mirror is turned round from its page when the target has everything, `_security` included. The page says how far that is, also after
+// it was closed, and until the document is written it can be stopped.
+func TestDashboardFailover(t *testing.T) {
+	t.Parallel()
+	a, b, node := serveNode(t, "mem:"), serveNode(t, "mem:"), serveNode(t, "mem:")
+	a.create("films", "first")
+	node.put("m", mirrorDocument(a, b, `{}`))
+	node.awaitMirror("m", 1)
+	const changed = `{"admins":{"names":["ann"]},"members":{"names":["ann"]}}`
+	a.ask(http.StatusOK, http.MethodPut, "films/_security", changed) // nothing tells the mirror of this
+	d := openDashboard(t, node, adminName, adminPassword)
+	d.show("documents/_replicator/m")
+	d.press("Fail over")
+	d.WaitText("dialog", "Have all writers of "+strings.TrimPrefix(a.plain(), "http://")+" stopped?")
+	d.Accessible()
+	d.press("Turn the mirror round")
+	d.WaitText("main", "2 of 4: comparing")
+	d.WaitText("main", "films: the _security objects differ")
+	d.show("jobs") // it goes on
+	require.Eventually(t, func() bool {
+		return strings.Contains(node.ask(http.StatusOK, http.MethodGet, "_scheduler/docs/_replicator/m", ""), `"source":"`+b.plain())
+	}, limit, 10*time.Millisecond)
+	d.show("documents/_replicator/m")
+	turned := strings.TrimPrefix(b.plain(), "http://") + " is mirrored to " + strings.TrimPrefix(a.plain(), "http://") + ", and everything is there."
+	d.WaitText("main", turned)
+	d.Go("about:blank")
+	d.show("documents/_replicator/m")
+	d.WaitText("main", turned)
+	require.JSONEq(t, changed, b.ask(http.StatusOK, http.MethodGet, "films/_security", ""))
+	b.ask(http.StatusCreated, http.MethodPut, "films/second", `{}`)
+	require.Eventually(t, exists(t, a.url+"films/second"), limit, 10*time.Millisecond)
+
+	node.put("broken", fmt.Sprintf(`{"source":%q,"target":"http://127.0.0.1:1/","continuous":true,"mirror":{}}`, a.url))
+	rev := node.revOf("broken")
+	d.show("documents/_replicator/broken")
+	d.press("Fail over")
+	d.press("Turn the mirror round")
+	d.WaitText("main", "1 of 4: waiting until the mirror has copied everything")
+	d.press("Stop")
+	d.WaitText("main", "To move the writers of")
+	d.press("Pause")
+	d.WaitText(".now", "is paused by its document")
+	d.press("Fail over")
+	d.press("Turn the mirror round")
+	d.WaitText("main", "The mirror is paused by its document: resume it first. Nothing was changed")
+	require.NotEqual(t, rev, node.revOf("broken"), "it was paused")
+	require.Contains(t, node.ask(http.StatusOK, http.MethodGet, "_replicator/broken", ""), `"target":"http://127.0.0.1:1/"`)
+	d.broke(t)
+}
+
 // A run whose source does not answer is stuck until it does. One that waits for changes is not.
 func TestDashboardStuck(t *testing.T) {
 	t.Parallel()

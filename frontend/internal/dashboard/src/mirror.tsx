@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { compareMirror, forEach, isPaused, verifyMirror } from "./actions";
 import type { Job, Jobs, MirrorInfo } from "./api";
+import { Failover } from "./failover";
 import { useView, withQuery } from "./http";
 import { Action, Fact, For, groupBy, jobHref, jobName, Loaded, Panel, Since, StateBadge, Table, Trouble } from "./parts";
 import { Plot } from "./plot";
@@ -50,10 +51,11 @@ export function MirrorPanels({ job, mirror }: { job: Job; mirror: MirrorInfo }) 
           <Fact name="News of databases">{mirror.by && (mirror.by === "feed" ? "by the source's _db_updates" : "by its list, once a minute")}</Fact>
         </dl>
       </Panel>
-      <Verified job={job} mirror={mirror} />
+      <Verified mirror={mirror} />
       <Failing job={job} mirror={mirror} />
       <Lag job={job} mirror={mirror} />
       <Children job={job} list={list} />
+      <Failover job={job} mirror={mirror} />
     </>
   );
 }
@@ -91,7 +93,7 @@ export function MirrorButtons({ job }: { job: Job }) {
 }
 
 /** What the latest comparison of both servers has found. */
-function Verified({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
+function Verified({ mirror }: { mirror: MirrorInfo }) {
   const { verified, verifying_since } = mirror;
   return (
     <Panel title="Proof">
@@ -119,7 +121,6 @@ function Verified({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
           ))}
         </ul>
       )}
-      <small class="muted">To turn the mirror round when everything is proved: settee failover {job.doc_id ?? ""}</small>
     </Panel>
   );
 }
