@@ -76,6 +76,7 @@ func (h *Handler) replicationRoutes(r *mux.Router) {
 	h.handle(r, "/_scheduler/jobs/{id}/_verify", web.Methods{http.MethodPost: e.VerifyNow})
 	h.handle(r, "/_scheduler/jobs/{id}/_acknowledge", web.Methods{http.MethodPost: e.Acknowledge, http.MethodDelete: e.Unacknowledge})
 	h.handle(r, "/_scheduler/jobs/{id}/definition", web.Methods{http.MethodGet: watched(e.GetDefinition)})
+	h.handle(r, "/_scheduler/jobs/{id}/lag", web.Methods{http.MethodGet: e.Lag})
 	h.handle(r, "/_scheduler/jobs/{id}/failures", web.Methods{http.MethodGet: watched(e.ListFailures)})
 	h.handle(r, "/_scheduler/check", web.Methods{http.MethodPost: e.Check})
 	h.handle(r, "/_scheduler/summary", web.Methods{http.MethodGet: watched(e.Summary)})

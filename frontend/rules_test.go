@@ -48,6 +48,7 @@ var rules = []struct {
 	{"GET", "/_scheduler/jobs/x", "", 404, 404, 404, 404, 401},
 	{"GET", "/_scheduler/jobs/x/definition", "", 404, 404, 404, 404, 401},
 	{"GET", "/_scheduler/jobs/x/failures", "", 404, 404, 404, 404, 401},
+	{"GET", "/_scheduler/jobs/x/lag", "", 404, 404, 404, 404, 401},
 	{"POST", "/_scheduler/check", `{}`, 400, 400, 400, 400, 401},
 	{"POST", "/_scheduler/jobs/x/_run", "", 404, 404, 404, 404, 401},
 	{"POST", "/_scheduler/jobs/x/_verify", "", 404, 404, 404, 404, 401},

@@ -20,6 +20,8 @@ func TestMirrorPauses(t *testing.T) {
 	node.put("m", mirrorDocument(a, b, `{"verify":"24h"}`))
 	node.awaitMirror("m", 2)
 	job := node.mirror("m").JobID
+	lag := "_scheduler/jobs/" + url.QueryEscape(job) + "/lag"
+	assert.Regexp(t, `^\{"since":\d+,"step":300,"lag":\[\d+(,\d+)*\]\}`, node.ask(http.StatusOK, http.MethodGet, lag, ""))
 	command := func(args ...string) string {
 		t.Helper()
 		out, errs, status := setteeWith(t, []string{nodeVariable + "=" + node.url}, append([]string{"jobs"}, args...)...)

@@ -106,6 +106,9 @@ func (k checker) record(e entry) (func() error, error) {
 		what, valid, limit = "a failure", check.Object(e.Value), replicator.MaxFailures
 	case "run":
 		what, valid, limit = "a run", check.Object(e.Value), maxRuns
+	case "lags":
+		_, err := awaitLags(kv.Known(e.Value))
+		what, valid = "the lags of a mirror", err == nil
 	case "life":
 		what = "the life that has ended"
 	case "state":

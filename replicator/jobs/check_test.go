@@ -65,6 +65,8 @@ func TestCheckNamesFaults(t *testing.T) {
 		{"a failure without a number", at("records", job.ID, "failure", 1), []byte(`{}`), "which has none", primary},
 		{"a failure of no JSON", at("records", job.ID, "failure", 1), []byte(`x`), "a failure: the value", primary},
 		{"failures of no job", at("records", "none", "failures"), tuple.Tuple{1, "t", 1}.Pack(), "the failures of a job of the job \"none\", which does not exist", primary},
+		{"lags of no JSON", at("records", job.ID, "lags"), []byte("x"), "the lags of a mirror: the value", primary},
+		{"lags of no job", at("records", "none", "lags"), []byte(`{}`), "the lags of a mirror of the job \"none\"", primary},
 		{"a run of no job", at("records", "none", "run", 1), []byte(`{}`), "a run of the job \"none\"", primary},
 		{"a run of no JSON", at("records", job.ID, "run", 1), []byte(`[]`), "a run: the value", primary},
 		{"a run too many", at("records", job.ID, "run", jobs.MaxRuns), []byte(`{}`), "unknown key", primary},

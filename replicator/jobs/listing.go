@@ -322,3 +322,10 @@ func (s *Lists) Runs(ctx context.Context, job *Job) ([]json.RawMessage, error) {
 		return runs, err
 	})
 }
+
+// Lags returns how far the target of a mirror was behind in the last day. The zero value means that this is not known.
+func (s *Lists) Lags(ctx context.Context, mirror *Job) (replicator.MirrorLags, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (replicator.MirrorLags, error) {
+		return awaitLags(tx.Snapshot().Get(s.records.lagsKey(mirror.ID)))
+	})
+}

@@ -296,3 +296,34 @@ func awaitSums(tallies kv.Future[map[string]int64]) (m replicator.MirrorSummary,
 	m.Known -= m.States[replicator.MirroredGone]
 	return m, nil
 }
+
+// told sums up the databases of a mirror as people are told of it: with what is not known of its servers. Its pause is known.
+func (s *mirrorRows) told(tx kv.ReadTransaction, mirror *Job) (*replicator.MirrorSummary, error) {
+	summary, err := s.mirrorSummary(tx, mirror.ID)
+	switch {
+	case err != nil || mirror.Status == fdbjobs.Finished:
+	case mirror.IsPaused(): // nothing is compared and copied, as somebody wants it
+		summary.Behind, summary.BehindDatabase = time.Time{}, ""
+	default:
+		summary.KnownBehind(mirror.State.Mirror)
+		summary.Unseen, err = s.unseen(tx, mirror)
+	}
+	return &summary, err
+}
+
+// unseen returns since when changes of a mirror's source may not be known; zero if its feed tells of them.
+func (s *mirrorRows) unseen(tx kv.ReadTransaction, mirror *Job) (time.Time, error) {
+	p, r := mirror.State.Mirror, mirror.Args.Replication
+	if p == nil || p.By != replicator.ByList || r == nil || !r.Continuous {
+		return time.Time{}, nil
+	}
+	server := mirror.Args.MirrorServer // a list does not have the whole source
+	if server == "" {
+		server = r.MirrorServer()
+	}
+	status, running, err := s.readWatch(tx, server)
+	if !running {
+		status = WatchStatus{}
+	}
+	return p.Unseen(status.Pause, time.Now()), err
+}

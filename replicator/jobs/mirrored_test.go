@@ -13,6 +13,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/sealed/sealedtest"
+	"settee/pkg/tuple"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -208,6 +209,55 @@ func TestLagOfFirstRun(t *testing.T) {
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, time.Since(summary.Behind), 2*time.Hour)
 	})
+}
+
+// What the looks of a mirror have found of its lag is kept for a day in one row, which goes with the mirror's definition.
+func TestMirrorLagIsKept(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
+		b := setup(t)
+		mirror, child := b.mirrorOne("films")
+		require.NoError(t, child.Complete(t.Context(), nil))
+		require.NoError(t, mirror.AddMirrored(t.Context(), []string{"books"}, 0))
+		later := func() {
+			t.Helper()
+			require.NoError(t, mirror.Stop(t.Context(), "", "", nil))
+			time.Sleep(time.Until(time.Now().Truncate(replicator.LagSlot).Add(replicator.LagSlot)))
+			mirror = b.accept()
+		}
+		later()
+		b.db.on.Store(true)
+		require.NoError(t, mirror.RecordLag(t.Context()))
+		b.db.on.Store(false)
+		lags := func() []int64 {
+			t.Helper()
+			l, err := b.store.Lists.Lags(t.Context(), b.get(mirror.Job().ID))
+			require.NoError(t, err)
+			return l.Lags
+		}
+		require.Len(t, lags(), 1)
+		require.GreaterOrEqual(t, lags()[0], int64(1), "a database has not been copied yet")
+		later()
+		require.NoError(t, mirror.EndMirrored(t.Context(), []string{"books"}, time.Time{}))
+		require.NoError(t, mirror.RecordLag(t.Context()))
+		require.Len(t, lags(), 2)
+		require.Zero(t, lags()[1])
+		require.Len(t, b.lagRows(), 1)
+		b.remove("_replicator", "m", b.document("_replicator", "m")["_rev"].(string))
+		require.NoError(t, mirror.Release(t.Context()))
+		b.upkeep()
+		require.Empty(t, b.lagRows())
+	})
+}
+
+// lagRows returns the keys of what is stored of lags.
+func (b *bundle) lagRows() (keys []tuple.Tuple) {
+	b.Helper()
+	b.each("records", func(key tuple.Tuple, _ []byte) {
+		if key[1] == "lags" {
+			keys = append(keys, key)
+		}
+	})
+	return keys
 }
 
 // A run that starts has not seen yet that the target has everything.

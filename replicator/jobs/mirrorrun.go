@@ -3,6 +3,7 @@ package jobs
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -118,6 +119,35 @@ func (r *Run) childDefinition() string { return cmp.Or(r.job.Args.Children, r.jo
 func (r *Run) MirrorSummary(ctx context.Context) (replicator.MirrorSummary, error) {
 	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) (replicator.MirrorSummary, error) {
 		return r.store.mirrors.mirrorSummary(tx.Snapshot(), r.job.ID)
+	})
+}
+
+// RecordLag records how far the target is behind now. [Lists.Lags] returns that for a day.
+func (r *Run) RecordLag(ctx context.Context) error {
+	key, now := r.store.records.lagsKey(r.job.ID), time.Now()
+	return r.holding(ctx, func(tx kv.Transaction) error {
+		stored := tx.Get(key)
+		job, err := r.store.read(tx.Snapshot(), r.job.ID)
+		if err != nil {
+			return err
+		}
+		summary, err := r.store.mirrors.told(tx.Snapshot(), job)
+		if err != nil {
+			return err
+		}
+		lags, err := awaitLags(stored)
+		if err != nil {
+			return err
+		}
+		lag := time.Duration(0)
+		if since := summary.LagsSince(); !since.IsZero() {
+			lag = max(0, now.Sub(since))
+		}
+		text, err := json.Marshal(lags.Add(now, lag))
+		if err == nil {
+			tx.Set(key, text)
+		}
+		return err
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"settee/fdbjobs"
 	"settee/pkg/docstore"
@@ -194,16 +193,8 @@ func (s *pages) summed(tx kv.ReadTransaction, job *Job) (*Job, error) {
 		job.Summary = job.State.Mirror.Summary // its databases go
 		return job, nil
 	}
-	summary, err := s.mirrors.mirrorSummary(tx, job.ID)
-	switch {
-	case err != nil || job.Status == fdbjobs.Finished:
-	case job.IsPaused(): // nothing is compared and copied, as somebody wants it
-		summary.Behind, summary.BehindDatabase = time.Time{}, ""
-	default:
-		summary.KnownBehind(job.State.Mirror)
-		summary.Unseen, err = s.unseen(tx, job)
-	}
-	job.Summary = &summary
+	var err error
+	job.Summary, err = s.mirrors.told(tx, job)
 	return job, err
 }
 
@@ -226,23 +217,6 @@ func (s *pages) ofServers(tx kv.ReadTransaction, _ listing, after fdbjobs.Positi
 	out, err = s.ofIndex(tx, ids, func(i int) fdbjobs.Position { return at[i] }, func(_ int, job *Job) (*Job, error) { return s.summed(tx, job) })
 	out.more = len(found) == n
 	return out, err
-}
-
-// unseen returns since when changes of a mirror's source may not be known; zero if its feed tells of them.
-func (s *pages) unseen(tx kv.ReadTransaction, mirror *Job) (time.Time, error) {
-	p, r := mirror.State.Mirror, mirror.Args.Replication
-	if p == nil || p.By != replicator.ByList || r == nil || !r.Continuous {
-		return time.Time{}, nil
-	}
-	server := mirror.Args.MirrorServer // a list does not have the whole source
-	if server == "" {
-		server = r.MirrorServer()
-	}
-	status, running, err := s.readWatch(tx, server)
-	if !running {
-		status = WatchStatus{}
-	}
-	return p.Unseen(status.Pause, time.Now()), err
 }
 
 // marked returns the pageRead of the jobs with a mark, by time. A position has the time in place of an owner.

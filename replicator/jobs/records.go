@@ -13,6 +13,7 @@ import (
 // What is stored of the past of a job is below ("records", job id):
 //
 //	("run", n modulo maxRuns)                -> the nth run that has ended, a replicator.EndedRun
+//	("lags")                                 -> of a mirror: a replicator.MirrorLags
 //	("failures")                             -> (listed, token, total), see failures.go
 //	("failure", n modulo MaxFailures)        -> the nth listed failure, a replicator.Failure
 //	("life"), ("state")                      -> life and state of a transient job before it was added again
@@ -39,6 +40,21 @@ func (s *jobRecords) setRun(tx kv.Transaction, jobID string, n int64, run replic
 	}
 	tx.Set(s.runKey(jobID, n), text)
 	return nil
+}
+
+// lagsKey returns the key of how far the target of a mirror was behind.
+func (s *jobRecords) lagsKey(jobID string) []byte { return s.of(jobID).Pack("lags") }
+
+// awaitLags returns how far the target of a mirror was behind.
+func awaitLags(read kv.Future[[]byte]) (l replicator.MirrorLags, err error) {
+	value, err := read.Await()
+	if err != nil || value == nil {
+		return l, err
+	}
+	if err := json.Unmarshal(value, &l); err != nil {
+		return l, fmt.Errorf("reading the lags of a mirror: %w", err)
+	}
+	return l, nil
 }
 
 // clearRecords removes the records of a job.

@@ -23,7 +23,8 @@ const (
 )
 
 // lookAtTarget compares the target with what the mirror has copied there, if it is time for that: each database that counts as
-// up to date has to be in the list of the target, and to be the one that it was. The jobs of the others copy them again.
+// up to date has to be in the list of the target, and to be the one that it was. The jobs of the others copy them again. At its end it
+// records how far the target is behind.
 func (m *mirror) lookAtTarget(ctx context.Context) error {
 	now := time.Now()
 	if !m.r.Continuous || now.Before(m.targetAt) {
@@ -42,9 +43,14 @@ func (m *mirror) lookAtTarget(ctx context.Context) error {
 	case err != nil && !is:
 		return err
 	case err != nil:
-		return m.cannotLook(ctx, failed.err, now)
+		err = m.cannotLook(ctx, failed.err, now)
+	default:
+		err = l.done(ctx, now)
 	}
-	return l.done(ctx, now)
+	if err != nil {
+		return err
+	}
+	return m.Run.RecordLag(ctx)
 }
 
 // targetError is an error of a request to the target, and not of the store.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"settee/fdbjobs"
 	"settee/frontend/internal/access"
@@ -315,6 +316,29 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 		State     replicator.State     `json:"state"`
 		Condition replicator.Condition `json:"condition"` // until now, as the state
 	}{true, shownID(job), job.Condition(), told})
+}
+
+// Lag answers GET _scheduler/jobs/{id}/lag, which CouchDB does not have: how far the target of a mirror was behind in the last day.
+func (e *Endpoints) Lag(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := web.StoreContext(r)
+	defer cancel()
+	job, err := e.jobOf(ctx, r, web.PathValue(r, "id"), access.SeeJob)
+	if err != nil {
+		return err
+	}
+	if !job.IsMirror() {
+		return web.NotFound("the job is no mirror")
+	}
+	lags, err := e.Jobs.Lists.Lags(ctx, job)
+	if err != nil {
+		return failureOf("reading the lags of a mirror", err)
+	}
+	since, lag := lags.Until(time.Now())
+	return web.Respond(w, r, http.StatusOK, struct {
+		Since int64    `json:"since"` // seconds since the epoch
+		Step  int64    `json:"step"`  // seconds
+		Lag   []*int64 `json:"lag"`
+	}{since.Unix(), int64(replicator.LagSlot / time.Second), lag})
 }
 
 // VerifyNow answers POST _scheduler/jobs/{id}/_verify, which CouchDB does not have: a mirror compares its two servers.

@@ -278,6 +278,13 @@ export interface Rates {
   bytes_sent: number[];
 }
 
+/** How far the target of a mirror was behind in each step, in seconds. Times are seconds since the epoch, steps are seconds. */
+export interface Lags {
+  since: number;
+  step: number;
+  lag: (number | null)[];
+}
+
 export interface Node {
   name: string;
   instance: string;

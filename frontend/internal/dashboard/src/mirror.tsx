@@ -1,8 +1,7 @@
 // What the page of a job says of a mirror: how many of its databases are up to date, how far it is behind, and which fail.
 
-import { useEffect, useState } from "preact/hooks";
 import { compareMirror, forEach, isPaused, verifyMirror } from "./actions";
-import type { Job, Jobs, MirrorInfo } from "./api";
+import type { Job, Jobs, Lags, MirrorInfo } from "./api";
 import { Failover } from "./failover";
 import { useView, withQuery } from "./http";
 import { Action, Fact, For, groupBy, jobHref, jobName, Loaded, Panel, Since, StateBadge, Table, Trouble } from "./parts";
@@ -163,35 +162,12 @@ function Failing({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
   );
 }
 
-/** How many points of the curve are kept, and how many seconds are between them at least. */
-const points = 300;
-const step = 2;
-
-/** What was seen of mirrors since the dashboard was opened, by job id. */
-const seenOf = new Map<string, { times: number[]; lags: (number | null)[] }>();
-
-/** The age of the oldest change that may be missing at the target, as it was while this page was open. The node keeps no history of it. */
+/** The age of the oldest change that may be missing at the target, for a day and now. */
 function Lag({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
-  const [seen, setSeen] = useState(seenOf.get(job.job_id) ?? { times: [], lags: [] });
+  const view = useView<Lags>(`_scheduler/jobs/${encodeURIComponent(job.job_id)}/lag`);
   const times = [mirror.behind_since, mirror.unseen_since].flatMap((time) => (time ? [Date.parse(time) / 1000] : []));
-  const since = times.length > 0 ? Math.min(...times) : undefined;
-  useEffect(() => {
-    const look = () => {
-      const now = Date.now() / 1000;
-      const { times, lags } = seenOf.get(job.job_id) ?? { times: [], lags: [] };
-      const gap = now - (times.at(-1) ?? now) > 5 * step; // the page was left, or hidden
-      const next = {
-        times: [...times, ...(gap ? [now - step] : []), now].slice(-points),
-        lags: [...lags, ...(gap ? [null] : []), since ? Math.max(0, now - since) : 0].slice(-points),
-      };
-      seenOf.set(job.job_id, next);
-      setSeen(next);
-    };
-    look();
-    const timer = setInterval(look, step * 1000);
-    return () => clearInterval(timer);
-  }, [since]);
-  const latest = seen.lags.at(-1);
+  const now = Date.now() / 1000;
+  const latest = times.length > 0 ? Math.max(0, now - Math.min(...times)) : 0;
   const lag = latest ? `${duration(latest)} behind` : "not behind";
   return (
     <Panel title="Lag">
@@ -210,8 +186,22 @@ function Lag({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
           its _db_updates, settee hears of changes at once.
         </p>
       )}
-      <Plot times={seen.times} series={[{ label: "behind", values: seen.lags, color: "--running" }]} text={`The mirror is ${lag}`} format={duration} least={10} />
-      <small class="muted">While this page was open. The metric settee_mirror_lag_seconds has it for longer.</small>
+      <Loaded view={view}>
+        {({ since, step, lag: lags }) =>
+          lags.length === 0 ? (
+            <p class="muted">The mirror has not looked in the last day.</p>
+          ) : (
+            <Plot
+              times={lags.map((_, i) => since + i * step)}
+              series={[{ label: "behind", values: lags, color: "--running" }]}
+              text={`How far the mirror was behind in the last day. It is ${lag}`}
+              format={duration}
+              least={10}
+            />
+          )
+        }
+      </Loaded>
+      <small class="muted">The last day, with the largest lag of each five minutes. The metric settee_mirror_lag_seconds has it for longer.</small>
     </Panel>
   );
 }
