@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
+	"settee/pkg/jsontext"
 )
 
 // A `_security` object that changes while its job is parked is copied within max_idle_sec. No changes feed tells of it.
@@ -49,6 +52,30 @@ func TestRunMirrorCopiesSecurity(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A mirror between two settees sees in its look at the target that the `_security` objects differ, also if it was changed there: both
+// tell digests in _dbs_info. A database that was adopted keeps its own.
+func TestMirrorLooksAtSecurity(t *testing.T) {
+	testkit.SkipShort(t)
+	t.Parallel()
+	a, b, node := serveNode(t, "mem:"), serveNode(t, "mem:"), serveNode(t, "mem:")
+	a.create("films", "first")
+	a.create("songs", "first")
+	b.create("songs")
+	const own = `{"admins":{"names":["own"]}}`
+	b.ask(http.StatusOK, http.MethodPut, "songs/_security", own)
+	node.put("m", mirrorDocument(a, b, `{"adopt":true}`))
+	node.awaitMirror("m", 2)
+	of := func(p *process, database string) string {
+		return p.ask(http.StatusOK, http.MethodGet, database+"/_security", "")
+	}
+	infos := a.ask(http.StatusOK, http.MethodPost, "_dbs_info", `{"keys":["films"]}`)
+	assert.Contains(t, infos, `"security_digest":"`+jsontext.Digest([]byte(of(a, "films")))+`"`)
+	was := of(b, "films")
+	b.ask(http.StatusOK, http.MethodPut, "films/_security", `{"admins":{"names":["eve"]}}`)
+	require.Eventually(t, func() bool { return of(b, "films") == was }, 3*time.Minute, 100*time.Millisecond)
+	assert.JSONEq(t, own, of(b, "songs"))
 }
 
 // mirroredSecurity is a database with a mirror on its own server.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"sync/atomic"
 
+	"settee/pkg/jsontext"
 	"settee/pkg/redact"
 )
 
@@ -67,6 +68,9 @@ type DatabaseInfo struct {
 	UpdateSeq json.RawMessage
 	// InstanceStartTime is as in [Info]. It is nil if the server does not tell it.
 	InstanceStartTime json.RawMessage
+	// SecurityDigest is a digest of the security object that does not depend on its spelling. It is empty if the server does not tell it:
+	// only settee does.
+	SecurityDigest string
 	// Missing reports whether the server says that there is no such database. CouchDB says so, too, if it fails to read the
 	// description, for example because too many databases are open.
 	Missing bool
@@ -129,6 +133,7 @@ func parseDatabasesInfo(body []byte) (map[string]DatabaseInfo, error) {
 		Info  struct {
 			UpdateSeq         json.RawMessage `json:"update_seq"`
 			InstanceStartTime json.RawMessage `json:"instance_start_time"`
+			SecurityDigest    json.RawMessage `json:"security_digest"`
 		} `json:"info"`
 	}
 	if err := json.Unmarshal(body, &rows); err != nil {
@@ -140,6 +145,7 @@ func parseDatabasesInfo(body []byte) (map[string]DatabaseInfo, error) {
 		if seq := row.Info.UpdateSeq; len(seq) > 0 && string(seq) != "null" {
 			info.UpdateSeq = seq
 		}
+		info.SecurityDigest, _ = jsontext.String(row.Info.SecurityDigest)
 		told[row.Key] = info
 	}
 	return told, nil

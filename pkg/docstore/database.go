@@ -337,13 +337,15 @@ type Info struct {
 	// BodyBytes is the size of the bodies of all leaf revisions. AttachmentBytes is the stored size of their
 	// attachments, each counted once.
 	BodyBytes, AttachmentBytes int64
+	// Security is the security object, see [Database.Security].
+	Security json.RawMessage
 }
 
-// Info reads a few counters. Its cost does not depend on the size of the database.
+// Info reads a few counters, and the security object. Its cost does not depend on the size of the database.
 func (db *Database) Info(ctx context.Context) (Info, error) {
 	return kv.TransactValue(ctx, db.store.kv, func(tx kv.Transaction) (Info, error) {
 		snap := tx.Snapshot()
-		exists, last := db.exists(snap), db.lastChange(snap)
+		exists, last, security := db.exists(snap), db.lastChange(snap), db.readSecurity(snap)
 		info := Info{Name: db.name}
 		counters := []struct {
 			read kv.Future[[]byte]
@@ -364,7 +366,10 @@ func (db *Database) Info(ctx context.Context) (Info, error) {
 				return info, err
 			}
 		}
-		info.UpdateSeq, err = last.Await()
+		if info.UpdateSeq, err = last.Await(); err != nil {
+			return info, err
+		}
+		info.Security, err = security.Await()
 		return info, err
 	})
 }

@@ -74,7 +74,7 @@ func TestDatabases(t *testing.T) {
 		require.ErrorIs(t, err, docstore.ErrInvalid)
 		info := b.info(t)
 		assert.Regexp(t, `^[1-9][0-9]+$`, info.InstanceStartTime)
-		assert.Equal(t, docstore.Info{Name: "db", InstanceStartTime: info.InstanceStartTime}, info)
+		assert.Equal(t, docstore.Info{Name: "db", InstanceStartTime: info.InstanceStartTime, Security: json.RawMessage("{}")}, info)
 		require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
 			for name, want := range map[string]string{"db": info.InstanceStartTime, "other": "", strings.Repeat("o", kv.MaxKeySize): ""} {
 				created, err := b.store.CreatedIn(tx, name)()

@@ -311,11 +311,12 @@ func (r *Run) redefine(tx kv.Transaction, database string, spec fdbjobs.Spec) er
 // those that counted as up to date, also if it fails.
 func (r *Run) LostMirrored(ctx context.Context, databases []string, since time.Time) (lost []string, err error) {
 	found := map[string]bool{} // also by a run of the transaction whose result was unknown
-	err = r.againMirrored(ctx, databases, func(next *Job) {
+	err = r.againMirrored(ctx, databases, func(next *Job) bool {
 		found[next.Args.MirroredDatabase] = true
 		args := *next.Args
 		args.Lost = since.UTC().Truncate(time.Second)
 		next.Args = &args
+		return true
 	})
 	return slices.Sorted(maps.Keys(found)), err
 }
@@ -323,16 +324,27 @@ func (r *Run) LostMirrored(ctx context.Context, databases []string, since time.T
 // CompareMirrored makes the jobs of databases that count as up to date compare everything again, `_security` included: at once if they are
 // parked, and after the present run, which ends, if they run.
 func (r *Run) CompareMirrored(ctx context.Context, databases []string) error {
-	return r.againMirrored(ctx, databases, func(next *Job) {
-		state := *next.State
-		state.Parked = nil // or the run would go on from there, and not compare
-		next.State = &state
+	return r.againMirrored(ctx, databases, compareAgain)
+}
+
+// SecureMirrored is CompareMirrored for databases whose `_security` objects differ, without those whose targets keep their own.
+func (r *Run) SecureMirrored(ctx context.Context, databases []string) error {
+	return r.againMirrored(ctx, databases, func(next *Job) bool {
+		return next.State.Target.Claim == replicator.TargetMade && compareAgain(next)
 	})
 }
 
+// compareAgain makes the next run of a job compare everything.
+func compareAgain(next *Job) bool {
+	state := *next.State
+	state.Parked = nil // or the run would go on from there, and not compare
+	next.State = &state
+	return true
+}
+
 // againMirrored makes the jobs of databases that count as up to date run again. change changes a copy of each job, but not what
-// its args and state point to.
-func (r *Run) againMirrored(ctx context.Context, databases []string, change func(*Job)) error {
+// its args and state point to. A job for which it returns false stays as it is.
+func (r *Run) againMirrored(ctx context.Context, databases []string, change func(*Job) bool) error {
 	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry, order uint16) error {
 		if e.state != replicator.MirroredCurrent {
 			return nil
@@ -342,7 +354,9 @@ func (r *Run) againMirrored(ctx context.Context, databases []string, change func
 			return err
 		}
 		next := *job
-		change(&next)
+		if !change(&next) {
+			return nil
+		}
 		if job.Status == fdbjobs.Running {
 			next.State = job.State // the job layer keeps it
 		}

@@ -27,7 +27,8 @@
 // # The target
 //
 // Every minute it compares the target with what was copied there: the uuid of the server, the list of its databases, and in
-// pages their instance_start_time. What was lost or recreated is behind since the look before, and is copied again.
+// pages their instance_start_time. If both servers tell digests of `_security` with that, as settee does, a database whose objects differ is
+// compared again. What was lost or recreated is behind since the look before, and is copied again.
 // Databases whose jobs run or fail are left to these.
 //
 // # Failures

@@ -82,8 +82,9 @@ type mirror struct {
 	// targetAt is when the target is compared next, and instancesFrom the database after which that goes on with the instances.
 	targetAt      time.Time
 	instancesFrom string
-	left          leftOut   // by the last comparison of the list
-	goneAt        time.Time // when a database is to be deleted at the target; zero: never
+	secured       map[string][2]string // digests of `_security` at both ends that differed in the last look, by database
+	left          leftOut              // by the last comparison of the list
+	goneAt        time.Time            // when a database is to be deleted at the target; zero: never
 	backoff       retry.Backoff
 	failing       time.Time // since when the source does not answer; zero: it does
 }
@@ -92,7 +93,7 @@ type mirror struct {
 // Then it returns the summary. The other errors are ErrStopped, fdbjobs.ErrHalt, ctx's, a *[Refused], or why the source
 // could not be listed.
 func Run(ctx context.Context, o Options) (*replicator.MirrorSummary, error) {
-	m := &mirror{Options: o, r: o.Run.Job().Args.Replication, backoff: retry.Backoff{First: time.Second}, verifyNow: make(chan struct{}, 1)}
+	m := &mirror{Options: o, r: o.Run.Job().Args.Replication, backoff: retry.Backoff{First: time.Second}, verifyNow: make(chan struct{}, 1), secured: map[string][2]string{}}
 	m.same = m.r.SameServer()
 	if p := o.Run.Job().State.Mirror; p != nil {
 		m.progress = *p

@@ -190,10 +190,49 @@ func (l *targetLook) replaced(ctx context.Context, known []jobs.MirroredDatabase
 				replaced = append(replaced, d.Database)
 			}
 		}
+		if err := l.secure(ctx, infos, of); err != nil {
+			return nil, err
+		}
 		l.infos += len(names)
 		l.instancesFrom = of[names[len(names)-1]].Database
 	}
 	return replaced, nil
+}
+
+// secure makes the jobs of databases copy `_security` again whose objects differ at the two ends, by the digests that both servers tell
+// with the infos. Servers without digests are not asked: of is the databases by their names at the target.
+func (l *targetLook) secure(ctx context.Context, targets []couch.DatabaseInfo, of map[string]jobs.MirroredDatabase) error {
+	var names []string
+	has := map[string]string{} // by name at the source
+	for _, info := range targets {
+		if name := of[info.Name].Database; info.SecurityDigest != "" {
+			names, has[name] = append(names, name), info.SecurityDigest
+		}
+	}
+	if len(names) == 0 || !l.r.Mirror.Security {
+		return nil
+	}
+	sources, err := l.source.DatabasesInfo(ctx, names)
+	if err != nil {
+		return context.Cause(ctx) // the look at the source reports it, and the watch compares as well
+	}
+	return l.Run.SecureMirrored(ctx, l.differing(sources, has))
+}
+
+// differing returns the databases whose digests differ from those that their targets have, except those for which it was said before:
+// their jobs have tried.
+func (m *mirror) differing(sources []couch.DatabaseInfo, has map[string]string) (names []string) {
+	for _, info := range sources {
+		is := [2]string{info.SecurityDigest, has[info.Name]}
+		switch {
+		case is[0] == "" || is[0] == is[1]:
+			delete(m.secured, info.Name)
+		case m.secured[info.Name] != is:
+			m.secured[info.Name] = is
+			names = append(names, info.Name)
+		}
+	}
+	return names
 }
 
 // lacksInfos reports whether a server does not have _dbs_info, or not for this user.

@@ -203,7 +203,7 @@ func (w *watch) differs(ctx context.Context, server *couch.Server, row jobs.Park
 	if !mayDiffer(server, row, info.UpdateSeq) {
 		return false, nil
 	}
-	return w.securityDiffers(ctx, server, row)
+	return w.securityDiffers(ctx, server, row, info.SecurityDigest)
 }
 
 // changedSince reports whether a database has a change after the sequence that a row has. An answer other than

@@ -18,8 +18,8 @@ import (
 // within max_idle_sec:
 //
 //   - where the server has a feed, by the comparison of that round. A CouchDB gives a database another update_seq when its
-//     object changes, so an object is read only if the update_seq has changed and the changes feed has nothing. Other servers,
-//     settee among them, need not do that: their objects are read in each round.
+//     object changes, so an object is read only if the update_seq has changed and the changes feed has nothing. A settee tells digests
+//     of the objects with the update_seqs. The objects of other servers are read in each round.
 //   - where each source is asked, by a question of its own, as long as the questions for changes are in time.
 //
 // The object is compared with the digest in the job's state. Only a change wakes the jobs of the database.
@@ -32,8 +32,8 @@ func copiesSecurity(job *jobs.Job) bool {
 
 // securityDiffers reports whether the `_security` object of a row's database is another one than its job has copied. An
 // answer other than success counts as such, so that a run finds what it means. It returns an error if the server does not
-// answer.
-func (w *watch) securityDiffers(ctx context.Context, server *couch.Server, row jobs.ParkedRow) (bool, error) {
+// answer. A server that has told a digest of the object is not asked.
+func (w *watch) securityDiffers(ctx context.Context, server *couch.Server, row jobs.ParkedRow, digest string) (bool, error) {
 	job, err := w.job(ctx, row.JobID)
 	if err != nil {
 		w.storeFailed(ctx, err)
@@ -41,6 +41,9 @@ func (w *watch) securityDiffers(ctx context.Context, server *couch.Server, row j
 	}
 	if job == nil || job.Parked().IsZero() || !copiesSecurity(job) {
 		return false, nil
+	}
+	if digest != "" {
+		return digest != job.State.Security, nil
 	}
 	if err := w.mayAsk(ctx); err != nil {
 		return false, err

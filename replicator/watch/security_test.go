@@ -62,18 +62,19 @@ func (l *lab) parkChild(run *jobs.Run) {
 // that is, and whatever wakes its jobs.
 func TestChangedSecurityWakes(t *testing.T) {
 	for name, test := range map[string]struct {
-		login string
-		other bool
-		look  string // a request for the object
+		login          string
+		other, digests bool
+		look           string // a request for the object
 	}{
-		"CouchDB with a feed":        {"root:s3cret", false, "root GET /db/_security"},
-		"another server with a feed": {"root:s3cret", true, "root GET /db/_security"},
-		"CouchDB without a feed":     {"ann:pw", false, "ann GET /db/_security"},
-		"another one without a feed": {"ann:pw", true, "ann GET /db/_security"},
+		"CouchDB with a feed":        {"root:s3cret", false, false, "root GET /db/_security"},
+		"settee with a feed":         {"root:s3cret", true, true, "root GET /db/_security"},
+		"another server with a feed": {"root:s3cret", true, false, "root GET /db/_security"},
+		"CouchDB without a feed":     {"ann:pw", false, false, "ann GET /db/_security"},
+		"another one without a feed": {"ann:pw", true, false, "ann GET /db/_security"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inLab(t, func(l *lab) {
-				l.source.set(func() { l.source.other = test.other })
+				l.source.set(func() { l.source.other, l.source.digests = test.other, test.digests })
 				l.source.write("db", "still")
 				l.source.secure("db", `{"admins":{"names":["a"]}}`)
 				l.source.secure("still", `{}`)
@@ -96,7 +97,10 @@ func TestChangedSecurityWakes(t *testing.T) {
 				l.sleeps(32*time.Minute, plain, ids["db"], ids["still"])
 				looks := len(l.source.requests(test.look))
 				require.LessOrEqual(t, looks, 9)
-				if test.login == "ann:pw" || test.other {
+				switch {
+				case test.digests:
+					require.Zero(t, looks, "it has told the digest")
+				case test.login == "ann:pw" || test.other:
 					require.GreaterOrEqual(t, looks, 5)
 				}
 			})

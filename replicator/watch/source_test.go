@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"settee/replicator/worker"
 )
 
 // source is a server with databases, which speaks as much of CouchDB's protocol as a watch needs.
@@ -47,6 +49,7 @@ type source struct {
 	vendor    string
 	uuids     []string // if not empty, GET / says these in turn
 	lacks     bool     // it has no _dbs_info
+	digests   bool     // its _dbs_info has digests of `_security`, as settee's
 }
 
 func newSource(t testing.TB) *source {
@@ -234,7 +237,11 @@ func (s *source) infos(w http.ResponseWriter, body []byte) {
 	for _, name := range request.Keys {
 		row := fmt.Sprintf(`{"key":%q,"error":"not_found"}`, name)
 		if _, ok := s.databases[name]; ok && !s.crowded {
-			row = fmt.Sprintf(`{"key":%q,"info":{"update_seq":%q,"instance_start_time":%q}}`, name, s.sequence(name), s.created[name])
+			digest := ""
+			if s.digests {
+				digest = fmt.Sprintf(`,"security_digest":%q`, worker.SecurityDigest(json.RawMessage(s.security[name])))
+			}
+			row = fmt.Sprintf(`{"key":%q,"info":{"update_seq":%q,"instance_start_time":%q%s}}`, name, s.sequence(name), s.created[name], digest)
 		}
 		rows = append(rows, row)
 	}

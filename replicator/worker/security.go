@@ -1,16 +1,14 @@
 package worker
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
 
 	"settee/pkg/couch"
+	"settee/pkg/jsontext"
 	"settee/replicator"
 )
 
@@ -24,18 +22,9 @@ type security struct {
 	known  string // SecurityDigest of the object that source and target had; "" if not known. run.mu guards it.
 }
 
-// SecurityDigest returns a digest of a `_security` object: 32 lower-case hex digits. It is the same for all spellings of the
-// object.
-func SecurityDigest(object json.RawMessage) string {
-	var value any
-	numbers := json.NewDecoder(bytes.NewReader(object))
-	numbers.UseNumber()
-	if numbers.Decode(&value) == nil {
-		object = encode(value) // with the members in order
-	}
-	sum := sha256.Sum256(object)
-	return hex.EncodeToString(sum[:sha256.Size/2])
-}
+// SecurityDigest returns a digest of a `_security` object, which is the same for all spellings of the object: jsontext.Digest. A settee
+// has it in the answer to _dbs_info.
+func SecurityDigest(object json.RawMessage) string { return jsontext.Digest(object) }
 
 // copySecurity copies the `_security` object of the source to the target if the two differ. It is called at the start of a
 // run, before any document is copied: a user who may not read the source must not read its documents at the target.

@@ -11,6 +11,7 @@ import (
 	"settee/frontend/internal/web"
 	"settee/pkg/config"
 	"settee/pkg/docstore"
+	"settee/pkg/jsontext"
 )
 
 // nameListing is which names of databases are listed.
@@ -142,6 +143,7 @@ func (e *Endpoints) sendInfos(w http.ResponseWriter, r *http.Request, names iter
 			switch {
 			case err == nil:
 				shown := web.NewDatabaseInfo(info)
+				shown.SecurityDigest = jsontext.Digest(info.Security)
 				row.Info = &shown
 			case missing && byName:
 				row.Error = "not_found"

@@ -16,6 +16,8 @@ type DatabaseInfo struct {
 	DiskFormatVersion int      `json:"disk_format_version"`
 	CompactRunning    bool     `json:"compact_running"`
 	Cluster           cluster  `json:"cluster"`
+	// SecurityDigest is a digest of the security object, for mirrors. Only /_dbs_info has it, and CouchDB does not.
+	SecurityDigest string `json:"security_digest,omitempty"`
 }
 
 // sizes are in bytes. They are equal, because settee has no files that wait for compaction.
