@@ -192,8 +192,8 @@ function Lag({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
             <p class="muted">The mirror has not looked in the last day.</p>
           ) : (
             <Plot
-              times={lags.map((_, i) => since + i * step)}
-              series={[{ label: "behind", values: lags, color: "--running" }]}
+              times={[...lags.map((_, i) => since + i * step), now]}
+              series={[{ label: "behind", values: [...lags, job.condition.state === "paused" ? null : latest], color: "--running" }]}
               text={`How far the mirror was behind in the last day. It is ${lag}`}
               format={duration}
               least={10}
