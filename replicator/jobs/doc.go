@@ -58,7 +58,8 @@
 //
 // A job whose definition has a Mirror is a mirror. It has a job for each database of its source that it knows: a child, a job of the
 // same owner whose id follows from the mirror's and the database's name (replicator.ChildJobID). A child has no document. It is there
-// in every state of the database, also before the first run and after the deletion of the database. What a mirror
+// in every state of the database, also before the first run and after the deletion of the database. Upkeep pauses and resumes the children
+// of a mirror after the transaction that pauses or resumes the mirror (mirrorpauses.go). What a mirror
 // knows and counts follows from its children (mirrored.go). The run of a mirror adds and ends children (mirrorrun.go), while it holds
 // the mirror's job. A mirror that has ended leaves them to upkeep, or to the mirror that is added with its id. What the target has lost
 // is behind again, and its child runs ([Run.LostMirrored]). [Watches.Tell] tells mirrors of databases that were created and deleted.
