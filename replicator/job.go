@@ -147,6 +147,9 @@ type JobState struct {
 	// Parked is not nil if the job is parked, or its run is about to be. It is also left of a run that died.
 	Parked *Parked `json:"parked,omitempty"`
 
+	// Ends is what both ends said of themselves when the latest run opened them; nil if none has.
+	Ends *Ends `json:"ends,omitempty"`
+
 	// Lacking is what the latest run has learned about the target.
 	Lacking Lacking `json:"lacking,omitzero"`
 

@@ -28,7 +28,7 @@ func newJobs() *cobra.Command {
 		"  settee jobs --state crashing\n" +
 		"  settee jobs show _replicator/films\n" +
 		"  settee jobs failures || echo 'there is something to do'"
-	cmd.AddCommand(newListing("list"), newJobsShow(), newJobsWatch(), newJobsRun(), newJobsPause(), newJobsResume(), newJobsDelete(), newJobsAcknowledge(), newJobsFailures())
+	cmd.AddCommand(newListing("list"), newJobsShow(), newJobsWatch(), newJobsRun(), newJobsVerify(), newJobsPause(), newJobsResume(), newJobsDelete(), newJobsAcknowledge(), newJobsFailures())
 	return cmd
 }
 

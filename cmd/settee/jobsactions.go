@@ -118,6 +118,31 @@ func newJobsRun() *cobra.Command {
 	return cmd
 }
 
+func newJobsVerify() *cobra.Command {
+	var flags nodeFlags
+	var which selectFlags
+	cmd := &cobra.Command{
+		Use:   "verify [JOB...]",
+		Short: "Let a node compare both ends of jobs",
+		Long: "verify asks for a comparison of both ends of jobs, whatever their state, by a node with the role replication:\n" +
+			"it looks for each leaf revision of the source at the target, and changes nothing. A mirror compares all its\n" +
+			"databases. It does not wait: settee jobs show has what was found.\n\n" + actionHelp(),
+		Example: "  settee jobs verify _replicator/films\n  settee jobs verify --state completed",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkSelection(args, which.Filter); err != nil {
+				return usage(cmd, err)
+			}
+			return flags.ask(cmd, func(ctx context.Context, node *console.Node) error {
+				return selected(ctx, cmd, node, args, which.Filter, node.Verify)
+			})
+		},
+	}
+	flags.register(cmd)
+	which.register(cmd.Flags())
+	return cmd
+}
+
 func newJobsDelete() *cobra.Command {
 	var flags nodeFlags
 	var which selectFlags

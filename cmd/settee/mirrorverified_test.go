@@ -61,9 +61,9 @@ func TestMirrorVerifies(t *testing.T) {
 	assert.Regexp(t, `Verified +.* ago: 1 of 2 databases different, 0 failed; "songs": the _security objects differ`, out)
 
 	node.ask(http.StatusNotFound, http.MethodPost, "_scheduler/jobs/none/_verify", "")
-	child := a.url // any replication that is no mirror
+	child := a.url // both ends of any other replication are compared
 	node.create("copy")
 	node.put("c", document(t, map[string]any{"source": child + "films", "target": node.url + "copy", "continuous": true}))
-	node.ask(http.StatusConflict, http.MethodPost, "_scheduler/jobs/"+url.QueryEscape(node.mirror("c").JobID)+"/_verify", "")
+	node.ask(http.StatusAccepted, http.MethodPost, "_scheduler/jobs/"+url.QueryEscape(node.mirror("c").JobID)+"/_verify", "")
 	node.ask(http.StatusForbidden, http.MethodPut, "_replicator/bad", mirrorDocument(a, b, `{"verify":"1s"}`))
 }

@@ -213,7 +213,7 @@ func (n *node) requeueJobs(ctx context.Context) error {
 	if !kv.Exclusive(n.db) {
 		return nil
 	}
-	for _, queue := range []string{jobs.QueueName, jobs.WatchQueue, upkeep.Queue} {
+	for _, queue := range []string{jobs.QueueName, jobs.WatchQueue, jobs.VerifyQueue, upkeep.Queue} {
 		requeued, err := n.layer.Queue(queue).RequeueAll(ctx)
 		if err != nil {
 			return fmt.Errorf("queueing the jobs of an earlier process: %w", err)

@@ -109,6 +109,8 @@ func (k checker) record(e entry) (func() error, error) {
 	case "lags":
 		_, err := awaitLags(kv.Known(e.Value))
 		what, valid = "the lags of a mirror", err == nil
+	case "verification":
+		what, valid = "a comparison of a job", check.Object(e.Value)
 	case "life":
 		what = "the life that has ended"
 	case "state":

@@ -34,6 +34,7 @@ type Settings struct {
 type core struct {
 	db                    kv.Database
 	jobs, watches, upkeep *fdbjobs.Queue
+	verifications         *fdbjobs.Queue
 	space                 tuple.Subspace
 	uuid                  string
 	settings              func() Settings

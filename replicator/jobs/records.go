@@ -16,6 +16,7 @@ import (
 //	("lags")                                 -> of a mirror: a replicator.MirrorLags
 //	("failures")                             -> (listed, token, total), see failures.go
 //	("failure", n modulo MaxFailures)        -> the nth listed failure, a replicator.Failure
+//	("verification")                         -> a Verification, see verify.go
 //	("life"), ("state")                      -> life and state of a transient job before it was added again
 //
 // n begins with 1; JobState.Runs is the number of all runs. A run is written in the transaction that records its end. The

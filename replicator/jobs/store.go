@@ -56,6 +56,8 @@ type Store struct {
 	Runs *Runs
 	// Watches is for the watches of servers, which make parked jobs due and tell mirrors of databases.
 	Watches *Watches
+	// Verifications compares both ends of single jobs, for the scheduler.
+	Verifications *Verifications
 	// Shares sets, decays and lists the shares of owners, for the scheduler and the HTTP interface.
 	Shares *Shares
 	// Rates keeps what the nodes did in the last day, for the scheduler and the HTTP interface.
@@ -77,8 +79,10 @@ func newStore(c *core) *Store {
 		Runs:      &Runs{c, reservations, parking, records, mirrors, usage, writer},
 		Watches:   &Watches{c, parking, mirrors},
 		Shares:    &Shares{c, usage},
-		Rates:     rates.Open(c.db),
-		Upkeep:    &Upkeep{c, reservations, mirrors, writer},
+
+		Verifications: &Verifications{c, records},
+		Rates:         rates.Open(c.db),
+		Upkeep:        &Upkeep{c, reservations, mirrors, writer},
 	}
 }
 
@@ -87,7 +91,8 @@ func newStore(c *core) *Store {
 func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Options) (*Store, error) {
 	c := &core{
 		db: db, jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), upkeep: layer.Queue(upkeep.Queue),
-		space: tuple.NewSubspace("replicator"), uuid: opts.UUID, settings: opts.Settings,
+		verifications: layer.Queue(VerifyQueue),
+		space:         tuple.NewSubspace("replicator"), uuid: opts.UUID, settings: opts.Settings,
 		docs: docstore.Open(db, opts.Documents, docstore.Options{
 			Sealer: opts.Sealer, Sealed: replicator.IsReplicatorDatabase, Salted: replicator.IsReplicatorDatabase,
 		}),

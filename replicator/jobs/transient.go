@@ -189,20 +189,17 @@ func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 	})
 }
 
-// ErrNoMirror is returned for a job that is no mirror.
-var ErrNoMirror = errors.New("the job is no mirror")
-
-// VerifyNow makes a mirror compare its two servers as soon as it runs and is not paused, and returns its job. It returns ErrNotFound if there is no job
-// with that job id or replication id, ErrEnded if it has ended, and ErrNoMirror if it is no mirror.
+// VerifyNow makes a mirror compare its two servers as soon as it runs and is not paused, and a replication node both ends of any other job, whatever its
+// state. It returns the job, or ErrNotFound if there is none with that job id or replication id, and ErrEnded for a mirror that has ended.
 func (s *Requests) VerifyNow(ctx context.Context, id string) (*Job, error) {
-	token := rand.Text()
+	token, now := rand.Text(), time.Now().UTC().Truncate(time.Second)
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) {
 		job, err := s.reservations.resolve(tx, id)
 		switch {
 		case err != nil:
 			return nil, err
 		case !job.IsMirror():
-			return nil, fmt.Errorf("%w: %q", ErrNoMirror, id)
+			return job, s.verifyOne(tx, job, token, now)
 		case job.Status == fdbjobs.Finished:
 			return nil, fmt.Errorf("%w: %q", ErrEnded, id)
 		}

@@ -85,7 +85,10 @@ func (s *Server) Run(ctx context.Context) error {
 	ended := make(chan struct{})
 	var recording sync.WaitGroup
 	recording.Go(func() { s.record(ctx, ended) })
+	var verifying sync.WaitGroup
+	verifying.Go(func() { s.verify(ctx) })
 	err := s.server.Run(ctx)
+	verifying.Wait()
 	close(ended)
 	recording.Wait()
 	return err

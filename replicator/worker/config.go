@@ -210,6 +210,8 @@ type Progress struct {
 	// ChangesPending is the number of changes still to be dealt with, or nil if it is not known. With a filter it counts
 	// also changes that the filter will leave out.
 	ChangesPending *int64
+	// Ends is what both ends said of themselves when the run opened them; nil until then, and if it did not need to.
+	Ends *replicator.Ends
 	// Lacking is what the run has learned about the target.
 	Lacking replicator.Lacking
 	// Security is the SecurityDigest of the `_security` object of the source that the target has. It is empty as long as that
@@ -237,6 +239,9 @@ func (p Progress) CopyTo(state *replicator.JobState) {
 		state.CheckpointedSourceSeq = p.CheckpointedSourceSeq
 	}
 	state.ChangesPending = p.ChangesPending
+	if p.Ends != nil {
+		state.Ends = p.Ends
+	}
 	state.Lacking = p.Lacking
 	state.Security = p.Security
 	state.Target = p.Target

@@ -16,6 +16,7 @@ type progress struct {
 	base     replicator.Stats // of earlier runs
 	stats    replicator.Stats // of this run
 	position                  // in the changes feed
+	ends     *replicator.Ends // Progress.Ends
 	times
 	reporting
 }

@@ -192,6 +192,7 @@ func (r *run) snapshot() Progress {
 		ReplicationID: r.known, Stats: r.allStats(), RunStats: r.stats,
 		SourceSeq: r.read, ThroughSeq: r.through, CheckpointedSourceSeq: r.committed,
 		ChangesPending: r.changesPending(),
+		Ends:           r.ends,
 		Lacking:        r.learned(),
 		Security:       r.security.known,
 		Target:         r.mirrorTarget,
@@ -253,6 +254,10 @@ func (r *run) begin(ctx context.Context) (err error) {
 		if err := open(ctx); err != nil {
 			return err
 		}
+		ends := r.said()
+		r.mu.Lock()
+		r.ends = ends
+		r.mu.Unlock()
 	}
 	if r.noteOpened != nil {
 		if err := r.tell(ctx, r.noteOpened); err != nil {

@@ -37,6 +37,8 @@ type Verification struct {
 	Found func(Difference) error
 	// Report is called with the state at least every Config.ReportInterval. An error ends Verify. nil: no reports.
 	Report func(VerifyProgress) error
+	// Opened is called with what both databases say of themselves before they are compared. nil: it is not called.
+	Opened func(*replicator.Ends)
 	// Stop, when it ends, ends Verify with ErrStopped. nil: never.
 	Stop context.Context
 }
@@ -201,6 +203,9 @@ func (v *verifier) compare(ctx context.Context, rep *replicator.Replication) err
 func (c *comparison) run(ctx context.Context) error {
 	if err := c.r.openBoth(ctx); err != nil {
 		return err
+	}
+	if c.Opened != nil && !c.backwards {
+		c.Opened(c.r.said())
 	}
 	var err error
 	if c.r.id, err = c.r.computeID(ctx, c.r.rep); err != nil { // a different id shows that the filter has changed

@@ -341,7 +341,8 @@ func (e *Endpoints) Lag(w http.ResponseWriter, r *http.Request) error {
 	}{since.Unix(), int64(replicator.LagSlot / time.Second), lag})
 }
 
-// VerifyNow answers POST _scheduler/jobs/{id}/_verify, which CouchDB does not have: a mirror compares its two servers.
+// VerifyNow answers POST _scheduler/jobs/{id}/_verify, which CouchDB does not have: a mirror compares its two servers, and a replication
+// node both ends of any other job.
 func (e *Endpoints) VerifyNow(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
@@ -354,10 +355,8 @@ func (e *Endpoints) VerifyNow(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case errors.Is(err, jobs.ErrEnded):
 		return web.NewFailure(http.StatusConflict, "conflict", "the replication has ended")
-	case errors.Is(err, jobs.ErrNoMirror):
-		return web.NewFailure(http.StatusConflict, "conflict", "the job is no mirror: settee verify compares two databases")
 	case err != nil:
-		return failureOf("verifying a mirror", err)
+		return failureOf("verifying a job", err)
 	}
 	job.Paused, job.PausedSince, job.Summary = seen.Paused, seen.PausedSince, seen.Summary
 	return web.Respond(w, r, http.StatusAccepted, struct {
@@ -419,8 +418,19 @@ func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {
 	if out.Condition, err = e.single(ctx, job, t); err != nil {
 		return err
 	}
+	verification, err := e.Jobs.Lists.Verification(ctx, job.ID)
+	if err != nil {
+		return err
+	}
+	ends := job.State.Ends
+	if v := verification.Verified; v != nil && v.Ends != nil && (ends == nil || !v.Ends.At.Before(ends.At)) {
+		ends = v.Ends
+	}
 	return web.Respond(w, r, http.StatusOK, struct {
 		listedJob
-		Runs []json.RawMessage `json:"runs"`
-	}{out, runs})
+		Runs           []json.RawMessage       `json:"runs"`
+		Ends           *replicator.Ends        `json:"ends,omitempty"`
+		Verified       *replicator.JobVerified `json:"verified,omitempty"`
+		VerifyingSince *string                 `json:"verifying_since,omitempty"`
+	}{out, runs, ends, verification.Verified, timeText(verification.Since)})
 }

@@ -95,6 +95,8 @@ type Server[J Job] struct {
 	closed    bool               // new runs stop at once
 	cordoned  bool               // no jobs are taken
 	drained   bool               // new runs stop at once; also cordoned
+	taking    context.Context    // see Taking
+	notTaking context.CancelFunc // ends taking
 	allowance Allowance          // what the limiter has last said
 	offered   int                // how many jobs accept may be waiting for
 	withdraw  context.CancelFunc // makes accept ask again
@@ -107,11 +109,13 @@ type Server[J Job] struct {
 
 // New returns a server. Run starts it.
 func New[J Job](opts Options[J]) *Server[J] {
-	return &Server[J]{
+	s := &Server[J]{
 		opts: opts, drain: newDrain(), began: time.Now(), looked: newDeadline(), turned: newDeadline(),
 		jobs: map[string]J{}, withdraw: func() {},
 		freed: make(chan struct{}, 1), sooner: make(chan struct{}, 1), over: make(chan struct{}, 1),
 	}
+	s.taking, s.notTaking = context.WithCancel(s.accepting)
+	return s
 }
 
 // Run takes and runs jobs until Shutdown, and then returns nil. When ctx ends, it drops everything at once, as if the node

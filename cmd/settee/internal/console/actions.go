@@ -38,6 +38,11 @@ func (n *Node) RunNow(ctx context.Context, job Job) (string, error) {
 	return "it runs as soon as there is a slot", nil
 }
 
+// Verify has both ends of a job compared.
+func (n *Node) Verify(ctx context.Context, job Job) (string, error) {
+	return "a node compares both ends", n.Ask(ctx, http.MethodPost, jobPath(job.JobID)+"/_verify", nil, nil)
+}
+
 // runAgain writes the document of a job again, without what its last replication has left in it.
 func (n *Node) runAgain(ctx context.Context, job Job) (string, error) {
 	if job.DocID == nil {

@@ -22,6 +22,10 @@ type Job struct {
 	Activity  *Activity `json:"activity"` // nil unless it runs
 	Condition Condition `json:"condition"`
 	Runs      []Run     `json:"runs"`
+	// Verified is what the latest comparison of both ends has found, nil if there was none, and VerifyingSince is when somebody has asked for
+	// the one that is under way. A mirror has them in Info.
+	Verified       *JobVerified `json:"verified"`
+	VerifyingSince time.Time    `json:"verifying_since"`
 	// Mirror is the job id of the mirror that has made the job for MirroredDatabase, empty for other jobs.
 	Mirror           string `json:"mirror"`
 	MirroredDatabase string `json:"mirrored_database"`

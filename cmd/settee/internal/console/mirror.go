@@ -44,6 +44,25 @@ type Verified struct {
 	} `json:"first"`
 }
 
+// JobVerified is what a comparison of both ends of a job has found.
+type JobVerified struct {
+	Ended     time.Time `json:"ended"`
+	Revisions int64     `json:"revisions_checked"`
+	Missing   int64     `json:"missing_at_target"`
+	Error     string    `json:"error"`
+}
+
+// String says what was found.
+func (v *JobVerified) String() string {
+	switch {
+	case v.Error != "":
+		return "not compared: " + v.Error
+	case v.Missing > 0:
+		return fmt.Sprintf("the target lacks %s of %s", count(v.Missing), some(v.Revisions, "revision"))
+	}
+	return "the target has all " + some(v.Revisions, "revision")
+}
+
 // String says what was found.
 func (v *Verified) String() string {
 	if v.Different+v.Failed == 0 {

@@ -52,6 +52,10 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 			fact("Unseen", "changes since "+ago(m.UnseenSince)+": the source is asked. With a feed (_global_changes) changes are known at once")
 		}
 	}
+	if v := job.Verified; v != nil {
+		fact("Verified", ago(v.Ended)+": "+v.String())
+	}
+	fact("Verifying", ago(job.VerifyingSince))
 	fact("Written", job.written())
 	fact("Left", job.left())
 	fact("Node", job.Node)

@@ -43,6 +43,12 @@ export async function compareMirror(job: JobName): Promise<string> {
   return condition.state === "paused" ? `${condition.message}, and compares all databases as soon as it is resumed` : "compares all databases now";
 }
 
+/** Has both ends of a job compared. */
+export async function verify(job: JobName): Promise<string> {
+  await request("POST", `_scheduler/jobs/${encodeURIComponent(job.job_id)}/_verify`);
+  return "a node compares both ends";
+}
+
 /** Makes a mirror prove that its target has everything. */
 export async function verifyMirror(job: JobName): Promise<string> {
   const { condition } = await request<{ condition: Condition }>("POST", `_scheduler/jobs/${encodeURIComponent(job.job_id)}/_verify`);

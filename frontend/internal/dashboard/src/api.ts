@@ -285,6 +285,38 @@ export interface Lags {
   lag: (number | null)[];
 }
 
+/** What a database said of itself. */
+export interface EndSaid {
+  docs: number;
+  docs_deleted: number;
+  update_seq: string;
+}
+
+/** What both ends said when a node opened them last. */
+export interface EndsSaid {
+  at: string;
+  source: EndSaid;
+  target: EndSaid;
+}
+
+/** What a comparison of both ends has found. */
+export interface JobVerified {
+  began: string;
+  ended: string;
+  node: string;
+  revisions_checked: number;
+  missing_at_target: number;
+  error?: string;
+}
+
+/** A job with what only the answer for one job has. */
+export interface SingleJob extends Job {
+  ends?: EndsSaid;
+  /** Of a mirror it is in info.mirror. */
+  verified?: JobVerified;
+  verifying_since?: string;
+}
+
 export interface Node {
   name: string;
   instance: string;

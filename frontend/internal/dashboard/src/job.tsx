@@ -3,8 +3,8 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { Acknowledged, AcknowledgeJob } from "./acknowledge";
-import { canPause, forEach, isPaused, plain, remove, run, setPaused } from "./actions";
-import type { Event, Failure, Failures, Job, ReplicationDocument, Run, Watch } from "./api";
+import { canPause, forEach, isPaused, plain, remove, run, setPaused, verify } from "./actions";
+import type { EndSaid, Event, Failure, Failures, Job, ReplicationDocument, Run, SingleJob, Watch } from "./api";
 import { Changes } from "./changes";
 import { pathOf, urlOf, useView } from "./http";
 import { Action, Copy, Due, Endpoints, Fact, For, groupBy, jobName, JobState, Loaded, Page, Panel, Progress, Since, Table, Waiting } from "./parts";
@@ -19,7 +19,7 @@ import { hasEnded, markOf, Why } from "./why";
 
 export function JobPage({ id, admin }: { id: string; admin: boolean }) {
   const path = `_scheduler/jobs/${encodeURIComponent(id)}`;
-  const view = useView<Job>(path);
+  const view = useView<SingleJob>(path);
   const job = view.data;
   const documentPath = job?.database && job.doc_id ? pathOf(job.database, job.doc_id) : undefined;
   const doc = useView<ReplicationDocument>(documentPath);
@@ -89,6 +89,7 @@ function Buttons({
           Run now
         </Action>
       )}
+      {!job.info?.mirror && <Action run={() => forEach([job], verify)}>Verify</Action>}
       {pausable && !pausedAlone && <Action run={() => forEach([job], (job) => setPaused(job, true))}>Pause</Action>}
       {pausedAlone && <Action run={() => forEach([job], (job) => setPaused(job, false))}>Resume</Action>}
       {ended && documentPath && <Action run={runNow}>Run again</Action>}
@@ -230,29 +231,77 @@ function Waking({ watch }: { watch: Watch }) {
 }
 
 /** Both ends of a replication, side by side: what it knows of them, and who else uses them. */
-function Ends({ job }: { job: Job }) {
+function Ends({ job }: { job: SingleJob }) {
   const info = job.info ?? {};
   const sequence = (value: unknown) => (value === null || value === undefined ? undefined : <code>{String(value).slice(0, 60)}</code>);
+  const said = (end?: EndSaid) =>
+    end &&
+    job.ends && (
+      <>
+        <Fact name="Documents">
+          {count(end.docs)}
+          {end.docs_deleted > 0 && `, and ${count(end.docs_deleted)} deleted`}
+        </Fact>
+        <Fact name="Update sequence">{sequence(end.update_seq)}</Fact>
+        <Fact name="Asked">
+          <Since time={job.ends.at} />
+        </Fact>
+      </>
+    );
   return (
     <div class="columns">
       <End title="Source" url={job.source}>
+        {said(job.ends?.source)}
         <Fact name="Documents read">{info.docs_read !== undefined && count(info.docs_read)}</Fact>
         <Fact name="Revisions checked">{info.revisions_checked !== undefined && count(info.revisions_checked)}</Fact>
         <Fact name="Changes pending">{info.docs_written !== undefined && count(info.changes_pending)}</Fact>
         <Fact name="Source is at">{sequence(info.source_seq)}</Fact>
       </End>
       <End title="Target" url={job.target}>
+        {said(job.ends?.target)}
         <Fact name="Documents written">{info.docs_written !== undefined && count(info.docs_written)}</Fact>
         <Fact name="Documents refused">
           {info.doc_write_failures !== undefined && <span class={info.doc_write_failures > 0 ? "bad" : undefined}>{count(info.doc_write_failures)}</span>}
         </Fact>
         <Fact name="Revisions that were missing">{info.missing_revisions_found !== undefined && count(info.missing_revisions_found)}</Fact>
         <Fact name="Has everything up to">{sequence(info.checkpointed_source_seq)}</Fact>
+        <Fact name="Verified">
+          <Verified job={job} />
+        </Fact>
         <Fact name="Compare both">
           <Copy text={() => `settee verify ${quoted(job.source)} ${quoted(job.target)}\n`}>Copy the command</Copy>
         </Fact>
       </End>
     </div>
+  );
+}
+
+/** What the latest comparison of both ends has found, and whether one is under way. */
+function Verified({ job: { verified, verifying_since } }: { job: SingleJob }) {
+  return (
+    <>
+      {verified && (
+        <>
+          <span class={verified.error || verified.missing_at_target > 0 ? "bad" : "good"}>
+            {verified.error
+              ? `not compared: ${verified.error}`
+              : verified.missing_at_target > 0
+                ? `the target lacks ${count(verified.missing_at_target)} of ${some(verified.revisions_checked, "revision")}`
+                : `the target has all ${some(verified.revisions_checked, "revision")}`}
+          </span>{" "}
+          <small class="muted">
+            <Since time={verified.ended} />
+          </small>
+        </>
+      )}
+      {verifying_since ? (
+        <small class="muted">
+          asked to compare both <Since time={verifying_since} />
+        </small>
+      ) : (
+        !verified && <span class="muted">never</span>
+      )}
+    </>
   );
 }
 

@@ -1,0 +1,141 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/replicator"
+)
+
+// VerifyQueue is the name of the queue of comparisons of both ends of single jobs. The id of a comparison is that of the replication
+// job. It is removed when the comparison has ended, and its result is among the records of the replication job.
+const VerifyQueue = "verify"
+
+// Verifications compares both ends of single jobs, for the scheduler.
+type Verifications struct {
+	*core
+	records *jobRecords
+}
+
+// Verification is what is known of the comparisons of a job.
+type Verification struct {
+	// Since is when somebody has asked for the comparison that waits or is under way; zero if there is none.
+	Since time.Time `json:"since,omitzero"`
+	// Verified is what the latest one has found; nil if there is none.
+	Verified *replicator.JobVerified `json:"verified,omitempty"`
+}
+
+func (s *jobRecords) verificationKey(jobID string) []byte { return s.of(jobID).Pack("verification") }
+
+// verification reads what is known of the comparisons of a job.
+func (s *jobRecords) verification(tx kv.ReadTransaction, jobID string) (v Verification, err error) {
+	text, err := tx.Get(s.verificationKey(jobID)).Await()
+	if err == nil && text != nil {
+		err = json.Unmarshal(text, &v)
+	}
+	if err != nil {
+		return v, fmt.Errorf("reading a comparison of the replication job %q: %w", jobID, err)
+	}
+	return v, nil
+}
+
+func (s *jobRecords) setVerification(tx kv.Transaction, jobID string, v Verification) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("writing a comparison of the replication job %q: %w", jobID, err)
+	}
+	tx.Set(s.verificationKey(jobID), text)
+	return nil
+}
+
+// verifyOne adds a comparison of both ends of a job, unless one waits or is under way.
+func (s *Requests) verifyOne(tx kv.Transaction, job *Job, token string, now time.Time) error {
+	v, err := s.records.verification(tx, job.ID)
+	if err != nil {
+		return err
+	}
+	switch _, err := s.verifications.Get(tx, job.ID); {
+	case err == nil:
+		return nil
+	case !errors.Is(err, fdbjobs.ErrNotFound):
+		return err
+	}
+	v.Since = now
+	if err := s.records.setVerification(tx, job.ID, v); err != nil {
+		return err
+	}
+	return s.verifications.Add(tx, fdbjobs.Spec{ID: job.ID, Owner: job.owner(), Token: token})
+}
+
+// Verification returns what is known of the comparisons of a job.
+func (s *Lists) Verification(ctx context.Context, jobID string) (Verification, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (Verification, error) {
+		return s.records.verification(tx.Snapshot(), jobID)
+	})
+}
+
+// Queue returns the job layer's queue of comparisons.
+func (s *Verifications) Queue() *fdbjobs.Queue { return s.verifications }
+
+// Work takes comparisons, at most n at a time, calls verify with the job of each, and records what it returns, until ctx ends. verify
+// returns nil if its context has ended: another node begins anew then. The errors are those of [fdbjobs.Queue.Work].
+func (s *Verifications) Work(ctx context.Context, n int, verify func(context.Context, *Job) *replicator.JobVerified) error {
+	return s.verifications.Work(ctx, n, func(ctx context.Context, h *fdbjobs.Held) error {
+		job, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) { return s.read(tx.Snapshot(), h.Job().ID) })
+		var found *replicator.JobVerified
+		switch {
+		case errors.Is(err, ErrNotFound):
+		case err != nil: // perhaps another node has the key
+			return err
+		default:
+			if found = verify(ctx, job); found == nil {
+				return context.Cause(ctx)
+			}
+		}
+		if err := s.record(ctx, h, job, found); err != nil {
+			return err
+		}
+		if err := h.Update(ctx, nil, nil); !errors.Is(err, fdbjobs.ErrHalt) { // releases it
+			return err
+		}
+		return nil
+	})
+}
+
+// record removes a comparison that has ended, and records what it has found, unless the job is gone or replicates something else.
+func (s *Verifications) record(ctx context.Context, h *fdbjobs.Held, of *Job, found *replicator.JobVerified) error {
+	return s.db.Transact(ctx, func(tx kv.Transaction) error {
+		raw, err := s.verifications.Get(tx, h.Job().ID)
+		switch {
+		case errors.Is(err, fdbjobs.ErrNotFound):
+			return nil // an earlier run of this function has removed it
+		case err != nil:
+			return err
+		case raw.Lock != h.Job().Lock:
+			return nil
+		}
+		if _, err := s.verifications.Remove(tx, raw.ID); err != nil {
+			return err
+		}
+		job, err := s.read(tx, raw.ID)
+		switch {
+		case errors.Is(err, ErrNotFound), errors.Is(err, fdbjobs.ErrSealed):
+			return nil // its records go with it
+		case err != nil:
+			return err
+		}
+		v, err := s.records.verification(tx, job.ID)
+		if err != nil {
+			return err
+		}
+		if v.Since = (time.Time{}); found != nil && of.Args.Definition == job.Args.Definition {
+			v.Verified = found
+		}
+		return s.records.setVerification(tx, job.ID, v)
+	})
+}

@@ -1,0 +1,80 @@
+package jobs_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"settee/replicator"
+	"settee/replicator/jobs"
+)
+
+// A comparison is made once for all who ask meanwhile, whatever the state of the job, and its result goes with the job.
+func TestVerifications(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.db.on.Store(true) // the results of commits are lost
+	id := b.replicate("").ID
+	known := func() jobs.Verification {
+		t.Helper()
+		v, err := b.store.Lists.Verification(t.Context(), id)
+		require.NoError(t, err)
+		return v
+	}
+	ask := func() {
+		t.Helper()
+		_, err := b.store.Requests.VerifyNow(t.Context(), id)
+		require.NoError(t, err)
+	}
+	require.Zero(t, known())
+	ctx, cancel := context.WithCancel(t.Context())
+	compared, goOn := make(chan *jobs.Job), make(chan *replicator.JobVerified)
+	done := make(chan error, 1)
+	go func() {
+		done <- b.store.Verifications.Work(ctx, 1, func(ctx context.Context, job *jobs.Job) *replicator.JobVerified {
+			compared <- job
+			select {
+			case v := <-goOn:
+				return v
+			case <-ctx.Done():
+				return nil
+			}
+		})
+	}()
+	ended := func(found *replicator.JobVerified) {
+		t.Helper()
+		goOn <- found
+		require.Eventually(t, func() bool { return known().Since.IsZero() }, time.Minute, time.Millisecond)
+	}
+	ask()
+	assert.Equal(t, id, (<-compared).ID)
+	assert.WithinDuration(t, time.Now(), known().Since, time.Minute)
+	ask() // it joins
+	ended(&replicator.JobVerified{Node: "n", Revisions: 3, Missing: 1})
+	assert.EqualValues(t, 1, known().Verified.Missing)
+	assert.False(t, known().Verified.Equal())
+
+	require.NoError(t, b.accept().Complete(t.Context(), nil))
+	ask()
+	assert.Equal(t, replicator.StateCompleted, (<-compared).State.State)
+	assert.EqualValues(t, 1, known().Verified.Missing, "the result before")
+	ended(&replicator.JobVerified{Node: "n", Revisions: 3})
+	assert.True(t, known().Verified.Equal())
+
+	id = b.replicate(`"doc_ids":["a"]`).ID
+	ask()
+	<-compared
+	b.cancel(id)
+	goOn <- new(replicator.JobVerified)
+	id = b.replicate(`"doc_ids":["b"]`).ID
+	ask()
+	<-compared
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+	assert.NotZero(t, known().Since, "another node begins anew")
+	b.db.on.Store(false)
+	b.check()
+}
