@@ -171,7 +171,7 @@ func TestShownShares(t *testing.T) {
 func TestClusters(t *testing.T) {
 	t.Parallel()
 	node := func(name string, live bool, roles ...string) nodes.Seen {
-		return nodes.Seen{Node: nodes.Node{Name: name, Roles: roles, Running: 2, MaxJobs: 5}, Live: live}
+		return nodes.Seen{Node: nodes.Node{Name: name, Roles: roles, Running: 2, Held: 2, MaxJobs: 5}, Live: live}
 	}
 	assert.Equal(t, &replicator.Cluster{Live: map[string]bool{"a": true, "b": true}, Slots: 10, Used: 4}, clusterOf([]nodes.Seen{
 		node("a", true, "api_frontend", "replication"), node("a", false, "replication"), node("b", false, "replication"), node("b", true, "replication"),
