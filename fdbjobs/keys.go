@@ -107,8 +107,6 @@ func (e *entered) of(status Status) *int64 {
 // waits reports whether the job has a row in delayed.
 func (r *row) waits() bool { return r.status == Pending && r.sequence == nil }
 
-func (r *row) part() Part { return Part{r.status, r.label, r.tag} }
-
 func (r *row) heldBy(lock string) bool { return r.status == Running && r.lock == lock }
 
 // job returns the job without its args and Listed.

@@ -19,7 +19,7 @@ func (s *Server[J]) KeepAlive(ctx context.Context, job J, update func(context.Co
 	for {
 		kv.Sleep(ctx, time.Until(nextBeat(s.began, last, r.held.Heartbeat())))
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the run has ended, see above
 		}
 		last = time.Now()
 		switch err := s.Beat(job, func() error { return update(ctx) }); {

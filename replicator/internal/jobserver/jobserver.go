@@ -114,7 +114,7 @@ func New[J Job](opts Options[J]) *Server[J] {
 		jobs: map[string]J{}, withdraw: func() {},
 		freed: make(chan struct{}, 1), sooner: make(chan struct{}, 1), over: make(chan struct{}, 1),
 	}
-	s.taking, s.notTaking = context.WithCancel(s.accepting)
+	s.taking, s.notTaking = context.WithCancel(s.accepting) //nolint:gosec // it ends with accepting
 	return s
 }
 

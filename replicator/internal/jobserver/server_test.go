@@ -356,7 +356,7 @@ func TestAwaitFree(t *testing.T) {
 			had := limiter.free
 			if had > 0 && random.IntN(2) == 0 {
 				var n int
-				waiting, n = s.awaitFree(t.Context())
+				waiting, n = s.awaitFree(t.Context()) //nolint:fatcontext // the context of this step
 				require.Equal(t, had, n, what)
 				require.NoError(t, waiting.Err(), what)
 			}

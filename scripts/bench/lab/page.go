@@ -27,7 +27,7 @@ func (r *Report) Write(path, name string) error {
 	}
 	text := fmt.Sprintf("%s<!-- measured: %s -->\n\nMeasured on %s, on %s.\n%s\n<!-- end -->\n%s",
 		before, name, time.Now().UTC().Format(time.DateOnly), machine, r.markdown(), after)
-	return os.WriteFile(path, []byte(text), 0o644)
+	return os.WriteFile(path, []byte(text), 0o644) //nolint:gosec // a page of the documents
 }
 
 // markdown returns the tables that have rows.
