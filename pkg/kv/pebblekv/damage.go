@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	crdb "github.com/cockroachdb/errors"
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -135,7 +136,8 @@ func checkLogs(files vfs.FS, dir string, firstLog uint64) (found bool, err error
 //
 // If the last bytes of the last record were not written, they may happen to differ in one bit from what was there before.
 // That is no damage, and not to be told from it. But these bytes are a sum of the record, which says that the rest is right.
-// So they are put right, and the commit is there as a whole.
+// So they are put right, and the commit is there as a whole. A wrong bit in the mark of the end is put right, too: Pebble refuses an
+// older log without the mark, which has nothing of the store.
 func checkLog(files vfs.FS, dir, name string, number uint32) error {
 	path := files.PathJoin(dir, name)
 	log, err := readFile(files, path)
@@ -143,6 +145,11 @@ func checkLog(files vfs.FS, dir, name string, number uint32) error {
 		return err
 	}
 	tail := chunksOf(log, number)
+	if at, right, wrong := tail.wrongMark(log); wrong {
+		fmt.Fprintf(os.Stderr, "store %s: %s: the mark of the end differs at %d in one bit, which is put right\n", dir, name, at)
+		log[at] = right
+		return rewrite(files, path, log, []int{at})
+	}
 	at, bit, oneBit, inSum := tail.wrongBit(log)
 	rule := tail.damage(log)
 	switch {
@@ -198,6 +205,17 @@ func readFile(files vfs.FS, name string) (content []byte, err error) {
 	}
 	content, err = io.ReadAll(file)
 	return content, errors.Join(err, file.Close())
+}
+
+// nameLog adds the name of the log that Pebble could not read to its error, which has the number only in its details.
+func nameLog(err error) error {
+	for _, detail := range crdb.GetAllDetails(err) {
+		var number uint64
+		if n, _ := fmt.Sscanf(detail, "replaying wal %d", &number); n == 1 {
+			return fmt.Errorf("%06d.log: %w. Restore a backup", number, err)
+		}
+	}
+	return err
 }
 
 // logNumber parses the name of a log.

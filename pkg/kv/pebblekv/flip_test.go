@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/testkit"
@@ -85,4 +86,45 @@ func TestFlippedBits(t *testing.T) {
 	for _, ext := range []string{".log", ".sst", ""} { // a manifest has none
 		require.NotZero(t, refused[ext], ext)
 	}
+}
+
+// TestMarkOfALog: Pebble refuses a store with an older log that does not end with the mark of its end. A wrong bit in the mark is
+// put right, because it has nothing of the store. Any other error names the log.
+func TestMarkOfALog(t *testing.T) {
+	testkit.SkipShort(t)
+	t.Parallel()
+	g := gate{ext: ".sst"}
+	files := g.fs()
+	db := open(t, "/store", pebblekv.WithMemTables(pebblekv.Options{FS: files}, smallMemTable))
+	release := g.hold() // no log becomes superfluous
+	for i := range 60 {
+		require.NoError(t, set(t.Context(), db, fmt.Sprint("k", i), strings.Repeat("x", 3000)))
+	}
+	original := filepath.Join(t.TempDir(), "store")
+	_, err := vfs.Clone(files, vfs.Default, "/store", original)
+	require.NoError(t, err)
+	release(nil)
+	require.NoError(t, db.Close())
+	logs, err := filepath.Glob(filepath.Join(original, "*.log"))
+	require.NoError(t, err)
+	require.Greater(t, len(logs), 2)
+	older := filepath.Base(logs[1])
+	whole, err := os.ReadFile(logs[1])
+	require.NoError(t, err)
+	const mark = 11
+	for _, at := range []int{0, 3, 4, 6, 7, 10} {
+		for bit := range 8 {
+			dir := t.TempDir()
+			require.NoError(t, os.CopyFS(dir, os.DirFS(original)))
+			flipped := bytes.Clone(whole)
+			flipped[len(whole)-mark+at] ^= 1 << bit
+			require.NoError(t, os.WriteFile(filepath.Join(dir, older), flipped, 0o600))
+			got, err := contents(t, dir)
+			require.NoError(t, err, "bit %d of byte %d", bit, at)
+			require.Len(t, got, 60)
+		}
+	}
+	require.NoError(t, os.WriteFile(logs[1], whole[:len(whole)-mark/2], 0o600))
+	_, err = contents(t, original)
+	require.ErrorContains(t, err, older)
 }

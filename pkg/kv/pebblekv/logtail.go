@@ -3,6 +3,7 @@ package pebblekv
 import (
 	"encoding/binary"
 	"hash/crc64"
+	"math/bits"
 	"slices"
 )
 
@@ -183,6 +184,31 @@ func (t *logTail) completes(data, chunk []byte) bool {
 		}
 		chunk = rest[:length]
 	}
+}
+
+// markOfEnd is what Pebble writes at the end of a log that it has closed: a chunk without content and checksum, with the next
+// number.
+func (t *logTail) markOfEnd() []byte {
+	mark := make([]byte, plainHeader)
+	mark[6] = plainType
+	binary.LittleEndian.PutUint32(mark[7:], t.number+1)
+	return mark
+}
+
+// wrongMark reports whether a log ends with the mark of its end except for one bit, and returns the offset of its byte and the right
+// byte.
+func (t *logTail) wrongMark(data []byte) (at int, right byte, wrong bool) {
+	mark, rest := t.markOfEnd(), data[t.at:]
+	if t.open || len(rest) != len(mark) {
+		return 0, 0, false
+	}
+	differs := 0
+	for i := range mark {
+		if n := bits.OnesCount8(mark[i] ^ rest[i]); n > 0 {
+			at, right, differs = t.at+i, mark[i], differs+n
+		}
+	}
+	return at, right, differs == 1
 }
 
 // damage returns the rule by which a log is damaged behind its whole chunks, or "".

@@ -223,7 +223,7 @@ func openStorage(dir string, opts Options) (*storage, error) {
 		if failure := fence.Err(); failure != nil {
 			err = failure // the cause of Pebble's error
 		}
-		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, nameLog(err)), lock.Close())
 	}
 	if err := fence.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", abs, err), s.Close())
