@@ -249,8 +249,8 @@ func (s *Server) ended(ctx context.Context, r *running, result *worker.Result, e
 // and never back off.
 func (s *Server) isStuck(r *running, result *worker.Result) bool {
 	why := context.Cause(r.Stopping())
-	turn := !s.server.Leaving() && !errors.Is(why, errPaused) && !errors.Is(why, jobserver.ErrDrained)
-	return turn && !replicator.Awaited(r.run.Job().Args) && r.health.stuck(result.RunStats)
+	turn := errors.Is(why, jobserver.ErrMadeRoom) || errors.Is(why, jobserver.ErrTooMany)
+	return turn && !s.server.Leaving() && !replicator.Awaited(r.run.Job().Args) && r.health.stuck(result.RunStats)
 }
 
 // copied ends a run that has copied everything: until its source changes, until its next time, or for good.
