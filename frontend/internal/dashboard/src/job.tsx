@@ -244,7 +244,7 @@ function Ends({ job }: { job: SingleJob }) {
         </Fact>
         <Fact name="Update sequence">{sequence(end.update_seq)}</Fact>
         <Fact name="Asked">
-          <Since time={job.ends.at} />
+          <Since time={job.ends.at} />; Verify asks again
         </Fact>
       </>
     );
