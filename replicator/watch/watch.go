@@ -69,7 +69,7 @@ type watch struct {
 	kind    atomic.Int32
 	feed    atomic.Pointer[couch.Updates] // nil unless the watch follows one
 	woken   atomic.Int64                  // jobs
-	writing sync.Mutex                    // held while the state is written; guards written
+	writing chan struct{}                 // holds a token while the state is written; guards written
 	written []byte                        // the state as the job has it
 	late    lateness
 	looks   securityLooks // at sources that are asked
@@ -93,8 +93,8 @@ type watch struct {
 func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
 	one := &watch{
 		watcher: w, server: held.Job().ID, held: held, paces: w.acquirePaces(paceOf(held.Job().Owner, held.Job().ID)), checkAt: time.Now().Add(emptyLimit),
-		backoff: retry.Backoff{First: time.Second},
-		log:     w.opts.Log.With().Str("server", held.Job().ID).Logger(),
+		backoff: retry.Backoff{First: time.Second}, writing: make(chan struct{}, 1),
+		log: w.opts.Log.With().Str("server", held.Job().ID).Logger(),
 	}
 	one.Run = jobserver.NewRun(one.server, held.Job().Evicted, held, &one.log)
 	one.search = newSearch(one)
@@ -124,8 +124,10 @@ func (w *Watcher) run(ctx context.Context, one *watch) (jobserver.Outcome, error
 
 // giveBack puts the job of a watch back into the queue.
 func (w *Watcher) giveBack(ctx context.Context, one *watch) error {
-	one.writing.Lock()
-	defer one.writing.Unlock()
+	if err := one.beginWriting(ctx); err != nil {
+		return err
+	}
+	defer one.endWriting()
 	if err := one.held.Resubmit(ctx, time.Now(), one.unwritten(), nil); err != nil {
 		return err
 	}
@@ -212,7 +214,19 @@ func (w *watch) now() state {
 	return w.state
 }
 
-// unwritten returns the state to write, or nil if the job has it already. The caller holds w.writing.
+// beginWriting waits until the state is not being written elsewhere. The caller calls endWriting.
+func (w *watch) beginWriting(ctx context.Context) error {
+	select {
+	case w.writing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (w *watch) endWriting() { <-w.writing }
+
+// unwritten returns the state to write, or nil if the job has it already. The caller has begun to write.
 func (w *watch) unwritten() json.RawMessage {
 	s := w.now()
 	if len(s.Seq) > maxStoredSeq {
@@ -227,12 +241,14 @@ func (w *watch) unwritten() json.RawMessage {
 
 // keepAlive keeps the job alive and writes its state.
 func (w *watch) keepAlive(ctx context.Context) error {
-	w.writing.Lock()
-	defer w.writing.Unlock()
+	if err := w.beginWriting(ctx); err != nil {
+		return err
+	}
+	defer w.endWriting()
 	return w.writeState(ctx)
 }
 
-// writeState writes the state. The caller holds w.writing.
+// writeState writes the state. The caller has begun to write.
 func (w *watch) writeState(ctx context.Context) error {
 	text := w.unwritten()
 	err := w.held.Update(ctx, text, nil)
@@ -244,10 +260,12 @@ func (w *watch) writeState(ctx context.Context) error {
 
 // writeNow writes the state, unless it is being written. If that fails, the next heartbeat writes it.
 func (w *watch) writeNow(ctx context.Context) {
-	if !w.writing.TryLock() {
+	select {
+	case w.writing <- struct{}{}:
+	default:
 		return
 	}
-	defer w.writing.Unlock()
+	defer w.endWriting()
 	if err := w.writeState(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, fdbjobs.ErrHalt) {
 		w.log.Error().Err(err).Msg("the state of a watch could not be written, and is tried again")
 	}
