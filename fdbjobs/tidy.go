@@ -56,9 +56,16 @@ func (c *claimer) tidy(ctx context.Context, found *view) (more bool, err error) 
 		return more, nil
 	}
 	if c.cleanup != nil {
-		err := <-c.cleanup // at the latest when the layer is closed
+		var err error
+		select {
+		case err = <-c.cleanup:
+		case <-ctx.Done(): // the layer is closed
+		}
 		c.queue.layer.pass(ctx)
-		if c.cleanup = nil; err != nil {
+		if c.cleanup = nil; ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
 			return false, err
 		}
 	}
