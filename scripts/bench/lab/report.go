@@ -97,7 +97,7 @@ func Median(values []float64) float64 {
 // Ratios returns the median of some ratios and, in brackets, the smallest and the largest one, or a dash if they are unknown.
 func Ratios(all []float64) string {
 	text := Number(Median(all), 2)
-	if text == "-" || len(all) == 1 {
+	if text == "-" {
 		return text
 	}
 	return text + fmt.Sprintf(" (%.2f-%.2f)", slices.Min(all), slices.Max(all))
