@@ -11,6 +11,7 @@ import (
 	"settee/pkg/retry"
 	"settee/pkg/serverbudget"
 	"settee/replicator"
+	"settee/replicator/internal/jobserver"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
 )
@@ -25,11 +26,9 @@ const (
 )
 
 // verify compares both ends of jobs for which somebody has asked that, until ctx ends or the node leaves. A node that is cordoned
-// gives back its comparisons, which begin anew elsewhere.
+// gives back its comparisons, which other nodes start again.
 func (s *Server) verify(ctx context.Context) {
-	accepting, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(s.server.Accepting(), cancel)()
+	accepting, cancel := jobserver.Merge(ctx, s.server.Accepting())
 	var monitoring sync.WaitGroup
 	defer monitoring.Wait()
 	defer cancel()
@@ -38,10 +37,8 @@ func (s *Server) verify(ctx context.Context) {
 	})
 	for accepting.Err() == nil {
 		taking := s.server.Taking()
-		working, end := context.WithCancel(accepting)
-		stop := context.AfterFunc(taking, end)
+		working, end := jobserver.Merge(accepting, taking)
 		err := s.opts.Jobs.Verifications.Work(working, verifiedAtOnce, s.verifyJob)
-		stop()
 		end()
 		switch {
 		case accepting.Err() != nil, errors.Is(err, fdbjobs.ErrClosed):

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// drain has the stages in which a server ends. First it takes no more jobs, and its runs get time to go back to the queue.
+// drain has the stages in which a server ends. First it stops taking jobs, and its runs get time to go back to the queue.
 // Then they are cut off.
 type drain struct {
-	accepting context.Context // ends when the server must take no more jobs
+	accepting context.Context // ends when the server must stop taking jobs
 	hurry     context.Context // ends when the time for shutting down is over
 
 	stopAccepting, hurryUp context.CancelFunc
@@ -31,7 +31,7 @@ func (d *drain) Leave() { d.stopAccepting() }
 // Accepting returns a context that ends when the server leaves.
 func (d *drain) Accepting() context.Context { return d.accepting }
 
-// Leaving reports whether the server takes no more jobs.
+// Leaving reports whether the server has stopped taking jobs.
 func (d *drain) Leaving() bool { return d.accepting.Err() != nil }
 
 // Shutdown is Leave, and waits until Run has returned. The runs have until ctx ends to give their jobs back. After that
@@ -88,8 +88,8 @@ func (d *drain) last(ctx context.Context, most time.Duration) (context.Context, 
 	}
 }
 
-// merge returns a context that ends when either a or b ends.
-func merge(a, b context.Context) (context.Context, context.CancelFunc) {
+// Merge returns a context that ends when either a or b ends.
+func Merge(a, b context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(a)
 	stop := context.AfterFunc(b, func() { cancel(context.Cause(b)) })
 	return ctx, func() {

@@ -6,7 +6,7 @@
 //   - accept: while it may have more jobs, it waits for due jobs and takes them, unless heartbeats are late (accept.go);
 //   - beat: it keeps the jobs alive whose runs report nothing by themselves, and measures all heartbeats (heartbeats.go);
 //   - rotate: at each interval it takes due jobs in exchange for others, and stops jobs if there are too many (turns.go);
-//   - leave and drain: it takes no more jobs, stops its runs, and gives their jobs back while there is time (drain.go);
+//   - leave and drain: it stops taking jobs, stops its runs, and gives their jobs back while there is time (drain.go);
 //   - the activity monitor, which queues the jobs of dead nodes again.
 //
 // A run ends in one of these ways (Server.run):
@@ -122,7 +122,7 @@ func New[J Job](opts Options[J]) *Server[J] {
 // had died, and returns ctx's error. Run must be called only once.
 func (s *Server[J]) Run(ctx context.Context) error {
 	defer close(s.ended)
-	accepting, cancel := merge(ctx, s.accepting)
+	accepting, cancel := Merge(ctx, s.accepting)
 	defer cancel()
 	var loops sync.WaitGroup
 	loops.Go(func() { s.monitor(accepting) })

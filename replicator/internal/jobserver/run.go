@@ -86,7 +86,7 @@ func (s *Server[J]) start(ctx context.Context, job J, at time.Time) {
 // run runs a job once and sees to its end. ctx ends when the node drops its jobs.
 func (s *Server[J]) run(ctx context.Context, job J) {
 	r := job.base()
-	held, cancel := merge(r.held.Context(), ctx)
+	held, cancel := Merge(r.held.Context(), ctx)
 	defer cancel()
 	outcome, err := s.opts.Run(held, job)
 	last, end := s.last(ctx, r.held.Heartbeat()) // another node waits for longer
