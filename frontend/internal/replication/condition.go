@@ -25,15 +25,18 @@ func (e *Endpoints) telling(r *http.Request) *telling {
 	return &telling{time.Now(), clusterOf(e.Nodes()), replicator.Viewer{FeedErrors: e.Guard.MayUseAllJobs(r, access.SeeFeedError)}}
 }
 
+// replicationRole is the role of the nodes that run jobs.
+const replicationRole = "replication"
+
 // clusterOf returns what the nodes of a store say of their slots.
 func clusterOf(seen []nodes.Seen) *replicator.Cluster {
 	c, takes := &replicator.Cluster{Live: map[string]bool{}}, false
 	for _, node := range seen {
-		if !node.Live || !slices.Contains(node.Roles, "replication") {
+		if !node.Live || !slices.Contains(node.Roles, replicationRole) {
 			continue
 		}
 		c.Live[node.Name] = true
-		if c.Slotless += node.Held; node.Cordon == nil {
+		if c.Slotless += node.Held; node.Takes(replicationRole) {
 			takes = true
 			c.Slots, c.Used, c.Slotless = c.Slots+node.MaxJobs, c.Used+node.Running, c.Slotless-node.Running
 		}
