@@ -145,18 +145,19 @@ func checkLog(files vfs.FS, dir, name string, number uint32) error {
 		return err
 	}
 	tail := chunksOf(log, number)
-	if at, right, wrong := tail.wrongMark(log); wrong {
-		fmt.Fprintf(os.Stderr, "store %s: %s: the mark of the end differs at %d in one bit, which is put right\n", dir, name, at)
-		log[at] = right
+	putRight := func(what string, at int, bit byte) error {
+		fmt.Fprintf(os.Stderr, "store %s: %s: %s, which is put right\n", dir, name, fmt.Sprintf(what, at))
+		log[at] ^= bit
 		return rewrite(files, path, log, []int{at})
+	}
+	if at, bit, wrong := tail.wrongMark(log); wrong {
+		return putRight("the mark of the end differs at %d in one bit", at, bit)
 	}
 	at, bit, oneBit, inSum := tail.wrongBit(log)
 	rule := tail.damage(log)
 	switch {
 	case rule == "" && inSum:
-		fmt.Fprintf(os.Stderr, "store %s: %s: the last record differs at %d in one bit of its own sum, which is put right\n", dir, name, at)
-		log[at] ^= bit
-		return rewrite(files, path, log, []int{at})
+		return putRight("the last record differs at %d in one bit of its own sum", at, bit)
 	case oneBit:
 		rule = oneBitRule
 	}

@@ -195,20 +195,19 @@ func (t *logTail) markOfEnd() []byte {
 	return mark
 }
 
-// wrongMark reports whether a log ends with the mark of its end except for one bit, and returns the offset of its byte and the right
-// byte.
-func (t *logTail) wrongMark(data []byte) (at int, right byte, wrong bool) {
+// wrongMark looks for the bit that is wrong in the mark of the end of a log. It returns the offset of its byte and its mask.
+func (t *logTail) wrongMark(data []byte) (at int, bit byte, wrong bool) {
 	mark, rest := t.markOfEnd(), data[t.at:]
 	if t.open || len(rest) != len(mark) {
 		return 0, 0, false
 	}
 	differs := 0
 	for i := range mark {
-		if n := bits.OnesCount8(mark[i] ^ rest[i]); n > 0 {
-			at, right, differs = t.at+i, mark[i], differs+n
+		if other := mark[i] ^ rest[i]; other != 0 {
+			at, bit, differs = t.at+i, other, differs+bits.OnesCount8(other)
 		}
 	}
-	return at, right, differs == 1
+	return at, bit, differs == 1
 }
 
 // damage returns the rule by which a log is damaged behind its whole chunks, or "".
