@@ -54,9 +54,6 @@ type JobVerified struct {
 	Ends *Ends `json:"ends,omitempty"`
 }
 
-// Equal reports whether everything is at the target.
-func (v *JobVerified) Equal() bool { return v.Missing == 0 && v.Error == "" }
-
 // MarshalJSON writes times in UTC and whole seconds.
 func (v JobVerified) MarshalJSON() ([]byte, error) {
 	type plain JobVerified
