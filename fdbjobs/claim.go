@@ -11,7 +11,7 @@ import (
 )
 
 // A claim is the transaction in which a claimer takes jobs. It reads, chooses (choose.go), and writes what it has chosen. It
-// reads no more than the choice needs: the first waiting owners, and the first ready jobs of those that may be served.
+// reads only what the choice needs: the first waiting owners, and the first ready jobs of the owners that may be served.
 
 // claim is a claim over all its runs.
 type claim struct {

@@ -21,8 +21,8 @@ import (
 // Tallies change only with a row that this transaction read, so a repeated transaction does not count its own work
 // twice. A tally does not become 0 by an addition, so only a subtraction looks for that.
 //
-// The errors are those of [batch.addWaiting] and [batch.delay], and of a checked row ErrTooLarge and ErrInvalid, before anything is
-// written. If the row is not checked, entries over a limit are left out.
+// It returns the errors of [batch.addWaiting] and [batch.delay]. For a checked row it also returns ErrTooLarge and ErrInvalid, before
+// it writes anything. If the row is not checked, entries over a limit are left out.
 func (b *batch) put(id string, old, next *row) error {
 	q, tx := b.queue, b.tx
 	if next.equals(old) {

@@ -22,8 +22,8 @@ var quick = flag.String("quick", "", "the coverage profile of make quick")
 // profiled is a line of a coverage profile: a file, the lines from which and to which statements go, and how often they ran.
 var profiled = regexp.MustCompile(`(?m)^settee/(.+):(\d+)\.\d+,(\d+)\.\d+ \d+ (\d+)$`)
 
-// TestRulesAreQuick compares the functions that docs/rules.md names with those that the quick tests of their packages have run, so
-// that whoever changes a rule sees in seconds what depends on it. make test-rules runs it after the quick tests.
+// TestRulesAreQuick compares the functions that docs/rules.md names with those that the quick tests of their packages have run. So
+// the quick tests show in seconds what depends on a rule. make test-rules runs this test after them.
 func TestRulesAreQuick(t *testing.T) {
 	if *quick == "" {
 		t.Skip("make test-rules runs it")

@@ -90,7 +90,7 @@ func (r *Registry) SetCordon(ctx context.Context, node, role string, cordon *Cor
 	return n, err
 }
 
-// same reports whether two cordons, of which nil is none, have the same effect.
+// same reports whether two cordons have the same effect. A nil cordon means that there is none.
 func (c *Cordon) same(as *Cordon) bool {
 	if c == nil || as == nil {
 		return c == as

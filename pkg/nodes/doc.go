@@ -10,8 +10,9 @@
 // It says by how much clocks differ, and decides nothing.
 //
 // A process can be cordoned ([Registry.SetCordon]): it takes no jobs, and with a drain gives back those that it has. Any process
-// can do that to another one. The cordoned one finds its cordon when it renews its row. A cordon ends with its process, or when the row of the process is removed. The names of
-// processes may be generated or shared, so a cordon of a name could meet a process that nobody meant.
+// can do that to another one. The cordoned one finds its cordon when it renews its row. A cordon ends
+// with its process, or when the row of the process is removed. It does not belong to a name: names of processes may be generated or
+// shared, so a later process with the name may be another one.
 //
 // Nothing else depends on the rows. If a renewal fails, the next one makes up for it.
 //

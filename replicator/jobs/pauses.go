@@ -100,8 +100,8 @@ func (j *Job) setPause(p pause) {
 	}
 }
 
-// IsPaused reports whether the job has not ended and its document, its mirror or its database is paused. Its pause is known. Such a
-// job needs nobody.
+// IsPaused reports whether the job has not ended and its document, its mirror or its database is paused. The pause of its
+// database must have been read. Such a job needs no attention.
 func (j *Job) IsPaused() bool {
 	return j.Status != fdbjobs.Finished && (j.Args.Paused != nil || j.Paused)
 }

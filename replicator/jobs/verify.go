@@ -12,8 +12,8 @@ import (
 	"settee/replicator"
 )
 
-// VerifyQueue is the name of the queue of comparisons of both ends of single jobs. The id of a comparison is that of the replication
-// job. It is removed when the comparison has ended, and its result is among the records of the replication job.
+// VerifyQueue is the name of the queue of comparisons: each compares both ends of one replication job, and has the id of that job. A
+// comparison is removed when it has ended. Its result is among the records of the replication job.
 const VerifyQueue = "verify"
 
 // Verifications compares both ends of single jobs, for the scheduler.
@@ -83,7 +83,7 @@ func (s *Lists) Verification(ctx context.Context, jobID string) (Verification, e
 func (s *Verifications) Queue() *fdbjobs.Queue { return s.verifications }
 
 // Work takes comparisons, at most n at a time, calls verify with the job of each, and records what it returns, until ctx ends. verify
-// returns nil if its context has ended: another node begins anew then. The errors are those of [fdbjobs.Queue.Work].
+// returns nil if its context has ended: another node starts the comparison again then. Work returns the errors of [fdbjobs.Queue.Work].
 func (s *Verifications) Work(ctx context.Context, n int, verify func(context.Context, *Job) *replicator.JobVerified) error {
 	return s.verifications.Work(ctx, n, func(ctx context.Context, h *fdbjobs.Held) error {
 		job, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) { return s.read(tx.Snapshot(), h.Job().ID) })
