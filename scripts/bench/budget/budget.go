@@ -98,12 +98,16 @@ func (b *bench) relay(endpoints *lab.Server) (address string, err error) {
 	}
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.Transport = &http.Transport{MaxIdleConnsPerHost: 1000}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		at := receivedAt(r.Context())
 		b.mu.Lock()
-		b.times = append(b.times, time.Now())
+		b.times = append(b.times, at)
 		b.mu.Unlock()
 		proxy.ServeHTTP(w, r)
 	}))
+	server.Listener = receivedListener{server.Listener}
+	server.Config.ConnContext = withConn
+	server.Start()
 	b.AtEnd(server.CloseClientConnections)
 	return server.Listener.Addr().String(), nil
 }
@@ -175,7 +179,7 @@ func (b *bench) during(ctx context.Context, what string, d time.Duration, least 
 		return err
 	}
 	b.mu.Lock()
-	times := slices.Clone(b.times)
+	times := slices.SortedFunc(slices.Values(b.times), time.Time.Compare)
 	b.mu.Unlock()
 	most, first := 0, 0
 	for i, at := range times {
