@@ -82,34 +82,15 @@ func (s *Lists) Verification(ctx context.Context, jobID string) (Verification, e
 // Queue returns the job layer's queue of comparisons.
 func (s *Verifications) Queue() *fdbjobs.Queue { return s.verifications }
 
-// Work takes comparisons, at most n at a time, calls verify with the job of each, and records what it returns, until ctx ends. verify
-// returns nil if its context has ended: another node starts the comparison again then. Work returns the errors of [fdbjobs.Queue.Work].
-func (s *Verifications) Work(ctx context.Context, n int, verify func(context.Context, *Job) *replicator.JobVerified) error {
-	return s.verifications.Work(ctx, n, func(ctx context.Context, h *fdbjobs.Held) error {
-		job, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) { return s.read(tx.Snapshot(), h.Job().ID) })
-		var found *replicator.JobVerified
-		switch {
-		case errors.Is(err, ErrNotFound):
-		case err != nil: // perhaps another node has the key
-			return err
-		default:
-			if found = verify(ctx, job); found == nil {
-				return context.Cause(ctx)
-			}
-		}
-		if err := s.record(ctx, h, job, found); err != nil {
-			return err
-		}
-		if err := h.Update(ctx, nil, nil); !errors.Is(err, fdbjobs.ErrHalt) { // releases it
-			return err
-		}
-		return nil
-	})
+// Job returns the replication job that a comparison is of, or ErrNotFound, fdbjobs.ErrSealed, or an error of the store.
+func (s *Verifications) Job(ctx context.Context, h *fdbjobs.Held) (*Job, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) { return s.read(tx.Snapshot(), h.Job().ID) })
 }
 
-// record removes a comparison that has ended, and records what it has found, unless the job is gone or replicates something else.
-func (s *Verifications) record(ctx context.Context, h *fdbjobs.Held, of *Job, found *replicator.JobVerified) error {
-	return s.db.Transact(ctx, func(tx kv.Transaction) error {
+// Record removes a comparison that has ended, and records what it has found, unless its job is gone (of and found are nil then) or
+// replicates something else by now. It returns fdbjobs.ErrHalt when that is done, because the comparison is no longer held.
+func (s *Verifications) Record(ctx context.Context, h *fdbjobs.Held, of *Job, found *replicator.JobVerified) error {
+	err := s.db.Transact(ctx, func(tx kv.Transaction) error {
 		raw, err := s.verifications.Get(tx, h.Job().ID)
 		switch {
 		case errors.Is(err, fdbjobs.ErrNotFound):
@@ -138,4 +119,8 @@ func (s *Verifications) record(ctx context.Context, h *fdbjobs.Held, of *Job, fo
 		}
 		return s.records.setVerification(tx, job.ID, v)
 	})
+	if err != nil {
+		return err
+	}
+	return h.Update(ctx, nil, nil) // releases it
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"settee/fdbjobs"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -34,13 +35,17 @@ func TestVerifications(t *testing.T) {
 	compared, goOn := make(chan *jobs.Job), make(chan *replicator.JobVerified)
 	done := make(chan error, 1)
 	go func() {
-		done <- b.store.Verifications.Work(ctx, 1, func(ctx context.Context, job *jobs.Job) *replicator.JobVerified {
+		verifications := b.store.Verifications
+		done <- verifications.Queue().Work(ctx, 1, func(ctx context.Context, h *fdbjobs.Held) error {
+			job, err := verifications.Job(ctx, h)
+			require.NoError(t, err)
 			compared <- job
 			select {
 			case v := <-goOn:
-				return v
-			case <-ctx.Done():
+				require.ErrorIs(t, verifications.Record(ctx, h, job, v), fdbjobs.ErrHalt)
 				return nil
+			case <-ctx.Done():
+				return ctx.Err()
 			}
 		})
 	}()

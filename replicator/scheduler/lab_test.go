@@ -40,6 +40,7 @@ type lab struct {
 	ofNode *jobs.Store // with faults
 	docs   *docstore.Store
 	sets   []string
+	node   *scheduler.Server
 	end    func()            // of the running node
 	kill   func()            // the running node drops everything
 	others http.RoundTripper // replaces peers if not nil
@@ -86,6 +87,7 @@ func (l *lab) start(sets ...string) {
 		Jobs: l.ofNode, Config: l.config.Load, Node: "n", Log: l.log,
 		Transport: func(replicator.Endpoint, *sockopt.Options) http.RoundTripper { return l.transport() },
 	})
+	l.node = server
 	var running sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
 	running.Go(func() { assert.ErrorIs(l, server.Run(ctx), ctx.Err()) })

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -50,13 +51,14 @@ type Options struct {
 
 // Server runs replication jobs.
 type Server struct {
-	opts     Options
-	server   *jobserver.Server[*running]
-	slots    *slots
-	count    atomic.Int64 // number of runs so far; part of their names
-	counter  counter
-	shared   worker.Shared
-	recorded chan struct{} // closed when what this node did is recorded for the last time
+	opts        Options
+	server      *jobserver.Server[*running]
+	comparisons *jobserver.Server[*comparison]
+	slots       *slots
+	count       atomic.Int64 // number of runs so far; part of their names
+	counter     counter
+	shared      worker.Shared
+	recorded    chan struct{} // closed when what this node did is recorded for the last time
 }
 
 // New returns a job server. Run starts it.
@@ -75,6 +77,7 @@ func New(opts Options) *Server {
 		Limiter: s.slots, Interval: config.Interval.Get, BeforeTurn: s.rollUp, MakesRoom: makesRoom, Choose: s.choose,
 		Running: opts.Running, Log: opts.Log,
 	})
+	s.comparisons = s.newComparisons()
 	return s
 }
 
@@ -85,33 +88,41 @@ func (s *Server) Run(ctx context.Context) error {
 	ended := make(chan struct{})
 	var recording sync.WaitGroup
 	recording.Go(func() { s.record(ctx, ended) })
-	var verifying sync.WaitGroup
-	verifying.Go(func() { s.verify(ctx) })
+	var comparing sync.WaitGroup
+	comparing.Go(func() { _ = s.comparisons.Run(ctx) }) // the error is ctx's, as below
 	err := s.server.Run(ctx)
-	verifying.Wait()
+	comparing.Wait()
 	close(ended)
 	recording.Wait()
 	return err
 }
 
-// Cordon sets whether the node takes no jobs, and with drain gives back those that it has, see jobserver.Server.Cordon.
-func (s *Server) Cordon(cordoned, drain bool) { s.server.Cordon(cordoned, drain) }
+// Cordon sets whether the node takes no jobs, and with drain gives back those that it has, see jobserver.Server.Cordon. A cordoned
+// node gives back its comparisons in any case.
+func (s *Server) Cordon(cordoned, drain bool) {
+	s.server.Cordon(cordoned, drain)
+	s.comparisons.Cordon(cordoned, true)
+}
 
 // Leave stops taking jobs, and tells the running jobs to write a checkpoint and go back to the queue, where other nodes
 // take them. It does not wait for that.
-func (s *Server) Leave() { s.server.Leave() }
+func (s *Server) Leave() {
+	s.server.Leave()
+	s.comparisons.Leave()
+}
 
 // Shutdown is Leave, and waits until Run has returned. Running jobs have until ctx ends to write a checkpoint and go back
 // to the queue. After that they are cut off without a checkpoint. It returns ctx's error if ctx ended first. Run must
 // have been called.
 func (s *Server) Shutdown(ctx context.Context) error {
-	err := s.server.Shutdown(ctx)
+	s.Leave()
+	err := cmp.Or(s.server.Shutdown(ctx), s.comparisons.Shutdown(ctx))
 	<-s.recorded
 	return err
 }
 
 // Overdue returns how late the activity monitor or the rescheduling is, whichever is later, see jobserver.Server.Overdue.
-func (s *Server) Overdue() time.Duration { return s.server.Overdue() }
+func (s *Server) Overdue() time.Duration { return max(s.server.Overdue(), s.comparisons.Overdue()) }
 
 // accept takes jobs from the queue, see jobserver.Options.
 func (s *Server) accept(ctx context.Context, n int, yielding []*running) ([]*running, error) {

@@ -8,7 +8,6 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/config"
-	"settee/pkg/retry"
 	"settee/pkg/serverbudget"
 	"settee/replicator"
 	"settee/replicator/internal/jobserver"
@@ -17,37 +16,66 @@ import (
 )
 
 const (
-	// verifiedAtOnce is the number of jobs whose ends a node compares at a time.
-	verifiedAtOnce = 2
+	// maxComparisons is the number of jobs whose ends a node compares at a time.
+	maxComparisons = 2
 	// verifyWait is the time after which a revision that is missing is asked about again.
 	verifyWait = 10 * time.Second
-	// verifyPause is the time after which a node that takes no comparisons looks whether it may.
-	verifyPause = 5 * time.Second
+	// comparisonRetry is the time until a comparison starts again whose job could not be read: perhaps another node has the key.
+	comparisonRetry = time.Minute
 )
 
-// verify compares both ends of jobs for which somebody has asked that, until ctx ends or the node leaves. A node that is cordoned
-// gives back its comparisons, which other nodes start again.
-func (s *Server) verify(ctx context.Context) {
-	accepting, cancel := jobserver.Merge(ctx, s.server.Accepting())
-	var monitoring sync.WaitGroup
-	defer monitoring.Wait()
-	defer cancel()
-	monitoring.Go(func() {
-		_ = s.opts.Jobs.Verifications.Queue().RunMonitor(accepting, func([]string, time.Duration, error) {}) // it tries again
+// comparison is a comparison of both ends of a job, for which somebody has asked.
+type comparison struct {
+	jobserver.Run
+	held *fdbjobs.Held
+}
+
+// newComparisons returns the server of this node's comparisons. None makes room for another one.
+func (s *Server) newComparisons() *jobserver.Server[*comparison] {
+	log := s.opts.Log.With().Str("queue", "comparisons").Logger()
+	queue := s.opts.Jobs.Verifications.Queue()
+	return jobserver.New(jobserver.Options[*comparison]{
+		Queue: queue, Config: s.opts.Config,
+		Accept: func(ctx context.Context, n int, _ []*comparison) ([]*comparison, error) {
+			held, err := queue.Accept(ctx, fdbjobs.AcceptOptions{Count: n})
+			taken := make([]*comparison, len(held))
+			for i, h := range held {
+				taken[i] = &comparison{Run: jobserver.NewRun(h.Job().ID, "", h, &log), held: h}
+			}
+			return taken, err
+		},
+		Run:       s.compare,
+		GiveBack:  func(ctx context.Context, c *comparison) error { return c.held.Resubmit(ctx, time.Now(), nil, nil) },
+		Limiter:   &jobserver.AtMost[*comparison]{Max: func() int { return maxComparisons }},
+		Interval:  config.Interval.Get,
+		MakesRoom: func(*config.Config, []*comparison, bool, time.Time) (none jobserver.Turn[*comparison]) { return none },
+		Log:       log,
 	})
-	for accepting.Err() == nil {
-		taking := s.server.Taking()
-		working, end := jobserver.Merge(accepting, taking)
-		err := s.opts.Jobs.Verifications.Work(working, verifiedAtOnce, s.verifyJob)
-		end()
-		switch {
-		case accepting.Err() != nil, errors.Is(err, fdbjobs.ErrClosed):
-			return
-		case taking.Err() == nil:
-			s.opts.Log.Error().Err(err).Msg("taking a comparison of a job failed, and is tried again")
-		}
-		_ = retry.Wait(accepting, verifyPause)
+}
+
+// compare makes a comparison and records its result, unless it is stopped.
+func (s *Server) compare(ctx context.Context, c *comparison) (jobserver.Outcome, error) {
+	verifications := s.opts.Jobs.Verifications
+	job, err := verifications.Job(ctx, c.held)
+	switch {
+	case errors.Is(err, jobs.ErrNotFound):
+		return jobserver.Recorded, verifications.Record(ctx, c.held, nil, nil)
+	case err != nil:
+		c.Log.Error().Err(err).Msg("a comparison could not begin, and is tried again")
+		return jobserver.Recorded, c.held.Resubmit(ctx, time.Now().Add(comparisonRetry), nil, nil)
 	}
+	working, end := jobserver.Merge(ctx, c.Stopping())
+	var beating sync.WaitGroup
+	beating.Go(func() { // ctx ends if the comparison is lost
+		_ = s.comparisons.KeepAlive(working, c, func(ctx context.Context) error { return c.held.Update(ctx, nil, nil) })
+	})
+	found := s.verifyJob(working, job)
+	end()
+	beating.Wait()
+	if found == nil {
+		return jobserver.Stopped, nil
+	}
+	return jobserver.Recorded, verifications.Record(ctx, c.held, job, found)
 }
 
 // verifyJob compares both ends of a job. It returns nil if ctx ended before.

@@ -54,7 +54,7 @@ func New(opts Options) *Watcher {
 	w.server = jobserver.New(jobserver.Options[*watch]{
 		Queue: opts.Jobs.Watches.Queue(), Config: opts.Config, Changed: opts.Changed,
 		Accept: w.accept, Run: w.run, GiveBack: w.giveBack,
-		Limiter:    &limiter{most: func() int { return config.MaxWatches.Get(opts.Config()) }},
+		Limiter:    &jobserver.AtMost[*watch]{Max: func() int { return config.MaxWatches.Get(opts.Config()) }},
 		Interval:   func(*config.Config) time.Duration { return turnEvery },
 		BeforeTurn: w.readOldestDue, MakesRoom: w.makesRoom,
 		Log: opts.Log.With().Str("queue", "watches").Logger(),
@@ -99,24 +99,6 @@ func (w *Watcher) accept(ctx context.Context, n int, yielding []*watch) ([]*watc
 		taken[i] = newWatch(w, h)
 	}
 	return taken, err
-}
-
-// limiter is the jobserver.Limiter of watches: there may be max_watches.
-type limiter struct {
-	most func() int
-	held int // without those that are stopping
-}
-
-// Enter implements jobserver.Limiter.
-func (l *limiter) Enter(*watch) { l.held++ }
-
-// Leave implements jobserver.Limiter.
-func (l *limiter) Leave(*watch) { l.held-- }
-
-// Settle implements jobserver.Limiter.
-func (l *limiter) Settle(time.Time) jobserver.Allowance {
-	free := l.most() - l.held
-	return jobserver.Allowance{Free: free, Over: free < 0}
 }
 
 // makesRoom decides which watches make room at a turn, from those that are not stopping, the oldest first. most is how many

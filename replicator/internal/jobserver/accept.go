@@ -31,6 +31,24 @@ type Allowance struct {
 	Next time.Time
 }
 
+// AtMost is a [Limiter] of jobs that are all alike: there may be Max of them.
+type AtMost[J any] struct {
+	Max  func() int
+	held int // without those that are stopping
+}
+
+// Enter implements [Limiter].
+func (l *AtMost[J]) Enter(J) { l.held++ }
+
+// Leave implements [Limiter].
+func (l *AtMost[J]) Leave(J) { l.held-- }
+
+// Settle implements [Limiter].
+func (l *AtMost[J]) Settle(time.Time) Allowance {
+	free := l.Max() - l.held
+	return Allowance{Free: free, Over: free < 0}
+}
+
 // acceptPause is the pause of accept after the allowance has changed. Runs that become idle and busy by turns change it all the
 // time.
 const acceptPause = 100 * time.Millisecond

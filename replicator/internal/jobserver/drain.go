@@ -28,9 +28,6 @@ func newDrain() drain {
 // does not wait for that.
 func (d *drain) Leave() { d.stopAccepting() }
 
-// Accepting returns a context that ends when the server leaves.
-func (d *drain) Accepting() context.Context { return d.accepting }
-
 // Leaving reports whether the server has stopped taking jobs.
 func (d *drain) Leaving() bool { return d.accepting.Err() != nil }
 

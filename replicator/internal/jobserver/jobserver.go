@@ -1,6 +1,6 @@
 // Package jobserver is the server of jobs on one node. It takes due jobs from a queue, runs each in a goroutine, and gives
-// back to the queue what it cannot end. A node has one server for replications and mirrors (package scheduler), and one for
-// watches (package watch). They say in [Options] what a run is, how many jobs there may be, and which ones make room for others.
+// back to the queue what it cannot end. A node has a server for replications and mirrors and one for
+// comparisons of jobs (package scheduler), and one for watches (package watch). They say in [Options] what a run is, how many jobs there may be, and which ones make room for others.
 // The server does the rest:
 //
 //   - accept: while it may have more jobs, it waits for due jobs and takes them, unless heartbeats are late (accept.go);
@@ -95,8 +95,6 @@ type Server[J Job] struct {
 	closed    bool               // new runs stop at once
 	cordoned  bool               // no jobs are taken
 	drained   bool               // new runs stop at once; also cordoned
-	taking    context.Context    // see Taking
-	notTaking context.CancelFunc // ends taking
 	allowance Allowance          // what the limiter has last said
 	offered   int                // how many jobs accept may be waiting for
 	withdraw  context.CancelFunc // makes accept ask again
@@ -109,13 +107,11 @@ type Server[J Job] struct {
 
 // New returns a server. Run starts it.
 func New[J Job](opts Options[J]) *Server[J] {
-	s := &Server[J]{
+	return &Server[J]{
 		opts: opts, drain: newDrain(), began: time.Now(), looked: newDeadline(), turned: newDeadline(),
 		jobs: map[string]J{}, withdraw: func() {},
 		freed: make(chan struct{}, 1), sooner: make(chan struct{}, 1), over: make(chan struct{}, 1),
 	}
-	s.taking, s.notTaking = context.WithCancel(s.accepting) //nolint:gosec // it ends with accepting
-	return s
 }
 
 // Run takes and runs jobs until Shutdown, and then returns nil. When ctx ends, it drops everything at once, as if the node

@@ -147,12 +147,6 @@ func (s *Server[J]) stopAll() {
 func (s *Server[J]) Cordon(cordoned, drained bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case cordoned:
-		s.notTaking()
-	case s.cordoned:
-		s.taking, s.notTaking = context.WithCancel(s.accepting)
-	}
 	s.cordoned, s.drained = cordoned, cordoned && drained
 	if s.drained {
 		for _, job := range s.jobs {
@@ -160,13 +154,6 @@ func (s *Server[J]) Cordon(cordoned, drained bool) {
 		}
 	}
 	s.settle()
-}
-
-// Taking returns a context that ends when the server takes no jobs, because it is cordoned or leaves.
-func (s *Server[J]) Taking() context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.taking
 }
 
 // Stop stops runs by the ids of their jobs, and says why. It ignores ids of runs that have ended.

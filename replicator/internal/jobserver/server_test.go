@@ -44,7 +44,6 @@ type toy struct {
 	cfg      *config.Config
 	log      testkit.Journal
 	limit    atomic.Int64
-	held     int           // guarded by the server's lock
 	minTurn  time.Duration // a job yields after this time
 	stubborn bool          // jobs stop only when the server's time is over
 
@@ -68,7 +67,7 @@ func newToy(t *testing.T, db kv.Database, limit int) *toy {
 	y.limit.Store(int64(limit))
 	y.server = New(Options[*toyJob]{
 		Queue: y.queue, Config: func() *config.Config { return y.cfg }, Accept: y.accept, Run: y.run, GiveBack: y.giveBack,
-		Limiter: y, Interval: func(*config.Config) time.Duration { return 10 * time.Second }, MakesRoom: y.makesRoom, Log: zerolog.New(&y.log),
+		Limiter: &AtMost[*toyJob]{Max: func() int { return int(y.limit.Load()) }}, Interval: func(*config.Config) time.Duration { return 10 * time.Second }, MakesRoom: y.makesRoom, Log: zerolog.New(&y.log),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	y.kill = cancel
@@ -175,13 +174,6 @@ func (y *toy) why(id string) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return y.ended[id]
-}
-
-func (y *toy) Enter(*toyJob) { y.held++ }
-func (y *toy) Leave(*toyJob) { y.held-- }
-func (y *toy) Settle(time.Time) Allowance {
-	free := int(y.limit.Load()) - y.held
-	return Allowance{Free: free, Over: free < 0}
 }
 
 func (y *toy) makesRoom(_ *config.Config, list []*toyJob, full bool, at time.Time) Turn[*toyJob] {
