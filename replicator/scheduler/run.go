@@ -38,7 +38,6 @@ type running struct {
 	why    error
 
 	// The lock of the job server guards these.
-	left     bool // it is stopping or has ended
 	slotless bool // a mirror that takes no slot
 	idleRun  idleRun
 }

@@ -50,7 +50,6 @@ func (s *slots) Enter(job *running) {
 
 // Leave takes the job's slot back.
 func (s *slots) Leave(job *running) {
-	job.left = true
 	if job.slotless {
 		s.mirrors--
 		return
@@ -102,7 +101,7 @@ func (s *slots) next(l limits) time.Time {
 // idle records whether a job has something to do. The caller settles then.
 func (s *slots) idle(job *running, idle bool, now time.Time) {
 	switch {
-	case job.left, job.slotless:
+	case job.Stopping().Err() != nil, job.slotless:
 	case idle:
 		s.idleRuns.idle(&job.idleRun, now)
 	default:

@@ -17,6 +17,7 @@ import (
 type slotsModel struct {
 	*testing.T
 	*slots
+	server    *jobserver.Server[*running]
 	random    *rand.Rand
 	limit     limits
 	allowance jobserver.Allowance
@@ -30,7 +31,7 @@ func (m *slotsModel) take() {
 		return
 	}
 	for range 1 + m.random.IntN(m.allowance.Free) {
-		job := &running{mirror: m.random.IntN(10) == 0}
+		job := &running{Run: jobserver.NewRun("", "", nil, nil), mirror: m.random.IntN(10) == 0}
 		job.idleRun.of = job
 		job.parker.Listen(func() { m.asked[job] = true })
 		m.list = append(m.list, job)
@@ -39,9 +40,7 @@ func (m *slotsModel) take() {
 }
 
 func (m *slotsModel) finish(job *running) {
-	if !job.left {
-		m.Leave(job)
-	}
+	m.server.StopRun(job, nil)
 	m.list = slices.DeleteFunc(m.list, func(j *running) bool { return j == job })
 	delete(m.asked, job)
 }
@@ -58,9 +57,7 @@ func (m *slotsModel) step() {
 	case 0:
 		m.finish(job)
 	case 1:
-		if !job.left {
-			m.Leave(job)
-		}
+		m.server.StopRun(job, nil)
 	case 2, 3:
 		m.idle(job, true, time.Now())
 	case 4:
@@ -81,8 +78,9 @@ func (m *slotsModel) check() {
 	m.Helper()
 	held, mirrors, free := 0, 0, 0
 	for _, job := range m.list {
+		stopping := job.Stopping().Err() != nil
 		switch {
-		case job.left:
+		case stopping:
 		case job.slotless:
 			mirrors++
 		default:
@@ -90,7 +88,7 @@ func (m *slotsModel) check() {
 		}
 		if job.idleRun.slotIsFree() {
 			free++
-			require.False(m, job.left || job.slotless)
+			require.False(m, stopping || job.slotless)
 			require.True(m, job.idleRun.state == ready || m.asked[job], "an asked job was not told")
 		}
 	}
@@ -119,6 +117,7 @@ func TestSlotsAtRandom(t *testing.T) {
 				limit: limits{running: 1 + random.IntN(30), mirrors: random.IntN(3), atOnce: 1 + random.IntN(3), idleTimeout: time.Minute},
 			}
 			m.slots = newSlots(func() limits { return m.limit })
+			m.server = jobserver.New(jobserver.Options[*running]{Limiter: m.slots})
 			m.allowance = m.Settle(time.Now())
 			for range 1_000 {
 				m.step()

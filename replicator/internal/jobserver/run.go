@@ -28,7 +28,6 @@ type Run struct {
 	stopping context.Context
 	stop     context.CancelCauseFunc
 	beaten   time.Time // when the latest heartbeat began; zero before the first
-	left     bool      // it is stopping or has ended; the server's mutex guards it
 }
 
 // Held is a held job: a *fdbjobs.Held or what keeps one alive.
@@ -48,7 +47,7 @@ func NewRun(id, evicted string, held Held, log *zerolog.Logger) Run {
 
 func (r *Run) base() *Run { return r }
 
-// Stopping returns a context that ends when the run is to stop. Its cause says why.
+// Stopping returns a context that ends when the run is to stop, or has ended. Its cause says why.
 func (r *Run) Stopping() context.Context { return r.stopping }
 
 // Why runs are stopped.
@@ -110,26 +109,19 @@ func (s *Server[J]) remove(job J) {
 	r := job.base()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leave(job)
+	s.stopOne(job, nil)
 	if current, ok := s.jobs[r.ID]; ok && current.base() == r { // this node may have taken the job again already
 		delete(s.jobs, r.ID)
 	}
 	s.changed()
-	r.stop(nil)
 }
 
-// leave gives up a run's place. The caller holds s.mu.
-func (s *Server[J]) leave(job J) {
-	if r := job.base(); !r.left {
-		r.left = true
+// stopOne stops a run, which gives up its place. The first call decides why. The caller holds s.mu.
+func (s *Server[J]) stopOne(job J, why error) {
+	if r := job.base(); r.stopping.Err() == nil {
+		r.stop(why)
 		s.opts.Limiter.Leave(job)
 	}
-}
-
-// stopOne stops a run. The first call decides why. The caller holds s.mu.
-func (s *Server[J]) stopOne(job J, why error) {
-	s.leave(job)
-	job.base().stop(why)
 }
 
 // stopAll stops all runs, including those that start later.
@@ -181,7 +173,7 @@ func (s *Server[J]) List() []J {
 func (s *Server[J]) list() []J {
 	list := make([]J, 0, len(s.jobs))
 	for _, job := range s.jobs {
-		if !job.base().left {
+		if job.base().stopping.Err() == nil {
 			list = append(list, job)
 		}
 	}
