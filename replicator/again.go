@@ -99,7 +99,7 @@ func (e Ending) Again(job *JobArgs, state *JobState, p Penalties, now time.Time,
 	case e.Outcome != RunCrashed: // stopped, restarted or lost
 		return Again{e.Outcome, StatePending, now, errors}, nil
 	case e.Rival == PostedRival && !posted && !mirrored:
-		return crashes(p.wait(false, 0, 0, jitter)), nil // it may be cancelled at any time
+		return crashes(p.untilNextRun(false, 0, 0, jitter)), nil // it may be cancelled at any time
 	case e.Rival != NoRival:
 		return fails, nil
 	}
@@ -109,14 +109,14 @@ func (e Ending) Again(job *JobArgs, state *JobState, p Penalties, now time.Time,
 	if (awaited || unidentified) && e.RetryAfter == 0 || givenUp {
 		return fails, nil
 	}
-	wait := p.wait(awaited, errors+1, e.RetryAfter, jitter)
+	wait := p.untilNextRun(awaited, errors+1, e.RetryAfter, jitter)
 	if job.Replication.Periodic() {
 		// Its next time comes first, and is this try then.
 		next, err := job.Replication.NextRun(now, now)
 		if err != nil {
 			return Again{}, err
 		}
-		wait = min(wait, max(next.Sub(now), p.wait(false, 1, e.RetryAfter, jitter)))
+		wait = min(wait, max(next.Sub(now), p.untilNextRun(false, 1, e.RetryAfter, jitter)))
 	}
 	if job.Replication.Mirror != nil {
 		wait = min(wait, longestMirrorWait)
@@ -130,9 +130,9 @@ func Awaited(job *JobArgs) bool {
 	return job.Database == nil && job.MirroredDatabase == "" && !job.Replication.Continuous
 }
 
-// wait returns the wait after so many crashes in a row: see [retry.Backoff], but not less than the endpoint asked for. A job
+// untilNextRun returns the wait after so many crashes in a row: see [retry.Backoff], but not less than the endpoint asked for. A job
 // that a client awaits waits as long as the endpoint asked, and twice as long each time that the endpoint asks again.
-func (p Penalties) wait(awaited bool, errors int, retryAfter time.Duration, jitter float64) time.Duration {
+func (p Penalties) untilNextRun(awaited bool, errors int, retryAfter time.Duration, jitter float64) time.Duration {
 	if awaited && retryAfter > 0 {
 		return retry.Backoff{First: retryAfter, Most: p.Max}.After(errors-1, 0)
 	}

@@ -43,8 +43,8 @@ func shownName(database string) string {
 	return database
 }
 
-// since returns the first databases, each since it was first left out.
-func (l *leftOut) since(before []replicator.MirroredFailure) []replicator.MirroredFailure {
+// withSince returns the first databases, each since it was first left out.
+func (l *leftOut) withSince(before []replicator.MirroredFailure) []replicator.MirroredFailure {
 	for i, now := range l.first {
 		at := slices.IndexFunc(before, func(f replicator.MirroredFailure) bool { return f.Database == now.Database })
 		if at >= 0 {

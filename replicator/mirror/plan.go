@@ -58,9 +58,9 @@ func (p *plan) unlisted(d jobs.MirroredDatabase, selects func(string) bool) {
 	}
 }
 
-// cut returns how many elements of sorted lists come before the place up to which both are known: the last name of each
+// knownPrefix returns how many elements of sorted lists come before the place up to which both are known: the last name of each
 // list that has more after it.
-func cut(names []string, lastNames bool, known []jobs.MirroredDatabase, lastKnown bool) (n, k int) {
+func knownPrefix(names []string, lastNames bool, known []jobs.MirroredDatabase, lastKnown bool) (n, k int) {
 	n, k = len(names), len(known)
 	if !lastNames && n > 0 {
 		for k > 0 && known[k-1].Database > names[n-1] {

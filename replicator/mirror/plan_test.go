@@ -94,7 +94,7 @@ func TestCut(t *testing.T) {
 		{"", true, "a", false, 0, 1},
 		{"a", false, "", true, 1, 0},
 	} {
-		n, k := cut(strings.Fields(c.names), c.lastNames, of(c.known), c.lastKnown)
+		n, k := knownPrefix(strings.Fields(c.names), c.lastNames, of(c.known), c.lastKnown)
 		require.Equal(t, []int{c.wantNames, c.wantKnow}, []int{n, k}, "%+v", c)
 	}
 }
@@ -139,7 +139,7 @@ func TestPagesAddUp(t *testing.T) {
 				n := min(pageOfKnown, len(known))
 				someKnown, known = known[:n], known[n:]
 			}
-			n, k := cut(someNames, len(names) == 0, someKnown, len(known) == 0)
+			n, k := knownPrefix(someNames, len(names) == 0, someKnown, len(known) == 0)
 			part := compare(someNames[:n], someKnown[:k], notX)
 			sum.add, sum.redefine = append(sum.add, part.add...), append(sum.redefine, part.redefine...)
 			sum.missing, sum.end = append(sum.missing, part.missing...), append(sum.end, part.end...)

@@ -161,7 +161,7 @@ func (m *mirror) work(ctx context.Context) (*replicator.MirrorSummary, error) {
 			watch.Cancel()
 			return summary, err
 		}
-		next := m.next()
+		next := m.nextRun()
 		waiting, cancel := context.WithDeadline(ctx, next)
 		kv.AwaitChange(waiting, watch, kv.AwaitOptions{})
 		cancel()
@@ -169,8 +169,8 @@ func (m *mirror) work(ctx context.Context) (*replicator.MirrorSummary, error) {
 	return nil, context.Cause(ctx)
 }
 
-// next returns when runOnce has something to do at the latest.
-func (m *mirror) next() time.Time {
+// nextRun returns when runOnce has something to do at the latest.
+func (m *mirror) nextRun() time.Time {
 	next := m.lookAt
 	if !m.goneAt.IsZero() && m.goneAt.Before(next) {
 		next = m.goneAt
@@ -183,7 +183,7 @@ func (m *mirror) next() time.Time {
 
 // runOnce does what is to be done. It returns a summary if the mirror has completed.
 func (m *mirror) runOnce(ctx context.Context) (*replicator.MirrorSummary, error) {
-	steps := []func(context.Context) error{m.meet, m.followNews, m.start, m.look, m.start, m.lookAtTarget, m.deleteGone}
+	steps := []func(context.Context) error{m.identifyServers, m.followNews, m.startJobs, m.lookAtSource, m.startJobs, m.lookAtTarget, m.deleteGone}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -192,7 +192,7 @@ func (m *mirror) runOnce(ctx context.Context) (*replicator.MirrorSummary, error)
 	if m.progress.LastLook.IsZero() || !m.failing.IsZero() {
 		return nil, nil
 	}
-	if err := m.opened(ctx); err != nil || m.r.Continuous {
+	if err := m.recordOpened(ctx); err != nil || m.r.Continuous {
 		return nil, err
 	}
 	summary, err := m.Run.MirrorSummary(ctx)
@@ -202,10 +202,10 @@ func (m *mirror) runOnce(ctx context.Context) (*replicator.MirrorSummary, error)
 	return m.progress.WithLeftOut(&summary), nil
 }
 
-// meet finds out whether the two servers are one, by what they say and not by the spelling of their URLs. Until both have
+// identifyServers finds out whether the two servers are one, by what they say and not by the spelling of their URLs. Until both have
 // answered, the URLs decide: the looks at the two servers report why they do not, and no database is copied into itself,
 // because each job asks both servers.
-func (m *mirror) meet(ctx context.Context) error {
+func (m *mirror) identifyServers(ctx context.Context) error {
 	if m.met || time.Now().Before(m.targetAt) {
 		return nil
 	}
@@ -226,8 +226,8 @@ func (m *mirror) meet(ctx context.Context) error {
 
 func (m *mirror) selects(database string) bool { return m.r.Mirror.SelectsAt(database, m.same) }
 
-// opened records that the source lets the mirror list its databases.
-func (m *mirror) opened(ctx context.Context) error {
+// recordOpened records that the source lets the mirror list its databases.
+func (m *mirror) recordOpened(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.Run.Opened(ctx)
@@ -239,8 +239,8 @@ func completed(s *replicator.MirrorSummary) bool {
 	return ended == s.Known
 }
 
-// start makes jobs due as long as there may be more first runs.
-func (m *mirror) start(ctx context.Context) error {
+// startJobs makes jobs due as long as there may be more first runs.
+func (m *mirror) startJobs(ctx context.Context) error {
 	for {
 		n, err := m.Run.StartMirrored(ctx, config.MirrorStarts.Get(m.Config()))
 		if err != nil || n == 0 {
@@ -281,7 +281,7 @@ func (m *mirror) followNews(ctx context.Context) error {
 		if err := m.addDatabases(ctx, created, turnNews); err != nil {
 			return err
 		}
-		if err := m.end(ctx, deleted); err != nil {
+		if err := m.endGone(ctx, deleted); err != nil {
 			return m.sourceFailed(ctx, err) // the news stay
 		}
 		if err := m.Run.DropNews(ctx, news); err != nil {
@@ -316,9 +316,9 @@ func (m *mirror) compareContents(ctx context.Context) error {
 	}
 }
 
-// end ends the jobs of databases that seem to be deleted at the source, if the source says so. An error is the source's or
+// endGone ends the jobs of databases that seem to be deleted at the source, if the source says so. An error is the source's or
 // the store's.
-func (m *mirror) end(ctx context.Context, databases []string) error {
+func (m *mirror) endGone(ctx context.Context, databases []string) error {
 	var gone []string
 	var failed error
 	for _, database := range databases {
@@ -392,8 +392,8 @@ func userOf(e replicator.Endpoint) string {
 	return fmt.Sprintf("the user %q", e.Username)
 }
 
-// look compares the list of databases, if it is time for that.
-func (m *mirror) look(ctx context.Context) error {
+// lookAtSource compares the list of databases, if it is time for that.
+func (m *mirror) lookAtSource(ctx context.Context) error {
 	// Asked before the list is read: a feed that begins meanwhile tells the mirror to look again.
 	feed, err := m.Run.HasFeed(ctx)
 	if err != nil {
@@ -422,7 +422,7 @@ func (m *mirror) look(ctx context.Context) error {
 	return m.writeProgress(ctx, func(p *replicator.MirrorProgress) {
 		*p = replicator.MirrorProgress{
 			By: by, LastLook: now, Target: p.Target,
-			LeftOut: m.left.count, FirstLeftOut: m.left.since(p.FirstLeftOut), Replicators: m.left.replicators,
+			LeftOut: m.left.count, FirstLeftOut: m.left.withSince(p.FirstLeftOut), Replicators: m.left.replicators,
 			Verified: p.Verified, Verifying: p.Verifying,
 		}
 	})
@@ -462,8 +462,8 @@ func (m *mirror) compareAll(ctx context.Context) error {
 				knownPlace = known[len(known)-1].Database
 			}
 		}
-		n, k := cut(names, lastNames, known, lastKnown)
-		if err := m.follow(ctx, compare(names[:n], known[:k], m.selects), turn); err != nil {
+		n, k := knownPrefix(names, lastNames, known, lastKnown)
+		if err := m.applyPlan(ctx, compare(names[:n], known[:k], m.selects), turn); err != nil {
 			return err
 		}
 		names, known = names[n:], known[k:]
@@ -476,11 +476,11 @@ func (m *mirror) compareAll(ctx context.Context) error {
 // knownAtOnce is the number of databases that the mirror reads of its own list at a time.
 const knownAtOnce = 1_000
 
-func (m *mirror) follow(ctx context.Context, p plan, turn int64) error {
+func (m *mirror) applyPlan(ctx context.Context, p plan, turn int64) error {
 	if err := m.addDatabases(ctx, p.add, turn); err != nil {
 		return err
 	}
-	if err := m.start(ctx); err != nil {
+	if err := m.startJobs(ctx); err != nil {
 		return err
 	}
 	if err := m.Run.RedefineMirrored(ctx, p.redefine); err != nil {
@@ -489,7 +489,7 @@ func (m *mirror) follow(ctx context.Context, p plan, turn int64) error {
 	if err := m.Run.EndMirrored(ctx, p.end, time.Time{}); err != nil {
 		return err
 	}
-	return m.end(ctx, p.missing)
+	return m.endGone(ctx, p.missing)
 }
 
 // deleteGone deletes databases at the target whose time has come.

@@ -45,7 +45,7 @@ func (m *mirror) lookAtTarget(ctx context.Context) error {
 	case err != nil:
 		err = m.cannotLook(ctx, failed.err, now)
 	default:
-		err = l.done(ctx, now)
+		err = l.recordLook(ctx, now)
 	}
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func (l *targetLook) replaced(ctx context.Context, known []jobs.MirroredDatabase
 				replaced = append(replaced, d.Database)
 			}
 		}
-		if err := l.secure(ctx, infos, of); err != nil {
+		if err := l.copySecurity(ctx, infos, of); err != nil {
 			return nil, err
 		}
 		l.infos += len(names)
@@ -199,9 +199,9 @@ func (l *targetLook) replaced(ctx context.Context, known []jobs.MirroredDatabase
 	return replaced, nil
 }
 
-// secure makes the jobs of databases copy `_security` again whose objects differ at the two ends, by the digests that both servers tell
+// copySecurity makes the jobs of databases copy `_security` again whose objects differ at the two ends, by the digests that both servers tell
 // with the infos. Servers without digests are not asked: of is the databases by their names at the target.
-func (l *targetLook) secure(ctx context.Context, targets []couch.DatabaseInfo, of map[string]jobs.MirroredDatabase) error {
+func (l *targetLook) copySecurity(ctx context.Context, targets []couch.DatabaseInfo, of map[string]jobs.MirroredDatabase) error {
 	var names []string
 	has := map[string]string{} // by name at the source
 	for _, info := range targets {
@@ -241,8 +241,8 @@ func lacksInfos(err error) bool {
 	return ok && !e.Temporary() && e.Status >= http.StatusBadRequest && e.Status < http.StatusInternalServerError
 }
 
-// done records a look that came to its end. What was lost is reported until everything is there again.
-func (l *targetLook) done(ctx context.Context, now time.Time) error {
+// recordLook records a look that came to its end. What was lost is reported until everything is there again.
+func (l *targetLook) recordLook(ctx context.Context, now time.Time) error {
 	next := replicator.MirrorTargetLook{Server: l.server, Last: now, Lost: l.before.Lost}
 	if next.Server == "" {
 		next.Server = l.before.Server

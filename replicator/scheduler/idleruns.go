@@ -108,8 +108,8 @@ func (s *idleRuns) askNext(now time.Time) *idleRun {
 	return r
 }
 
-// pass moves the runs whose time has come: those that were asked long ago rest, and those that have rested are ready.
-func (s *idleRuns) pass(now time.Time) {
+// advance moves the runs whose time has come: those that were asked long ago rest, and those that have rested are ready.
+func (s *idleRuns) advance(now time.Time) {
 	for len(s.timed) > 0 && !s.timed[0].until.After(now) {
 		r := s.timed[0]
 		if r.state == asked {
@@ -121,7 +121,7 @@ func (s *idleRuns) pass(now time.Time) {
 	}
 }
 
-// next returns when pass has something to do, or a run has been ready for timeout, whichever is earlier. A timeout of 0
+// next returns when advance has something to do, or a run has been ready for timeout, whichever is earlier. A timeout of 0
 // is infinite. The zero time means never.
 func (s *idleRuns) next(timeout time.Duration) time.Time {
 	var at time.Time

@@ -42,7 +42,7 @@ func (s *idleRunsTable) do(second float64, what string) {
 	case "end":
 		s.forget(run)
 	case "pass":
-		s.pass(now)
+		s.advance(now)
 	case "ask":
 		require.Equal(s, name, s.name(s.askNext(now)), "at %v", second)
 	default:

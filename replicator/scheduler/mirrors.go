@@ -17,7 +17,7 @@ import (
 func (s *Server) mirror(ctx context.Context, r *running) (jobserver.Outcome, error) {
 	var summary *replicator.MirrorSummary
 	var err error
-	s.work(serverbudget.WithFlow(ctx, r.flow), r, func(ctx context.Context) { summary, err = s.runMirror(ctx, r) })
+	s.runUntilLost(serverbudget.WithFlow(ctx, r.flow), r, func(ctx context.Context) { summary, err = s.runMirror(ctx, r) })
 	switch {
 	case err == nil:
 		text, err := json.Marshal(mirrorResult{OK: true, MirrorSummary: summary})

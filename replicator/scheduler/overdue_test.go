@@ -31,7 +31,7 @@ func (b *barrier) close() {
 
 func (b *barrier) open() { close(*b.opening.Swap(nil)) }
 
-func (b *barrier) wait(ctx context.Context) {
+func (b *barrier) awaitOpen(ctx context.Context) {
 	if opening := b.opening.Load(); opening != nil {
 		select {
 		case <-*opening:
@@ -47,7 +47,7 @@ type freezing struct {
 }
 
 func (f freezing) Transact(ctx context.Context, fn func(kv.Transaction) error) error {
-	f.gate.wait(ctx)
+	f.gate.awaitOpen(ctx)
 	return f.Database.Transact(ctx, fn)
 }
 
@@ -62,7 +62,7 @@ func TestOverdue(t *testing.T) {
 		cfg, _, err := config.Load(config.Options{})
 		require.NoError(t, err)
 		server := scheduler.New(scheduler.Options{Jobs: all, Node: "n", Log: zerolog.Nop(), Config: func() *config.Config {
-			configuration.wait(context.Background())
+			configuration.awaitOpen(context.Background())
 			return cfg
 		}})
 		var running sync.WaitGroup

@@ -10,14 +10,14 @@ import (
 // recordTime is how long a record may take. It holds up the shutdown of a node whose store does not answer.
 const recordTime = 2 * time.Second
 
-// record records what this node does, at the end of each slot, and a last time when ended is closed.
-func (s *Server) record(ctx context.Context, ended <-chan struct{}) {
+// recordWork records what this node does, at the end of each slot, and a last time when ended is closed.
+func (s *Server) recordWork(ctx context.Context, ended <-chan struct{}) {
 	before := Counts{}
 	save := func(at time.Time) {
 		ctx, cancel := context.WithTimeout(ctx, recordTime)
 		defer cancel()
 		now := s.Counts()
-		if err := s.opts.Jobs.Rates.Record(ctx, at, work(now, before)); err != nil {
+		if err := s.opts.Jobs.Rates.Record(ctx, at, workBetween(now, before)); err != nil {
 			s.opts.Log.Error().Err(err).Msg("what this node did could not be recorded, and is recorded later")
 		}
 		before = now
@@ -39,8 +39,8 @@ func (s *Server) record(ctx context.Context, ended <-chan struct{}) {
 	}
 }
 
-// work returns what a node did between two moments.
-func work(now, before Counts) rates.Work {
+// workBetween returns what a node did between two moments.
+func workBetween(now, before Counts) rates.Work {
 	stats := now.Stats
 	stats.Subtract(before.Stats)
 	return rates.Work{

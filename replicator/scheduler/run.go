@@ -83,9 +83,9 @@ func (s *Server) run(ctx context.Context, r *running) (jobserver.Outcome, error)
 	return s.replicate(ctx, r)
 }
 
-// work calls do, and stops the run when the job is removed or changed meanwhile, and not only at the next heartbeat. The
+// runUntilLost calls do, and stops the run when the job is removed or changed meanwhile, and not only at the next heartbeat. The
 // context of do ends when the job is lost, or the node's time to shut down is over.
-func (s *Server) work(ctx context.Context, r *running, do func(context.Context)) {
+func (s *Server) runUntilLost(ctx context.Context, r *running, do func(context.Context)) {
 	working, end := s.server.Working(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
@@ -122,7 +122,7 @@ func (s *Server) begin(ctx context.Context, r *running) (goesOn bool, _ error) {
 	if paused(r.cfg, r.run) {
 		return false, s.pause(ctx, r.run)
 	}
-	if err := r.run.Start(ctx, s.opts.Node, s.pid()); err != nil {
+	if err := r.run.Start(ctx, s.opts.Node, s.newRunName()); err != nil {
 		return false, err
 	}
 	s.started(r.parked, r.Log)
@@ -162,7 +162,7 @@ func (s *Server) logOf(job *jobs.Job) *zerolog.Logger {
 func (s *Server) replicate(ctx context.Context, r *running) (jobserver.Outcome, error) {
 	var result worker.Result
 	var err error
-	s.work(ctx, r, func(ctx context.Context) {
+	s.runUntilLost(ctx, r, func(ctx context.Context) {
 		result, err = s.opts.Replicate(ctx, s.workerJob(r), s.workerConfig(r), reporter{running: r, server: s.server})
 	})
 	return s.ended(ctx, r, &result, err)
@@ -183,7 +183,7 @@ func (s *Server) workerJob(r *running) worker.Job {
 		Target:        state.Target,
 		Stop:          r.Stopping(),
 		Park:          &r.parker,
-		Idle:          func(idle bool) { s.server.Update(func() { s.slots.idle(r, idle, time.Now()) }) },
+		Idle:          func(idle bool) { s.server.Update(func() { s.slots.setIdle(r, idle, time.Now()) }) },
 		Opened:        run.Opened,
 		Parking:       run.Parking,
 	}

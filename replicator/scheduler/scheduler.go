@@ -87,7 +87,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer close(s.recorded)
 	ended := make(chan struct{})
 	var recording sync.WaitGroup
-	recording.Go(func() { s.record(ctx, ended) })
+	recording.Go(func() { s.recordWork(ctx, ended) })
 	var comparing sync.WaitGroup
 	comparing.Go(func() { _ = s.comparisons.Run(ctx) }) // the error is ctx's, as below
 	err := s.server.Run(ctx)
@@ -142,7 +142,7 @@ func (s *Server) limits() limits {
 	}
 }
 
-// pid returns a name for a run on this node, for listings.
-func (s *Server) pid() string {
+// newRunName returns a name for a run on this node, for listings.
+func (s *Server) newRunName() string {
 	return fmt.Sprintf("%d.%d", os.Getpid(), s.count.Add(1))
 }

@@ -61,7 +61,7 @@ func (s *slots) Leave(job *running) {
 // Settle asks idle jobs to park whose slots are in use, and those that have been idle for too long.
 func (s *slots) Settle(now time.Time) jobserver.Allowance {
 	l := s.limits()
-	s.idleRuns.pass(now)
+	s.idleRuns.advance(now)
 	for s.idleRuns.asked < l.parkAtOnce() && s.idleRuns.late(now, l.idleTimeout) {
 		s.askNext(now)
 	}
@@ -98,8 +98,8 @@ func (s *slots) next(l limits) time.Time {
 	return s.idleRuns.next(l.idleTimeout)
 }
 
-// idle records whether a job has something to do. The caller settles then.
-func (s *slots) idle(job *running, idle bool, now time.Time) {
+// setIdle records whether a job has something to do. The caller settles then.
+func (s *slots) setIdle(job *running, idle bool, now time.Time) {
 	switch {
 	case job.Stopping().Err() != nil, job.slotless:
 	case idle:

@@ -59,10 +59,10 @@ func (m *slotsModel) step() {
 	case 1:
 		m.server.StopRun(job, nil)
 	case 2, 3:
-		m.idle(job, true, time.Now())
+		m.setIdle(job, true, time.Now())
 	case 4:
 		delete(m.asked, job)
-		m.idle(job, false, time.Now())
+		m.setIdle(job, false, time.Now())
 	case 5:
 		time.Sleep(time.Duration(m.random.Int64N(int64(5 * time.Second))))
 	case 6, 7:

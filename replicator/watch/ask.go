@@ -63,12 +63,12 @@ func (w *watch) askSources(outer context.Context, why error, seek bool) error {
 
 func (w *watch) askUntil(ctx context.Context, why error) error {
 	w.logOnce("asking for changes of each parked job's source, because the server's _db_updates cannot be used", why.Error())
-	w.show(ctx, jobs.WatchStatus{By: jobs.ByQuestions, Why: shortened(why.Error()), Pause: w.asked.pause(0), Late: w.now().Late})
+	w.showStatus(ctx, jobs.WatchStatus{By: jobs.ByQuestions, Why: shortened(why.Error()), Pause: w.asked.longestPause(0), Late: w.currentState().Late})
 	w.asked.begin(time.Now())
 	w.kind.Store(int32(asking))
 	defer w.kind.Store(int32(beginning))
 	defer w.late.due(nil)
-	w.checkSoon()
+	w.checkNeededSoon()
 	until := time.Now().Add(feedRetry - rand.N(feedRetry/10))
 	silences := 0 // in a row
 	backoff := retry.Backoff{First: askFirst}
@@ -78,7 +78,7 @@ func (w *watch) askUntil(ctx context.Context, why error) error {
 		if w.newLogin() {
 			return nil
 		}
-		parks, err := w.parks(ctx)
+		parks, err := w.watchParked(ctx)
 		if err != nil {
 			return err
 		}
@@ -139,14 +139,14 @@ func (w *watch) askAll(ctx context.Context, rows []jobs.ParkedRow) (pause time.D
 	parked, asked := make([]time.Duration, len(rows)), make([]bool, len(rows))
 	waits := map[string]time.Duration{} // by job
 	for i, row := range rows {
-		if unanswered.Load() && !answered.Load() || !w.paces.questions.wait(ctx, config.MaxQuestions.Get(w.settings())) {
+		if unanswered.Load() && !answered.Load() || !w.paces.questions.awaitTurn(ctx, config.MaxQuestions.Get(w.settings())) {
 			rows = rows[:i]
 			break
 		}
 		places <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-places }()
-			said, since, wait := w.question(ctx, row)
+			said, since, wait := w.askSource(ctx, row)
 			parked[i], asked[i] = since, said != unasked
 			switch said {
 			case quiet, unwell:
@@ -167,7 +167,7 @@ func (w *watch) askAll(ctx context.Context, rows []jobs.ParkedRow) (pause time.D
 	for i, row := range rows {
 		waits[row.JobID] = nextAsk(parked[i], rand.Float64())
 		if asked[i] {
-			w.asked.question(now, parked[i], now.Sub(row.Ask))
+			w.asked.recordQuestion(now, parked[i], now.Sub(row.Ask))
 			w.asked.plan(now, waits[row.JobID])
 		}
 	}
@@ -175,15 +175,15 @@ func (w *watch) askAll(ctx context.Context, rows []jobs.ParkedRow) (pause time.D
 	if err != nil {
 		w.storeFailed(ctx, err)
 	}
-	w.checkSoon()
+	w.checkNeededSoon()
 	silent = unanswered.Load() && !answered.Load()
 	w.late.answered(!silent)
 	return time.Duration(longest.Load()), silent
 }
 
-// question asks the source of a row. parked is how long its job has been parked. pause is how long the server wants to be
+// askSource asks the source of a row. parked is how long its job has been parked. pause is how long the server wants to be
 // left alone.
-func (w *watch) question(ctx context.Context, row jobs.ParkedRow) (said answer, parked, pause time.Duration) {
+func (w *watch) askSource(ctx context.Context, row jobs.ParkedRow) (said answer, parked, pause time.Duration) {
 	job, err := w.job(ctx, row.JobID)
 	switch {
 	case err != nil:

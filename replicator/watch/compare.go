@@ -96,21 +96,21 @@ func (r round) after(row jobs.ParkedRow, whole bool, now time.Time, took, every 
 // before.
 func (r round) pause(every time.Duration) time.Duration { return every / time.Duration(max(r.Last, 1)) }
 
-// hastened is the time after which hasten has an effect, at most.
+// hastened is the time after which shortenRound has an effect, at most.
 const hastened = time.Minute
 
 // seeMirrors makes rounds shorter if a mirror has made the job of one of some rows, which are read more often than rounds compare them.
 func (w *watch) seeMirrors(rows []jobs.ParkedRow) {
-	if before := w.now().Round; before.Mirrors || !before.sees(rows).Mirrors {
+	if before := w.currentState().Round; before.Mirrors || !before.sees(rows).Mirrors {
 		return
 	}
 	w.update(func(s *state) { s.Round = s.Round.sees(rows) })
-	w.hasten()
+	w.shortenRound()
 }
 
-// hasten makes the next page come earlier, if the time of a round has become shorter. A round that another node has begun
+// shortenRound makes the next page come earlier, if the time of a round has become shorter. A round that another node has begun
 // may have a time of another clock.
-func (w *watch) hasten() {
+func (w *watch) shortenRound() {
 	maxIdle := config.MaxIdle.Get(w.settings())
 	w.update(func(s *state) {
 		if latest := time.Now().Add(s.Round.pause(s.Round.time(maxIdle))); s.Round.Next.After(latest) {
@@ -130,7 +130,7 @@ func (w *watch) compare(ctx context.Context, f *feed) error {
 	if err == nil && !good {
 		return errRefused
 	}
-	place := w.now().Round
+	place := w.currentState().Round
 	var rows []jobs.ParkedRow
 	if err == nil {
 		rows, err = w.watcher.opts.Jobs.Watches.ParkedOf(ctx, w.server, jobs.ParkedRow{Database: place.Database, JobID: place.JobID}, pageRows)

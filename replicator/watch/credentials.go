@@ -22,8 +22,8 @@ type credentials struct {
 	jobID    string              // the job whose source has them; "" if they are settings
 }
 
-// how returns what of an endpoint decides how requests are made to its server.
-func how(e replicator.Endpoint) replicator.Endpoint {
+// withoutURL returns what of an endpoint decides how requests are made to its server.
+func withoutURL(e replicator.Endpoint) replicator.Endpoint {
 	return replicator.Endpoint{Username: e.Username, Password: e.Password, Auth: e.Auth, Headers: e.Headers, Proxy: e.Proxy}
 }
 
@@ -32,12 +32,12 @@ func sameEndpoint(a, b replicator.Endpoint) bool {
 		a.Auth.Equal(b.Auth)
 }
 
-// configured returns the credentials that the settings have for the watch's server.
-func (w *watch) configured() (credentials, bool) { return w.configuredFor(w.server) }
+// configuredLogin returns the credentials that the settings have for the watch's server.
+func (w *watch) configuredLogin() (credentials, bool) { return w.configuredLoginFor(w.server) }
 
-// configuredFor returns the credentials that the settings have for a server, by the key of who answers. They are not sent where a
+// configuredLoginFor returns the credentials that the settings have for a server, by the key of who answers. They are not sent where a
 // job's proxy or headers decide which machine answers.
-func (w *watch) configuredFor(key string) (credentials, bool) {
+func (w *watch) configuredLoginFor(key string) (credentials, bool) {
 	server, plain := route.Server(key)
 	if !plain {
 		return credentials{}, false
@@ -48,7 +48,7 @@ func (w *watch) configuredFor(key string) (credentials, bool) {
 
 // newLogin reports whether the settings have another login for the server than when the watch last looked for a feed.
 func (w *watch) newLogin() bool {
-	c, _ := w.configured()
+	c, _ := w.configuredLogin()
 	return !sameEndpoint(c.endpoint, w.login)
 }
 
@@ -61,9 +61,9 @@ func (w *watch) job(ctx context.Context, id string) (*jobs.Job, error) {
 	return job, err
 }
 
-// ofJob returns the credentials of a job's source. ok is false if there is no such job any more, it has ended, or another
+// jobCredentials returns the credentials of a job's source. ok is false if there is no such job any more, it has ended, or another
 // machine answers for its source.
-func (w *watch) ofJob(ctx context.Context, id string) (c credentials, ok bool, err error) {
+func (w *watch) jobCredentials(ctx context.Context, id string) (c credentials, ok bool, err error) {
 	job, err := w.job(ctx, id)
 	if job == nil || err != nil {
 		return c, false, err
@@ -76,7 +76,7 @@ func (w *watch) ofJob(ctx context.Context, id string) (c credentials, ok bool, e
 	if !ok || server != w.server || job.Condition().Terminal() || !w.allowed(r) {
 		return c, false, nil
 	}
-	return credentials{endpoint: how(r.Source), jobID: id}, true, nil
+	return credentials{endpoint: withoutURL(r.Source), jobID: id}, true, nil
 }
 
 // allowed reports whether the current settings allow the replication.
@@ -90,10 +90,10 @@ func (w *watch) allowed(r *replicator.Replication) bool {
 // stillGood reports whether credentials are still in the settings or in their job.
 func (w *watch) stillGood(ctx context.Context, c credentials) (bool, error) {
 	if c.jobID == "" {
-		set, ok := w.configured()
+		set, ok := w.configuredLogin()
 		return ok && sameEndpoint(set.endpoint, c.endpoint), nil
 	}
-	now, ok, err := w.ofJob(ctx, c.jobID)
+	now, ok, err := w.jobCredentials(ctx, c.jobID)
 	return ok && sameEndpoint(now.endpoint, c.endpoint), err
 }
 
@@ -120,7 +120,7 @@ func (f *feed) close() {
 // server must have or allow. That is nil if the server has no parked jobs and no mirrors. It returns an error if the
 // server does not answer as it should.
 func (w *watch) open(ctx context.Context) (f *feed, why, err error) {
-	found, reason, err := w.search.first(ctx)
+	found, reason, err := w.search.tryLikely(ctx)
 	switch {
 	case found != nil:
 		f, err = w.openFeed(ctx, found)
@@ -175,7 +175,7 @@ func (w *watch) openFeed(ctx context.Context, a *attempt) (*feed, error) {
 		}
 	})
 	ctx, cancel := context.WithCancel(ctx)
-	updates, err := a.server.Updates(ctx, couch.UpdatesOptions{Since: w.now().Seq, Heartbeat: feedHeartbeat})
+	updates, err := a.server.Updates(ctx, couch.UpdatesOptions{Since: w.currentState().Seq, Heartbeat: feedHeartbeat})
 	if errors.Is(err, couch.ErrUnknownSince) {
 		w.update(func(s *state) { s.begin(a.log) })
 		w.fromStart = true

@@ -16,7 +16,7 @@ func TestCredentialsForTokens(t *testing.T) {
 		r, err := replicator.ParseRequest([]byte(`{"source":{"url":"http://a.example/db","auth":`+auth+`},"target":"http://b.example/db"}`),
 			replicator.ParseOptions{})
 		require.NoError(t, err)
-		return how(r.Replication.Source)
+		return withoutURL(r.Replication.Source)
 	}
 	seed := newSeed()
 	one, same := with(`{"ibm":{"api_key":"a"}}`), with(`{"iam":{"api_key":"a"}}`)

@@ -54,13 +54,13 @@ func (g *gathered) addUpdate(update couch.Update) {
 	}
 }
 
-// wait returns how long to wait for more names.
-func (g *gathered) wait(now time.Time, took time.Duration) time.Duration {
+// untilFlush returns how long to wait for more names.
+func (g *gathered) untilFlush(now time.Time, took time.Duration) time.Duration {
 	return min(max(gatherQuiet, took), g.began.Add(max(gatherTime, took)).Sub(now))
 }
 
-// empty returns the names, and empties g.
-func (g *gathered) empty() (names []string, news []jobs.News, seq json.RawMessage) {
+// takeAll returns the names, and empties g.
+func (g *gathered) takeAll() (names []string, news []jobs.News, seq json.RawMessage) {
 	for name := range g.names {
 		names = append(names, name)
 	}
@@ -75,7 +75,7 @@ func (g *gathered) empty() (names []string, news []jobs.News, seq json.RawMessag
 // follow wakes the jobs whose databases the feed names, and compares all databases from time to time. It returns nil
 // when a feed is to be opened again, errEnded, or why the feed failed.
 func (w *watch) follow(outer context.Context, f *feed) error {
-	w.show(outer, jobs.WatchStatus{By: jobs.ByFeed})
+	w.showStatus(outer, jobs.WatchStatus{By: jobs.ByFeed})
 	w.asked = asked{}
 	w.feed.Store(f.Updates)
 	w.kind.Store(int32(following))
@@ -93,7 +93,7 @@ func (w *watch) follow(outer context.Context, f *feed) error {
 	others.Go(func() { broken <- w.read(ctx, f, rows) })
 
 	if w.fromStart {
-		w.missed(ctx) // what happened before the feed began
+		w.tellMissed(ctx) // what happened before the feed began
 		w.fromStart = false
 	}
 	l := &follower{watch: w, feed: f, others: &others, compared: make(chan error, 1), began: time.Now()}
@@ -107,7 +107,7 @@ func (w *watch) follow(outer context.Context, f *feed) error {
 			if w.newLogin() {
 				return nil
 			}
-			w.hasten()
+			w.shortenRound()
 		}
 		l.timer.Reset(time.Until(l.next()))
 		in := rows
@@ -189,7 +189,7 @@ func (l *follower) next() time.Time {
 
 // pageAt returns when the next page is to be compared. It is never zero.
 func (l *follower) pageAt() time.Time {
-	at := l.watch.now().Round.Next
+	at := l.watch.currentState().Round.Next
 	if at.Before(l.began) {
 		at = l.began
 	}
@@ -202,12 +202,12 @@ func (l *follower) pageAt() time.Time {
 // addRow adds a row of the feed.
 func (l *follower) addRow(row couch.Update) {
 	l.gathered.addUpdate(row)
-	if l.feed.Rewound() && !l.watch.now().Round.Unthrottled {
+	if l.feed.Rewound() && !l.watch.currentState().Round.Unthrottled {
 		l.watch.update(func(s *state) { s.Round = s.Round.restarted() })
 		l.gathered.news[""] = jobs.NewsMissed
 	}
 	now := time.Now()
-	l.flushAt = now.Add(l.gathered.wait(now, l.took))
+	l.flushAt = now.Add(l.gathered.untilFlush(now, l.took))
 }
 
 // doWhatIsDue flushes, compares and checks, as far as it is time for that.
@@ -220,19 +220,19 @@ func (l *follower) doWhatIsDue(ctx context.Context) error {
 		l.comparing = true
 		l.others.Go(func() { l.compared <- l.watch.compare(ctx, l.feed) })
 	}
-	return l.watch.check(ctx)
+	return l.watch.checkNeeded(ctx)
 }
 
 // flush wakes what was gathered.
 func (l *follower) flush(ctx context.Context) {
 	l.flushAt = time.Time{}
-	names, news, seq := l.gathered.empty()
+	names, news, seq := l.gathered.takeAll()
 	if len(names) == 0 {
 		return
 	}
 	began := time.Now()
 	l.watch.wake(ctx, byFeed, names)
-	l.watch.announce(ctx, news)
+	l.watch.tellMirrors(ctx, news)
 	l.took = min(time.Since(began), time.Second)
 	if ctx.Err() == nil && seq != nil {
 		l.watch.update(func(s *state) { s.Seq = seq })
@@ -241,7 +241,7 @@ func (l *follower) flush(ctx context.Context) {
 		l.unkept = 0
 		l.watch.writeNow(ctx)
 	}
-	l.watch.checkSoon()
+	l.watch.checkNeededSoon()
 }
 
 // wasCompared takes the result of a page. again says that the feed is to be opened again.
@@ -249,7 +249,7 @@ func (l *follower) wasCompared(err error) (again bool, failed error) {
 	l.comparing, l.pageFailed = false, time.Time{}
 	switch {
 	case err == nil:
-		l.watch.checkSoon()
+		l.watch.checkNeededSoon()
 	case errors.Is(err, errRefused) && time.Since(l.began) < pageRetry:
 		return false, err // the next feed may end at once, too
 	case errors.Is(err, errRefused):

@@ -74,8 +74,8 @@ const (
 	askLatest = 2 * time.Second
 )
 
-// pause returns the longest time for which a job is not asked, rounded up. late is how late the question is that is due for longest.
-func (a *asked) pause(late time.Duration) time.Duration {
+// longestPause returns the longest time for which a job is not asked, rounded up. late is how late the question is that is due for longest.
+func (a *asked) longestPause(late time.Duration) time.Duration {
 	longest := max(a.planned[0], a.planned[1], askFirst) + late + askLatest
 	shown := float64(askFirst)
 	for shown < float64(longest) {
@@ -91,8 +91,8 @@ func (a *asked) begin(now time.Time) {
 	}
 }
 
-// question records a question to a job that has been parked for a time, and how late the question is.
-func (a *asked) question(now time.Time, parked, late time.Duration) {
+// recordQuestion records a question to a job that has been parked for a time, and how late the question is.
+func (a *asked) recordQuestion(now time.Time, parked, late time.Duration) {
 	if now.After(a.from) {
 		a.worst = max(a.worst, min(notAsked(parked, late), now.Sub(a.began)))
 	}
@@ -120,10 +120,10 @@ func lateSince(was time.Time, worst time.Duration, now time.Time) time.Time {
 // showLate writes into the state how often jobs are asked, and each askLast whether the questions are late. why is why there are questions.
 func (w *watch) showLate(ctx context.Context, why error) {
 	now := time.Now()
-	status, silence := w.now().WatchStatus, w.late.silence()
-	status.Pause = w.asked.pause(w.late.lag())
+	status, silence := w.currentState().WatchStatus, w.late.silence()
+	status.Pause = w.asked.longestPause(w.late.lag())
 	if now.Before(w.asked.from.Add(askLast)) {
-		w.show(ctx, status)
+		w.showStatus(ctx, status)
 		return
 	}
 	late := jobs.Late{Since: lateSince(status.Late.Since, max(w.asked.worst, silence), now), Code: noFeedOf(why, silence)}
@@ -139,7 +139,7 @@ func (w *watch) showLate(ctx context.Context, why error) {
 	}
 	w.asked.from, w.asked.worst = now, 0
 	status.Late = late
-	w.show(ctx, status)
+	w.showStatus(ctx, status)
 }
 
 // countPage is the number of questions that countAsked reads at a time.

@@ -88,11 +88,11 @@ func TestAsked(t *testing.T) {
 	var a asked
 	a.begin(now)
 	a.begin(now.Add(time.Minute))
-	a.question(now.Add(4*time.Minute), 24*time.Hour, 12*time.Hour)
+	a.recordQuestion(now.Add(4*time.Minute), 24*time.Hour, 12*time.Hour)
 	assert.Zero(t, a.worst)
-	a.question(now.Add(6*time.Minute), 24*time.Hour, 12*time.Hour)
+	a.recordQuestion(now.Add(6*time.Minute), 24*time.Hour, 12*time.Hour)
 	assert.Equal(t, 6*time.Minute, a.worst)
-	a.question(now.Add(7*time.Minute), time.Hour, time.Minute)
+	a.recordQuestion(now.Add(7*time.Minute), time.Hour, time.Minute)
 	assert.Equal(t, 6*time.Minute, a.worst)
 }
 

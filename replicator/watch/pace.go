@@ -58,9 +58,9 @@ type pacer struct {
 	next time.Time
 }
 
-// wait waits until the next request may be made, at a number of requests per second. It reports whether ctx has not
+// awaitTurn waits until the next request may be made, at a number of requests per second. It reports whether ctx has not
 // ended.
-func (p *pacer) wait(ctx context.Context, perSecond int) bool {
+func (p *pacer) awaitTurn(ctx context.Context, perSecond int) bool {
 	p.mu.Lock()
 	now := time.Now()
 	at := p.next

@@ -115,8 +115,8 @@ func (s seed) hash(c credentials) uint64 {
 	return h.Sum64()
 }
 
-// fresh reports whether credentials were not tried lately, and records that they are tried now.
-func (s *search) fresh(c credentials) bool {
+// markTried records that credentials are tried now, and reports whether they were not tried lately.
+func (s *search) markTried(c credentials) bool {
 	key, now := s.seed.hash(c), time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,9 +130,9 @@ func (s *search) fresh(c credentials) bool {
 	return true
 }
 
-// try tries credentials. If they are good, they are in found.
-func (s *search) try(ctx context.Context, c credentials) {
-	if !s.watch.paces.tries.wait(ctx, triesPerSec) {
+// tryLogin tries credentials. If they are good, they are in found.
+func (s *search) tryLogin(ctx context.Context, c credentials) {
+	if !s.watch.paces.tries.awaitTurn(ctx, triesPerSec) {
 		return
 	}
 	a, err := s.watch.probe(ctx, c)
@@ -212,12 +212,12 @@ func (s *search) tryJobs(ctx context.Context, ids []string) (more bool) {
 }
 
 func (s *search) tryJob(ctx context.Context, id string) {
-	c, ok, err := s.watch.ofJob(ctx, id)
+	c, ok, err := s.watch.jobCredentials(ctx, id)
 	switch {
 	case err != nil:
 		s.watch.storeFailed(ctx, err)
-	case ok && s.fresh(c):
-		s.try(ctx, c)
+	case ok && s.markTried(c):
+		s.tryLogin(ctx, c)
 	}
 }
 
@@ -246,9 +246,9 @@ func (s *search) takeAttempt() *attempt {
 // close closes what was found.
 func (s *search) close() { s.takeAttempt().close() }
 
-// first tries the likeliest logins, and then some others. It returns nil with why there is none, which is nil if no login was
+// tryLikely tries the likeliest logins, and then some others. It returns nil with why there is none, which is nil if no login was
 // tried so far, or with the server's failure.
-func (s *search) first(ctx context.Context) (a *attempt, why, failed error) {
+func (s *search) tryLikely(ctx context.Context) (a *attempt, why, failed error) {
 	if a := s.takeAttempt(); a != nil {
 		return a, nil, nil
 	}
@@ -258,15 +258,15 @@ func (s *search) first(ctx context.Context) (a *attempt, why, failed error) {
 	s.tries, s.silent, s.lacking, s.failed, s.why = 0, 0, 0, nil, nil
 	likely := slices.Clone(s.again)
 	s.mu.Unlock()
-	if id := w.now().JobID; id != "" {
-		if c, ok, err := w.ofJob(ctx, id); err != nil {
+	if id := w.currentState().JobID; id != "" {
+		if c, ok, err := w.jobCredentials(ctx, id); err != nil {
 			w.storeFailed(ctx, err)
 		} else if ok {
-			s.fresh(c)
+			s.markTried(c)
 			likely = prepended(c, likely)
 		}
 	}
-	c, set := w.configured()
+	c, set := w.configuredLogin()
 	if w.login = c.endpoint; set {
 		likely = prepended(c, likely)
 	}
@@ -299,7 +299,7 @@ func (s *search) tryAgain(ctx context.Context, again []credentials) {
 			continue
 		}
 		if good {
-			s.try(ctx, c)
+			s.tryLogin(ctx, c)
 			continue
 		}
 		s.mu.Lock()
@@ -311,7 +311,7 @@ func (s *search) tryAgain(ctx context.Context, again []credentials) {
 // walk tries the logins of the next mirrors or parked jobs. It reports whether there are more, unless it is over.
 func (s *search) walk(ctx context.Context, page int) (more bool) {
 	w := s.watch
-	if now := w.now(); !now.Walked.IsZero() && time.Since(now.Walked) < walkEvery {
+	if now := w.currentState(); !now.Walked.IsZero() && time.Since(now.Walked) < walkEvery {
 		return false
 	}
 	var ids []string
@@ -348,17 +348,17 @@ func (s *search) walk(ctx context.Context, page int) (more bool) {
 		s.after = rows[len(rows)-1]
 		return true
 	}
-	s.begin()
+	s.rewind()
 	w.update(func(s *state) { s.Walked = time.Now() })
 	return false
 }
 
-// begin makes the next walk begin with the first mirror and the first row.
-func (s *search) begin() { s.afterMirror, s.mirrors, s.after = "", false, jobs.ParkedRow{} }
+// rewind makes the next walk begin with the first mirror and the first row.
+func (s *search) rewind() { s.afterMirror, s.mirrors, s.after = "", false, jobs.ParkedRow{} }
 
 // restart makes the next walk come at once, and try all.
 func (s *search) restart() {
-	s.begin()
+	s.rewind()
 	s.mu.Lock()
 	clear(s.tried)
 	s.refused = nil
@@ -409,7 +409,7 @@ func (s *search) seek(ctx context.Context) {
 // tryFresh tries the logins of the jobs that were parked since it was last called.
 func (s *search) tryFresh(ctx context.Context, now time.Time) {
 	w := s.watch
-	from := w.now().Tried
+	from := w.currentState().Tried
 	if oldest := now.Add(-walkEvery); from.Before(oldest) {
 		from = now.Add(-freshSlack) // a walk finds the others
 	}
@@ -437,7 +437,7 @@ func (s *search) tryFresh(ctx context.Context, now time.Time) {
 		after = rows[len(rows)-1]
 	}
 	s.seen = seen
-	if now.Sub(from) > time.Minute || w.now().Tried.IsZero() {
+	if now.Sub(from) > time.Minute || w.currentState().Tried.IsZero() {
 		w.update(func(s *state) { s.Tried = now })
 	}
 }

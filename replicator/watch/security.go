@@ -57,7 +57,7 @@ func (w *watch) securityDiffers(ctx context.Context, server *couch.Server, row j
 
 // mayAsk waits until a question may be asked, and counts it.
 func (w *watch) mayAsk(ctx context.Context) error {
-	if !w.paces.questions.wait(ctx, config.MaxQuestions.Get(w.settings())) {
+	if !w.paces.questions.awaitTurn(ctx, config.MaxQuestions.Get(w.settings())) {
 		return context.Cause(ctx)
 	}
 	w.watcher.counter.questions.Add(1)

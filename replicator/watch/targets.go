@@ -66,13 +66,13 @@ func (w *watch) keepTargets(ctx context.Context) {
 	t := &targets{watch: w, failed: map[string]time.Time{}}
 	for ctx.Err() == nil {
 		changed := w.watcher.changed() // before the settings are read, so that no change is missed
-		every := targetsTime(w.now().Targets.Last, config.MaxIdle.Get(w.settings()))
+		every := targetsTime(w.currentState().Targets.Last, config.MaxIdle.Get(w.settings()))
 		w.update(func(s *state) {
 			if latest := time.Now().Add(s.Targets.pause(every)); s.Targets.Next.After(latest) {
 				s.Targets.Next = latest // the settings, or the clock of another node, were others
 			}
 		})
-		if wait := time.Until(w.now().Targets.Next); wait > 0 {
+		if wait := time.Until(w.currentState().Targets.Next); wait > 0 {
 			kv.SleepOr(ctx, wait, changed)
 			continue
 		}
@@ -82,7 +82,7 @@ func (w *watch) keepTargets(ctx context.Context) {
 
 // lookAtPage looks at the targets of the next page of rows.
 func (t *targets) lookAtPage(ctx context.Context, every time.Duration) {
-	began, place := time.Now(), t.now().Targets
+	began, place := time.Now(), t.currentState().Targets
 	rows, err := t.watcher.opts.Jobs.Watches.ParkedOf(ctx, t.server, jobs.ParkedRow{Database: place.Database, JobID: place.JobID}, pageRows)
 	if err != nil {
 		t.storeFailed(ctx, err)
@@ -294,7 +294,7 @@ func (q *targetQuestion) names() []string {
 
 // mayAsk waits until the host may be asked, and reports whether ctx has not ended.
 func (q *targetQuestion) mayAsk(ctx context.Context) bool {
-	return q.paces.questions.wait(ctx, config.MaxQuestions.Get(q.settings()))
+	return q.paces.questions.awaitTurn(ctx, config.MaxQuestions.Get(q.settings()))
 }
 
 // infos reads the descriptions of databases.
@@ -365,9 +365,9 @@ func lacksInfos(err error) bool {
 	return e.Status >= http.StatusBadRequest && e.Status < http.StatusInternalServerError || e.Status == http.StatusNotImplemented
 }
 
-// ofTarget returns the credentials of a job's target. ok is false if there is no such job any more, it has ended, or another
+// targetCredentials returns the credentials of a job's target. ok is false if there is no such job any more, it has ended, or another
 // machine answers for its target.
-func (w *watch) ofTarget(ctx context.Context, server, id string) (c credentials, ok bool, err error) {
+func (w *watch) targetCredentials(ctx context.Context, server, id string) (c credentials, ok bool, err error) {
 	job, err := w.job(ctx, id)
 	if job == nil || err != nil {
 		return c, false, err
@@ -377,5 +377,5 @@ func (w *watch) ofTarget(ctx context.Context, server, id string) (c credentials,
 	if !ok || is != server || job.Condition().Terminal() || !w.allowed(r) {
 		return c, false, nil
 	}
-	return credentials{endpoint: how(r.Target), jobID: id}, true, nil
+	return credentials{endpoint: withoutURL(r.Target), jobID: id}, true, nil
 }

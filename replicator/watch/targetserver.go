@@ -61,7 +61,7 @@ func (w *Watcher) targetServer(key string) *targetServer {
 // question, at random. All of them are in the settings or in their jobs now.
 func (s *targetServer) logins(ctx context.Context, q *targetQuestion) iter.Seq[credentials] {
 	return func(yield func(credentials) bool) {
-		if c, ok := q.configuredFor(q.server); ok && !yield(c) {
+		if c, ok := q.configuredLoginFor(q.server); ok && !yield(c) {
 			return
 		}
 		var ids []string
@@ -74,7 +74,7 @@ func (s *targetServer) logins(ctx context.Context, q *targetQuestion) iter.Seq[c
 			ids = append(ids, q.rows[at].JobID)
 		}
 		for _, id := range ids {
-			c, ok, err := q.ofTarget(ctx, q.server, id)
+			c, ok, err := q.targetCredentials(ctx, q.server, id)
 			if err != nil {
 				q.storeFailed(ctx, err)
 				return

@@ -207,8 +207,8 @@ func (w *watch) update(change func(*state)) {
 	change(&w.state)
 }
 
-// now returns the state.
-func (w *watch) now() state {
+// currentState returns the state.
+func (w *watch) currentState() state {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.state
@@ -228,7 +228,7 @@ func (w *watch) endWriting() { <-w.writing }
 
 // unwritten returns the state to write, or nil if the job has it already. The caller has begun to write.
 func (w *watch) unwritten() json.RawMessage {
-	s := w.now()
+	s := w.currentState()
 	if len(s.Seq) > maxStoredSeq {
 		s.Seq, s.Log = nil, ""
 	}
@@ -293,16 +293,16 @@ func (w *watch) storeFailed(ctx context.Context, err error) {
 	kv.Sleep(ctx, storePause+rand.N(storePause))
 }
 
-// checkSoon makes check look whether there are parked jobs, because some may have gone.
-func (w *watch) checkSoon() {
+// checkNeededSoon makes checkNeeded look whether there are parked jobs, because some may have gone.
+func (w *watch) checkNeededSoon() {
 	if w.checkAt.IsZero() {
 		w.checkAt = time.Now().Add(emptyLimit)
 	}
 }
 
-// check looks whether there are parked jobs, if it is time for that. It returns errEnded if the watch has ended, because
+// checkNeeded looks whether there are parked jobs, if it is time for that. It returns errEnded if the watch has ended, because
 // there have been none for a while.
-func (w *watch) check(ctx context.Context) error {
+func (w *watch) checkNeeded(ctx context.Context) error {
 	if w.checkAt.IsZero() || time.Now().Before(w.checkAt) {
 		return nil
 	}
@@ -310,7 +310,7 @@ func (w *watch) check(ctx context.Context) error {
 	needed, err := w.needed(ctx)
 	switch {
 	case err != nil:
-		w.checkSoon()
+		w.checkNeededSoon()
 		w.storeFailed(ctx, err)
 		return nil
 	case needed:
@@ -318,10 +318,10 @@ func (w *watch) check(ctx context.Context) error {
 		return nil
 	case w.emptyFrom.IsZero():
 		w.emptyFrom = time.Now()
-		w.checkSoon()
+		w.checkNeededSoon()
 		return nil
 	case time.Since(w.emptyFrom) < emptyLimit:
-		w.checkSoon()
+		w.checkNeededSoon()
 		return nil
 	}
 	errNeeded := errors.New("a job was parked")
@@ -339,7 +339,7 @@ func (w *watch) check(ctx context.Context) error {
 	case errors.Is(err, errNeeded):
 		w.emptyFrom = time.Time{}
 	case ctx.Err() == nil && !errors.Is(err, fdbjobs.ErrHalt):
-		w.checkSoon()
+		w.checkNeededSoon()
 		w.storeFailed(ctx, err)
 	}
 	return nil
@@ -355,11 +355,11 @@ func (w *watch) needed(ctx context.Context) (bool, error) {
 	return len(mirrors) > 0 || more, err
 }
 
-// parks returns a watch that ends when a job is about to be parked, or a mirror begins. It looks first whether there are any,
+// watchParked returns a watch that ends when a job is about to be parked, or a mirror begins. It looks first whether there are any,
 // if it is time for that. It returns errEnded if there have been none for a while, or ctx's error.
-func (w *watch) parks(ctx context.Context) (kv.Watch, error) {
+func (w *watch) watchParked(ctx context.Context) (kv.Watch, error) {
 	for ctx.Err() == nil {
-		if err := w.check(ctx); err != nil {
+		if err := w.checkNeeded(ctx); err != nil {
 			return nil, err
 		}
 		parks, err := w.watcher.opts.Jobs.Watches.AwaitParked(ctx, w.server)
@@ -374,9 +374,9 @@ func (w *watch) parks(ctx context.Context) (kv.Watch, error) {
 // awaitJobs waits until the server has a parked job or a mirror. It returns errEnded if there has been none for a while, ctx's
 // error, or nil.
 func (w *watch) awaitJobs(ctx context.Context) error {
-	w.checkSoon()
+	w.checkNeededSoon()
 	for {
-		parks, err := w.parks(ctx)
+		parks, err := w.watchParked(ctx)
 		if err != nil {
 			return err
 		}
@@ -394,8 +394,8 @@ func (w *watch) awaitJobs(ctx context.Context) error {
 	}
 }
 
-// announce tells the mirrors of the server what happened to databases. It repeats that until it succeeds or ctx ends.
-func (w *watch) announce(ctx context.Context, news []jobs.News) {
+// tellMirrors tells the mirrors of the server what happened to databases. It repeats that until it succeeds or ctx ends.
+func (w *watch) tellMirrors(ctx context.Context, news []jobs.News) {
 	for ctx.Err() == nil && len(news) > 0 {
 		err := w.watcher.opts.Jobs.Watches.Tell(ctx, w.server, news)
 		if err == nil {
@@ -405,18 +405,18 @@ func (w *watch) announce(ctx context.Context, news []jobs.News) {
 	}
 }
 
-// missed tells the mirrors of the server that databases may have been created and deleted without notice.
-func (w *watch) missed(ctx context.Context) {
-	w.announce(ctx, []jobs.News{{Type: jobs.NewsMissed}})
+// tellMissed tells the mirrors of the server that databases may have been created and deleted without notice.
+func (w *watch) tellMissed(ctx context.Context) {
+	w.tellMirrors(ctx, []jobs.News{{Type: jobs.NewsMissed}})
 }
 
 // settings returns the current configuration.
 func (w *watch) settings() *config.Config { return w.watcher.opts.Config() }
 
-// show writes what people see of the watch into the state, and the state at once if another one was seen before. If that
+// showStatus writes what people see of the watch into the state, and the state at once if another one was seen before. If that
 // fails, or an update is under way, a heartbeat writes it.
-func (w *watch) show(ctx context.Context, status jobs.WatchStatus) {
-	if w.now().WatchStatus == status {
+func (w *watch) showStatus(ctx context.Context, status jobs.WatchStatus) {
+	if w.currentState().WatchStatus == status {
 		return
 	}
 	w.update(func(s *state) { s.WatchStatus = status })
