@@ -36,14 +36,9 @@ func (s *Server) newComparisons() *jobserver.Server[*comparison] {
 	queue := s.opts.Jobs.Verifications.Queue()
 	return jobserver.New(jobserver.Options[*comparison]{
 		Queue: queue, Config: s.opts.Config,
-		Accept: func(ctx context.Context, n int, _ []*comparison) ([]*comparison, error) {
-			held, err := queue.Accept(ctx, fdbjobs.AcceptOptions{Count: n})
-			taken := make([]*comparison, len(held))
-			for i, h := range held {
-				taken[i] = &comparison{Run: jobserver.NewRun(h.Job().ID, "", h, &log), held: h}
-			}
-			return taken, err
-		},
+		Accept: jobserver.AcceptFrom(queue, func(h *fdbjobs.Held) *comparison {
+			return &comparison{Run: jobserver.NewRun(h.Job().ID, h.Job().Evicted, h, &log), held: h}
+		}, func(c *comparison) *fdbjobs.Held { return c.held }),
 		Run:       s.compare,
 		GiveBack:  func(ctx context.Context, c *comparison) error { return c.held.Resubmit(ctx, time.Now(), nil, nil) },
 		Limiter:   &jobserver.AtMost[*comparison]{Max: func() int { return maxComparisons }},

@@ -90,7 +90,7 @@ type watch struct {
 	asked     asked
 }
 
-func newWatch(w *Watcher, held *fdbjobs.Held) *watch {
+func (w *Watcher) newWatch(held *fdbjobs.Held) *watch {
 	one := &watch{
 		watcher: w, server: held.Job().ID, held: held, paces: w.acquirePaces(paceOf(held.Job().Owner, held.Job().ID)), checkAt: time.Now().Add(emptyLimit),
 		backoff: retry.Backoff{First: time.Second}, writing: make(chan struct{}, 1),

@@ -53,7 +53,8 @@ func New(opts Options) *Watcher {
 	w := &Watcher{opts: opts, paces: map[paceKey]*paces{}, targets: map[string]*targetServer{}}
 	w.server = jobserver.New(jobserver.Options[*watch]{
 		Queue: opts.Jobs.Watches.Queue(), Config: opts.Config, Changed: opts.Changed,
-		Accept: w.accept, Run: w.run, GiveBack: w.giveBack,
+		Accept: jobserver.AcceptFrom(opts.Jobs.Watches.Queue(), w.newWatch, func(one *watch) *fdbjobs.Held { return one.held }),
+		Run:    w.run, GiveBack: w.giveBack,
 		Limiter:    &jobserver.AtMost[*watch]{Max: func() int { return config.MaxWatches.Get(opts.Config()) }},
 		Interval:   func(*config.Config) time.Duration { return turnEvery },
 		BeforeTurn: w.readOldestDue, MakesRoom: w.makesRoom,
@@ -82,23 +83,6 @@ func (w *Watcher) changed() <-chan struct{} {
 		return nil
 	}
 	return w.opts.Changed()
-}
-
-// accept takes watches from the queue, see jobserver.Options.
-func (w *Watcher) accept(ctx context.Context, n int, yielding []*watch) ([]*watch, error) {
-	accept := fdbjobs.AcceptOptions{Count: n}
-	if yielding != nil {
-		accept.Wait = -1
-		for _, one := range yielding {
-			accept.Evictable = append(accept.Evictable, one.held)
-		}
-	}
-	held, err := w.opts.Jobs.Watches.Queue().Accept(ctx, accept)
-	taken := make([]*watch, len(held))
-	for i, h := range held {
-		taken[i] = newWatch(w, h)
-	}
-	return taken, err
 }
 
 // makesRoom decides which watches make room at a turn, from those that are not stopping, the oldest first. most is how many

@@ -31,6 +31,27 @@ type Allowance struct {
 	Next time.Time
 }
 
+// AcceptFrom returns an Accept for [Options] that takes jobs from a queue. newRun returns the run of a job, and hold the job of a run.
+func AcceptFrom[J any](
+	queue *fdbjobs.Queue, newRun func(*fdbjobs.Held) J, hold func(J) *fdbjobs.Held,
+) func(context.Context, int, []J) ([]J, error) {
+	return func(ctx context.Context, n int, yielding []J) ([]J, error) {
+		accept := fdbjobs.AcceptOptions{Count: n}
+		if yielding != nil {
+			accept.Wait = -1
+		}
+		for _, job := range yielding {
+			accept.Evictable = append(accept.Evictable, hold(job))
+		}
+		held, err := queue.Accept(ctx, accept)
+		taken := make([]J, len(held))
+		for i, h := range held {
+			taken[i] = newRun(h)
+		}
+		return taken, err
+	}
+}
+
 // AtMost is a [Limiter] of jobs that are all alike: there may be Max of them.
 type AtMost[J any] struct {
 	Max  func() int

@@ -66,7 +66,8 @@ func newToy(t *testing.T, db kv.Database, limit int) *toy {
 	y := &toy{T: t, db: db, queue: layer(t, db), cfg: cfg, ended: map[string]error{}, minTurn: time.Minute}
 	y.limit.Store(int64(limit))
 	y.server = New(Options[*toyJob]{
-		Queue: y.queue, Config: func() *config.Config { return y.cfg }, Accept: y.accept, Run: y.run, GiveBack: y.giveBack,
+		Queue: y.queue, Config: func() *config.Config { return y.cfg },
+		Accept: AcceptFrom(y.queue, y.newJob, func(job *toyJob) *fdbjobs.Held { return job.held }), Run: y.run, GiveBack: y.giveBack,
 		Limiter: &AtMost[*toyJob]{Max: func() int { return int(y.limit.Load()) }}, Interval: func(*config.Config) time.Duration { return 10 * time.Second }, MakesRoom: y.makesRoom, Log: zerolog.New(&y.log),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -119,22 +120,8 @@ func (y *toy) job(id string) (job *toyJob) {
 	return job
 }
 
-func (y *toy) accept(ctx context.Context, n int, yielding []*toyJob) ([]*toyJob, error) {
-	accept := fdbjobs.AcceptOptions{Count: n}
-	if yielding != nil {
-		accept.Wait = -1
-	}
-	for _, job := range yielding {
-		accept.Evictable = append(accept.Evictable, job.held)
-	}
-	held, err := y.queue.Accept(ctx, accept)
-	var taken []*toyJob
-	for _, h := range held {
-		job := &toyJob{held: h, end: make(chan error, 1)}
-		job.Run = NewRun(h.Job().ID, h.Job().Evicted, h, &y.server.opts.Log)
-		taken = append(taken, job)
-	}
-	return taken, err
+func (y *toy) newJob(h *fdbjobs.Held) *toyJob {
+	return &toyJob{Run: NewRun(h.Job().ID, h.Job().Evicted, h, &y.server.opts.Log), held: h, end: make(chan error, 1)}
 }
 
 func (y *toy) run(ctx context.Context, job *toyJob) (Outcome, error) {
