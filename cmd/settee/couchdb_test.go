@@ -158,7 +158,7 @@ func putLargest(t *testing.T, dbURL string) {
 func TestCouchDBFilterChangesWhileItRuns(t *testing.T) {
 	t.Parallel()
 	peer := couchtest.SharedCouchDB(t)
-	node := serveNode(t, aStore(t), "replicator/checkpoint_interval=500")
+	node := serveNode(t, "mem:", "replicator/checkpoint_interval=500")
 	source, target := peer.DB(t, "filter-source"), peer.DB(t, "filter-target")
 	filter := func(rev, wanted string) string {
 		design := `{"filters":{"wanted":"function(doc, req) { return doc.kind === '` + wanted + `' && req.query.all === 'yes'; }"}` + rev + `}`
@@ -198,7 +198,7 @@ func (p *process) replicationID(doc string) string {
 func TestCouchDBRefusesDocuments(t *testing.T) {
 	t.Parallel()
 	peer := couchtest.SharedCouchDB(t)
-	node := serveNode(t, aStore(t))
+	node := serveNode(t, "mem:")
 	source, target := peer.DB(t, "refused-source"), peer.DB(t, "refused-target")
 	status, answer := request(t, http.MethodPut, target+"/_design/v",
 		`{"validate_doc_update":"function(doc) { if (doc.bad) throw({forbidden: 'no bad documents'}); }"}`)
@@ -222,7 +222,7 @@ func TestCouchDBRefusesDocuments(t *testing.T) {
 func TestCouchDBCreatesTargets(t *testing.T) {
 	t.Parallel()
 	peer := couchtest.SharedCouchDB(t)
-	node := serveNode(t, aStore(t))
+	node := serveNode(t, "mem:")
 	source := peer.DB(t, "created-source")
 	for i := range 20 {
 		request(t, http.MethodPut, fmt.Sprintf("%s/part%d:doc", source, i%3), `{}`)
@@ -261,7 +261,7 @@ func TestOwnCouchDB(t *testing.T) {
 
 // Sessions last a few seconds. The run logs in again and continues.
 func sessionsExpire(t *testing.T, server *couchtest.CouchDB) {
-	node := serveNode(t, aStore(t))
+	node := serveNode(t, "mem:")
 	source, target := server.DB(t, "session-source"), server.DB(t, "session-target")
 	answer := node.ask(http.StatusAccepted, http.MethodPost, "_replicate", fmt.Sprintf(`{"source":%q,"target":%q,"continuous":true}`, source, target))
 	var accepted struct {
@@ -291,7 +291,7 @@ func sessionsExpire(t *testing.T, server *couchtest.CouchDB) {
 func accountsAreLocked(t *testing.T, server *couchtest.CouchDB) {
 	const user, right, wrong = "locked", "r1ght-word", "wr0ng-word"
 	server.Do(t, http.MethodPut, "/_node/_local/_config/admins/"+user, []byte(`"`+right+`"`), http.StatusOK)
-	node := serveNode(t, aStore(t), "log/level=debug", "replicator/retries_per_request=0", "replicator/session_min_update_interval=0")
+	node := serveNode(t, "mem:", "log/level=debug", "replicator/retries_per_request=0", "replicator/session_min_update_interval=0")
 	source, target := server.DB(t, "lock-source"), server.DB(t, "lock-target")
 	request(t, http.MethodPut, source+"/doc", `{}`)
 	replicate := func(password string) (int, string) {
@@ -319,7 +319,7 @@ func accountsAreLocked(t *testing.T, server *couchtest.CouchDB) {
 // Both endpoints are killed in the middle of a replication and started again.
 func serverIsKilled(t *testing.T, server *couchtest.CouchDB) {
 	kills := seeds.Rounds(t, 5)
-	node := serveNode(t, aStore(t), "replicator/min_backoff_penalty_sec=1", "replicator/checkpoint_interval=500",
+	node := serveNode(t, "mem:", "replicator/min_backoff_penalty_sec=1", "replicator/checkpoint_interval=500",
 		"replicator/max_backoff_penalty_sec=1", "replicator/retries_per_request=1", "replicator/worker_batch_size=50")
 	source, target := server.DB(t, "killed-source"), server.DB(t, "killed-target")
 	couchtest.Populate(t, source, couchtest.Population{
@@ -353,7 +353,7 @@ func TestCouchDBsCheckpoints(t *testing.T) {
 	peer := couchtest.SharedCouchDB(t)
 	var root struct{ UUID string }
 	require.NoError(t, json.Unmarshal(peer.Do(t, http.MethodGet, "/", nil, http.StatusOK), &root))
-	node := serveNode(t, aStore(t), "couchdb/uuid="+root.UUID)
+	node := serveNode(t, "mem:", "couchdb/uuid="+root.UUID)
 	source, target := peer.DB(t, "handed-source"), peer.DB(t, "handed-target")
 	couchtest.Populate(t, source, couchtest.Population{Seed: 51, Docs: 200, Conflicted: 20, Deleted: 20})
 	body := fmt.Sprintf(`{"source":%q,"target":%q}`, source, target)
@@ -392,7 +392,7 @@ func TestCouchDBsCheckpoints(t *testing.T) {
 func TestCouchDBsStatistics(t *testing.T) {
 	t.Parallel()
 	peer := couchtest.SharedCouchDB(t)
-	node := serveNode(t, aStore(t))
+	node := serveNode(t, "mem:")
 	theirSource, ourSource := peer.DB(t, "counted-source"), peer.DB(t, "counted-source")
 	server := theirSource[:strings.LastIndex(theirSource, "/")+1]
 	request(t, http.MethodPut, server+"_replicator", "")

@@ -386,7 +386,7 @@ func TestDashboardKeyboard(t *testing.T) {
 // A page says that its node does not answer, and goes on when the node is back.
 func TestDashboardNodeReturns(t *testing.T) {
 	t.Parallel()
-	store := aStore(t)
+	store := "pebble:" + filepath.Join(t.TempDir(), "data")
 	node := serveNode(t, store)
 	at, err := url.Parse(node.url)
 	require.NoError(t, err)

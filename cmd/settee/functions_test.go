@@ -274,7 +274,7 @@ func TestFunctionsAnswerAsCouchDB(t *testing.T) {
 	}
 	t.Run("a node", func(t *testing.T) {
 		t.Parallel()
-		node := serveNode(t, aStore(t), "couchdb/os_process_timeout=600000")
+		node := serveNode(t, "mem:", "couchdb/os_process_timeout=600000")
 		number := 0
 		for name, cases := range functionCases {
 			number++

@@ -9,12 +9,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -53,9 +55,9 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// chooseTests leaves out tests, besides those that -skip names: with "only" those in files that do not use aStore, and with
-// "none" those in files that do. So a run with FoundationDB and one without it, as .ci/run makes them, have each test once.
-// Otherwise it leaves out none.
+// chooseTests leaves out tests, besides those that -skip names: with "only" those that do not use aStore, and with "none" those
+// that do. So a run with FoundationDB and one without it, as .ci/run makes them, have each test once. Otherwise it leaves out
+// none.
 func chooseTests(which string) error {
 	if which == "" {
 		return nil
@@ -63,22 +65,23 @@ func chooseTests(which string) error {
 	if which != "only" && which != "none" {
 		return fmt.Errorf("SETTEE_STORES is %q, and must be only or none", which)
 	}
-	files, err := filepath.Glob("*_test.go")
+	uses, err := namesUsedByTests()
 	if err != nil {
 		return err
 	}
-	test := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
+	onStore := map[string]bool{"aStore": true}
+	for before := 0; before < len(onStore); { // until no further function uses one of them
+		before = len(onStore)
+		for function, names := range uses {
+			if slices.ContainsFunc(names, func(name string) bool { return onStore[name] }) {
+				onStore[function] = true
+			}
+		}
+	}
 	var left []string
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		if bytes.Contains(text, []byte("aStore(t)")) == (which == "only") {
-			continue
-		}
-		for _, name := range test.FindAllSubmatch(text, -1) {
-			left = append(left, string(name[1]))
+	for function := range uses {
+		if strings.HasPrefix(function, "Test") && onStore[function] != (which == "only") {
+			left = append(left, function)
 		}
 	}
 	skipped := []string{"^(" + strings.Join(left, "|") + ")$"}
@@ -86,6 +89,34 @@ func chooseTests(which string) error {
 		skipped = append(skipped, others)
 	}
 	return flag.Set("test.skip", strings.Join(skipped, "|"))
+}
+
+// namesUsedByTests returns the names in the bodies of the functions of this package's tests, by the names of the functions.
+func namesUsedByTests() (map[string][]string, error) {
+	files, err := filepath.Glob("*_test.go")
+	if err != nil {
+		return nil, err
+	}
+	uses := map[string][]string{}
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		for _, declared := range file.Decls {
+			function, ok := declared.(*ast.FuncDecl)
+			if !ok || function.Body == nil {
+				continue
+			}
+			ast.Inspect(function.Body, func(n ast.Node) bool {
+				if name, ok := n.(*ast.Ident); ok {
+					uses[function.Name.Name] = append(uses[function.Name.Name], name.Name)
+				}
+				return true
+			})
+		}
+	}
+	return uses, nil
 }
 
 // builtIn is the directory of the command. It is empty until a test needs the command.

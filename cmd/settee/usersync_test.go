@@ -29,7 +29,7 @@ var oldUsers = map[string]string{
 // synchronization of _users has no conflicts, with which a user could not log in.
 func usersAreSynchronized(t *testing.T, server *couchtest.CouchDB) {
 	couchDB := couchtest.As(server.URL, server.Username, server.Password) + "/"
-	a, b := serveNode(t, aStore(t)), serveNode(t, aStore(t))
+	a, b := serveNode(t, "mem:"), serveNode(t, "mem:")
 	all := []string{a.url, b.url, couchDB}
 	for name, doc := range oldUsers {
 		for _, at := range all {
