@@ -1,6 +1,7 @@
 // Package jobserver is the server of jobs on one node. It takes due jobs from a queue, runs each in a goroutine, and gives
-// back to the queue what it cannot end. A node has a server for replications and mirrors and one for
-// comparisons of jobs (package scheduler), and one for watches (package watch). They say in [Options] what a run is, how many jobs there may be, and which ones make room for others.
+// back to the queue what it cannot end. A node has a server for replications and mirrors and one for comparisons of jobs
+// (package scheduler), and one for watches (package watch). They say in [Options] what a run is, how many jobs there may be, and
+// which ones make room for others.
 // The server does the rest:
 //
 //   - accept: while it may have more jobs, it waits for due jobs and takes them, unless heartbeats are late (accept.go);
