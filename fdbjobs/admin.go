@@ -116,12 +116,12 @@ func (q *Queue) sealedArgs(tx kv.Transaction, r kv.KeyRange) (values []rows.Seal
 	if err != nil {
 		return nil, nil, err
 	}
-	ids, err := lastStrings(q.keys.data, pairs)
-	if err != nil {
-		return nil, nil, err
-	}
 	reads := make([]jobRead, len(pairs))
-	for i, id := range ids {
+	for i, pair := range pairs {
+		id, err := rows.LastString(q.keys.data, pair.Key)
+		if err != nil {
+			return nil, nil, err
+		}
 		reads[i] = jobRead{id: id, queue: q, tx: tx.Snapshot(), args: tx.Snapshot().Get(q.keys.args.Pack(id, 0))}
 	}
 	for i, pair := range pairs {
@@ -138,7 +138,7 @@ func (q *Queue) sealedArgs(tx kv.Transaction, r kv.KeyRange) (values []rows.Seal
 		}
 		values = append(values, rows.Sealed{
 			Begin: pair.Key, Stored: stored,
-			Reseal: func() { q.resealOne(tx, ids[i], row, stored) },
+			Reseal: func() { q.resealOne(tx, reads[i].id, row, stored) },
 		})
 	}
 	if len(pairs) == resealAtOnce {

@@ -19,9 +19,9 @@ type batch struct {
 
 	waiting map[string]kv.Future[[]byte] // the keys of owners; a nil future means that the owner waits
 
-	reading kv.RangeResult // the first row in delayed that counts; nil before the read is started
-	read    bool           // first is set
-	first   int64          // the time from which on a delayed job wakes no claimer
+	reading kv.Future[[]delayedJob] // the first row in delayed that counts; nil before the read is started
+	read    bool                    // first is set
+	first   int64                   // the time from which on a delayed job wakes no claimer
 
 	version *int64 // of rows that are added; nil before it is known
 	written int    // the size of entries and tallies that were written, in bytes

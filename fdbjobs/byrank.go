@@ -40,8 +40,8 @@ func (o *ownersByRank) lowestFirst(at float64) error {
 	if err := before.await(); err != nil || len(before.rows) == 0 {
 		return err
 	}
-	lowest, _, err := o.share.parseRank(before.rows[0].Key)
-	if err == nil && lowest < at {
+	lowest, err := o.share.parseRank(before.rows[0])
+	if err == nil && lowest.rank < at {
 		o.parts[0], o.parts[1] = o.parts[1], o.parts[0]
 	}
 	return err
@@ -56,11 +56,11 @@ func (o *ownersByRank) next(n int) (owners []*contender, err error) {
 		}
 		some := min(n-len(owners), len(p.rows))
 		for _, pair := range p.rows[:some] {
-			rank, owner, err := o.share.parseRank(pair.Key)
+			next, err := o.share.parseRank(pair)
 			if err != nil {
 				return nil, err
 			}
-			owners = append(owners, &contender{owner: owner, rank: rank, unread: true})
+			owners = append(owners, next)
 		}
 		switch p.rows = p.rows[some:]; {
 		case len(p.rows) > 0:

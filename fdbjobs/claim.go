@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"settee/pkg/kv"
-	"settee/pkg/kv/rows"
 )
 
 // A claim is the transaction in which a claimer takes jobs. It reads, chooses (choose.go), and writes what it has chosen. It
@@ -75,7 +74,7 @@ func (c *claim) run(tx kv.Transaction) (*view, error) {
 	if done, err := v.recover(); done || err != nil {
 		return v, err
 	}
-	delayed := now.GetRange(rows.From(q.keys.delayed, q.keys.delayed.Pack(c.by.delayedFrom(c.full))), kv.RangeOptions{Limit: 1})
+	reading := q.firstDelayed(now, c.by.delayedFrom(c.full))
 	v.version = now.ReadVersion()
 	err := v.readRanks(again)
 	if err == nil {
@@ -91,13 +90,12 @@ func (c *claim) run(tx kv.Transaction) (*view, error) {
 	if err := v.take(picks); err != nil {
 		return v, err
 	}
-	for pair, err := range delayed.All() {
-		if err != nil {
-			return v, err
-		}
-		if v.next, _, err = q.parseDelayed(pair.Key); err != nil {
-			return v, err
-		}
+	delayed, err := reading.Await()
+	if err != nil {
+		return v, err
+	}
+	for _, d := range delayed { // one
+		v.next = d.scheduled
 	}
 	if len(v.taken) == 0 {
 		v.watch = tx.Watch(q.keys.watchReady)

@@ -3,6 +3,7 @@ package fdbjobs
 import (
 	"context"
 	"math"
+	"slices"
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
@@ -35,8 +36,7 @@ const soon = 2
 // wantFirst starts reading the first row in delayed that counts.
 func (b *batch) wantFirst(now int64) {
 	if b.reading == nil {
-		delayed := b.queue.keys.delayed
-		b.reading = b.tx.Snapshot().GetRange(rows.From(delayed, delayed.Pack(now+soon)), kv.RangeOptions{Limit: 1})
+		b.reading = b.queue.firstDelayed(b.tx.Snapshot(), now+soon)
 	}
 }
 
@@ -44,16 +44,14 @@ func (b *batch) wantFirst(now int64) {
 func (b *batch) delay(scheduled int64) error {
 	if !b.read {
 		b.wantFirst(b.queue.layer.now().Unix())
-		pairs, err := b.reading.Slice()
+		found, err := b.reading.Await()
 		if err != nil {
 			return err
 		}
 		b.read, b.first = true, math.MaxInt64
-		if len(pairs) > 0 {
-			if b.first, _, err = b.queue.parseDelayed(pairs[0].Key); err != nil {
-				return err
-			}
-			b.tx.AddReadConflictKey(pairs[0].Key)
+		for _, d := range found { // one
+			b.first = d.scheduled
+			b.tx.AddReadConflictKey(d.key)
 		}
 	}
 	if scheduled < b.first {
@@ -78,26 +76,21 @@ func (q *Queue) promote(ctx context.Context, begin int64, partition partition) e
 		}
 		now := q.layer.now().Unix()
 		due := kv.KeyRange{Begin: q.keys.delayed.Pack(begin), End: q.keys.delayed.Pack(now + 1)}
-		pairs, err := tx.Snapshot().GetRange(due, kv.RangeOptions{Limit: min(promoteBatch*partition.claimers, maxWindow)}).Slice()
+		opts := kv.RangeOptions{Limit: min(promoteBatch*partition.claimers, maxWindow)}
+		all, err := readAll(tx.Snapshot(), due, opts, q.parseDelayed).Await()
 		if err != nil {
 			return err
 		}
-		owners := make(map[string]string, len(pairs)) // by key
-		for _, pair := range pairs {
-			owners[string(pair.Key)] = string(pair.Value)
+		jobs := slices.DeleteFunc(slices.Clone(all), func(d delayedJob) bool { return !partition.has(d.key) })
+		if len(jobs) == 0 {
+			jobs = all
+			random.Shuffle(len(jobs), func(i, j int) { jobs[i], jobs[j] = jobs[j], jobs[i] })
 		}
-		keys, others := partition.split(pairs)
-		if len(keys) == 0 {
-			keys = others
-			random.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
-		}
-		keys = keys[:min(len(keys), promoteBatch)]
-		ids, batch := make([]string, len(keys)), q.batch(tx)
-		for i, key := range keys {
-			if _, ids[i], err = q.parseDelayed(key); err != nil {
-				return err
-			}
-			batch.wantOwner(owners[string(key)])
+		jobs = jobs[:min(len(jobs), promoteBatch)]
+		ids, batch := make([]string, len(jobs)), q.batch(tx)
+		for i, d := range jobs {
+			ids[i] = d.id
+			batch.wantOwner(d.owner)
 		}
 		_, err = batch.putAll(ids, func(i int, old *row) *row {
 			if !old.waits() {
@@ -113,8 +106,21 @@ func (q *Queue) promote(ctx context.Context, begin int64, partition partition) e
 	})
 }
 
-// parseDelayed returns the time and the job id of a key in delayed.
-func (q *Queue) parseDelayed(key []byte) (scheduled int64, id string, err error) {
-	err = rows.ScanKey("the key of a delayed job", q.keys.delayed, key, &scheduled, &id)
-	return scheduled, id, err
+// delayedJob is a row of delayed.
+type delayedJob struct {
+	key       []byte
+	scheduled int64
+	id        string
+	owner     string
+}
+
+func (q *Queue) parseDelayed(pair kv.KeyValue) (d delayedJob, err error) {
+	d.key, d.owner = pair.Key, string(pair.Value)
+	err = rows.ScanKey("the key of a delayed job", q.keys.delayed, pair.Key, &d.scheduled, &d.id)
+	return d, err
+}
+
+// firstDelayed starts reading the first row of delayed from a time on, if there is any.
+func (q *Queue) firstDelayed(tx kv.ReadTransaction, from int64) kv.Future[[]delayedJob] {
+	return readAll(tx, rows.From(q.keys.delayed, q.keys.delayed.Pack(from)), kv.RangeOptions{Limit: 1}, q.parseDelayed)
 }

@@ -179,18 +179,15 @@ type EntryRange struct {
 // each change of what it reads.
 func (q *Queue) Entries(tx kv.ReadTransaction, index string, r EntryRange) kv.Future[[]Entry] {
 	keys := q.keys.entries.Sub(index)
-	read := tx.GetRange(r.within(keys.Sub(r.Prefix...)), kv.RangeOptions{Limit: r.Limit, Reverse: r.Reverse})
-	return kv.Map(kv.Func[[]kv.KeyValue](read.Slice), func(pairs []kv.KeyValue) ([]Entry, error) {
-		found := make([]Entry, len(pairs))
-		for i, pair := range pairs {
-			elements, err := keys.Unpack(pair.Key)
-			last := len(elements) - 1
-			if err != nil || last < 0 || !rows.As(elements[last], &found[i].ID) {
-				return nil, fmt.Errorf("reading the index %q: %w: a key of %d elements", index, tuple.ErrMalformed, len(elements))
-			}
-			found[i].Key, found[i].Value = elements[:last:last], pair.Value
+	opts := kv.RangeOptions{Limit: r.Limit, Reverse: r.Reverse}
+	return readAll(tx, r.within(keys.Sub(r.Prefix...)), opts, func(pair kv.KeyValue) (e Entry, err error) {
+		elements, err := keys.Unpack(pair.Key)
+		last := len(elements) - 1
+		if err != nil || last < 0 || !rows.As(elements[last], &e.ID) {
+			return e, fmt.Errorf("reading the index %q: %w: a key of %d elements", index, tuple.ErrMalformed, len(elements))
 		}
-		return found, nil
+		e.Key, e.Value = elements[:last:last], pair.Value
+		return e, nil
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
@@ -249,35 +250,25 @@ const lowestOf = 8
 // readLowest starts reading the lowest usage per weight among all owners except one, without what counts for running
 // jobs.
 func (f *fairShare) readLowest(tx kv.ReadTransaction, except string, rolled kv.Future[rollup]) kv.Future[float64] {
-	var parts []kv.RangeResult
+	var parts []kv.Future[[]*contender]
 	for _, part := range []int64{rankIdle, rankWaiting} {
-		parts = append(parts, tx.GetRange(rows.Range(f.ranks.Sub(part)), kv.RangeOptions{Limit: lowestOf}))
+		parts = append(parts, readAll(tx, rows.Range(f.ranks.Sub(part)), kv.RangeOptions{Limit: lowestOf}, f.parseRank))
 	}
 	return kv.Func[float64](func() (float64, error) {
-		var others []string
-		for _, part := range parts {
-			for pair, err := range part.All() {
-				if err != nil {
-					return 0, err
-				}
-				_, owner, err := f.parseRank(pair.Key)
-				if err != nil {
-					return 0, err
-				}
-				if owner != except {
-					others = append(others, owner)
-				}
-			}
+		owners, err := kv.All(parts)
+		if err != nil {
+			return 0, err
 		}
-		usages, err := f.readUsages(tx, tx, rolled, others...).Await()
+		others := slices.DeleteFunc(slices.Concat(owners...), func(o *contender) bool { return o.owner == except })
+		usages, err := f.readUsages(tx, tx, rolled, names(others)...).Await()
 		return newcomer(usages), err
 	})
 }
 
-// parseRank parses a key of ranks.
-func (f *fairShare) parseRank(key []byte) (rank float64, owner string, err error) {
-	err = rows.ScanKey("an owner's rank", f.ranks, key, nil, &rank, &owner)
-	return rank, owner, err
+// parseRank returns the owner of a key of ranks.
+func (f *fairShare) parseRank(pair kv.KeyValue) (*contender, error) {
+	p := &contender{unread: true}
+	return p, rows.ScanKey("an owner's rank", f.ranks, pair.Key, nil, &p.rank, &p.owner)
 }
 
 // stopWaiting ends the waiting of an owner without ready jobs. If a job of it becomes ready meanwhile, that conflicts, or the

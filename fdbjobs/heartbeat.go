@@ -32,28 +32,33 @@ func (v *view) readPartition(again bool) kv.Future[partition] {
 		return kv.Known(v.by.partition)
 	}
 	v.partitionRead = true
-	claimers := v.tx.Snapshot().GetRange(rows.Range(v.queue.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
-	return kv.Func[partition](func() (partition, error) {
+	return kv.Map(v.queue.readHeartbeats(v.tx), func(all []heartbeat) (partition, error) {
 		now := v.queue.layer.now()
 		there := []string{v.by.id}
-		for pair, err := range claimers.All() {
-			if err != nil {
-				return partition{}, err
-			}
-			id, err := rows.LastString(v.queue.keys.claimers, pair.Key)
-			if err != nil {
-				return partition{}, err
-			}
-			at, err := parseHeartbeat(pair.Value)
-			if err != nil {
-				return partition{}, err
-			}
-			if id != v.by.id && now.Sub(at).Abs() < thereFor {
-				there = append(there, id)
+		for _, h := range all {
+			if h.claimer != v.by.id && now.Sub(h.at).Abs() < thereFor {
+				there = append(there, h.claimer)
 			}
 		}
 		slices.Sort(there)
 		return partitionOf(slices.Index(there, v.by.id), len(there)), nil
+	})
+}
+
+// heartbeat is a row of claimers.
+type heartbeat struct {
+	claimer string
+	at      time.Time
+}
+
+// readHeartbeats starts reading the heartbeats of all claimers, without conflicts.
+func (q *Queue) readHeartbeats(tx kv.Transaction) kv.Future[[]heartbeat] {
+	claimers := q.keys.claimers
+	return readAll(tx.Snapshot(), rows.Range(claimers), kv.RangeOptions{Limit: claimersAtOnce}, func(pair kv.KeyValue) (h heartbeat, err error) {
+		if h.claimer, err = rows.LastString(claimers, pair.Key); err == nil {
+			h.at, err = parseHeartbeat(pair.Value)
+		}
+		return h, err
 	})
 }
 
@@ -85,18 +90,12 @@ func (c *claimer) leave(ctx context.Context) error {
 }
 
 // dropClaimers removes old heartbeats.
-func (q *Queue) dropClaimers(tx kv.Transaction, claimers kv.RangeResult) error {
-	for pair, err := range claimers.All() {
-		if err != nil {
-			return err
-		}
-		at, err := parseHeartbeat(pair.Value)
-		if err != nil {
-			return err
-		}
-		if q.layer.now().Sub(at) > forgottenAfter {
-			tx.Clear(pair.Key)
+func (q *Queue) dropClaimers(tx kv.Transaction, reading kv.Future[[]heartbeat]) error {
+	all, err := reading.Await()
+	for _, h := range all {
+		if q.layer.now().Sub(h.at) > forgottenAfter {
+			tx.Clear(q.keys.claimers.Pack(h.claimer))
 		}
 	}
-	return nil
+	return err
 }

@@ -176,8 +176,7 @@ func (r idRange) read(limit int) kv.Future[[]string] {
 	if r.after != "" {
 		keys.Begin = kv.KeyAfter(r.of.Pack(r.after))
 	}
-	read := r.tx.GetRange(keys, kv.RangeOptions{Limit: limit})
-	return kv.Map(kv.Func[[]kv.KeyValue](read.Slice), func(pairs []kv.KeyValue) ([]string, error) { return lastStrings(r.of, pairs) })
+	return readAll(r.tx, keys, kv.RangeOptions{Limit: limit}, lastString(r.of))
 }
 
 // without starts reading the first ids that another range, whose ids are all in this one, does not have.
@@ -221,21 +220,18 @@ const mostIDs = 10_000
 // paused owners do not count.
 func (q *Queue) OldestDue(tx kv.ReadTransaction) (time.Time, error) {
 	now := q.layer.now().Unix()
-	delayed := tx.GetRange(
-		kv.KeyRange{Begin: rows.Range(q.keys.delayed).Begin, End: q.keys.delayed.Pack(now + 1)}, kv.RangeOptions{Limit: 1})
+	reading := q.firstDelayed(tx, 0)
 	ready, err := q.firstReady(tx)
 	if err != nil {
 		return time.Time{}, err
 	}
-	oldest := now + 1
-	pairs, err := delayed.Slice()
+	delayed, err := reading.Await()
 	if err != nil {
 		return time.Time{}, err
 	}
-	for _, pair := range pairs {
-		if oldest, _, err = q.parseDelayed(pair.Key); err != nil {
-			return time.Time{}, err
-		}
+	oldest := now + 1
+	for _, d := range delayed {
+		oldest = d.scheduled
 	}
 	for _, row := range ready {
 		if row != nil {

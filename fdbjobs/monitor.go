@@ -146,7 +146,7 @@ func (m *monitor) runOnce(ctx context.Context) (timeout time.Duration, requeued 
 // sweep forgets owners without jobs among the next ones, and old heartbeats.
 func (m *monitor) sweep(ctx context.Context) error {
 	last, err := kv.TransactValue(ctx, m.queue.layer.db, func(tx kv.Transaction) (string, error) {
-		claimers := tx.Snapshot().GetRange(rows.Range(m.queue.keys.claimers), kv.RangeOptions{Limit: claimersAtOnce})
+		claimers := m.queue.readHeartbeats(tx)
 		owners, err := m.queue.share.owners(tx.Snapshot(), m.swept, sweepBatch)
 		if err != nil {
 			return "", err

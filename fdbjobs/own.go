@@ -96,15 +96,5 @@ func (k *keyspace) parseCounter(pair kv.KeyValue) (c counter, err error) {
 
 // readLive starts reading the counters of an owner's pending and running jobs.
 func (q *Queue) readLive(tx kv.ReadTransaction, owner string) kv.Future[[]counter] {
-	read := tx.GetRange(rows.Range(q.keys.counters(keyLive).Sub(owner)), kv.RangeOptions{})
-	return kv.Map(kv.Func[[]kv.KeyValue](read.Slice), func(pairs []kv.KeyValue) ([]counter, error) {
-		counters := make([]counter, len(pairs))
-		for i, pair := range pairs {
-			var err error
-			if counters[i], err = q.keys.parseCounter(pair); err != nil {
-				return nil, err
-			}
-		}
-		return counters, nil
-	})
+	return readAll(tx, rows.Range(q.keys.counters(keyLive).Sub(owner)), kv.RangeOptions{}, q.keys.parseCounter)
 }

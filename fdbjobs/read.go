@@ -87,14 +87,27 @@ func (r jobRead) storedArgs(chunks int64) ([]byte, error) {
 	return bytes.Join(found, nil), err
 }
 
-// lastStrings returns the last elements of keys of s.
-func lastStrings(s tuple.Subspace, pairs []kv.KeyValue) ([]string, error) {
-	all := make([]string, len(pairs))
-	for i, pair := range pairs {
-		var err error
-		if all[i], err = rows.LastString(s, pair.Key); err != nil {
+// readAll starts reading a range, and returns what parse returns of each of its rows.
+func readAll[T any](
+	tx kv.ReadTransaction, keys kv.KeyRange, opts kv.RangeOptions, parse func(kv.KeyValue) (T, error),
+) kv.Future[[]T] {
+	read := tx.GetRange(keys, opts)
+	return kv.Func[[]T](func() ([]T, error) {
+		pairs, err := read.Slice()
+		if err != nil {
 			return nil, err
 		}
-	}
-	return all, nil
+		all := make([]T, len(pairs))
+		for i, pair := range pairs {
+			if all[i], err = parse(pair); err != nil {
+				return nil, err
+			}
+		}
+		return all, nil
+	})
+}
+
+// lastString returns a function that returns the last element of a key of s.
+func lastString(s tuple.Subspace) func(kv.KeyValue) (string, error) {
+	return func(pair kv.KeyValue) (string, error) { return rows.LastString(s, pair.Key) }
 }

@@ -62,11 +62,7 @@ func (f *fairShare) owners(tx kv.ReadTransaction, after string, limit int) ([]st
 	if after != "" {
 		r.Begin = kv.KeyAfter(f.accounts.Pack(after))
 	}
-	pairs, err := tx.GetRange(r, kv.RangeOptions{Limit: limit}).Slice()
-	if err != nil {
-		return nil, err
-	}
-	return lastStrings(f.accounts, pairs)
+	return readAll(tx, r, kv.RangeOptions{Limit: limit}, lastString(f.accounts)).Await()
 }
 
 // SetWeight sets an owner's weight. It is kept when the owner has no jobs. DefaultWeight removes the stored weight. An
