@@ -69,7 +69,7 @@ func holdsOf(runs []*Run) []*fdbjobs.Held {
 }
 
 // Yield returns the ids of up to n of this node's runs to stop first when fewer may run, see
-// fdbjobs.Queue.Yield.
+// fdbjobs.Queue.EvictFirst.
 func (s *Runs) Yield(ctx context.Context, runs []*Run, n int) ([]string, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]string, error) {
 		return s.jobs.EvictFirst(tx.Snapshot(), holdsOf(runs), n)
