@@ -23,7 +23,8 @@
 //
 //   - owner: whose queue within the queue a job waits in. label, tag: by which jobs are listed and counted ([Part])
 //   - delayed: the job is scheduled for later. ready: it is due, and in its owner's queue
-//   - lock: recognises a hold of a job. heartbeat: an update that renews the hold
+//   - lock: recognises a hold of a job. heartbeat: of a holder, an update that renews the hold; of a claimer, the key by which
+//     other claimers know that it takes jobs
 //   - generation: how often a job was added while it ran. token: recognises an addition that is repeated
 //   - acceptor: a call that waits for jobs. claimer: takes jobs for the acceptors of a process. claim: its transaction
 //   - window: the first ready jobs of an owner, as a claim reads them. partition: the ready jobs that a claimer prefers
