@@ -48,28 +48,20 @@ func (s *Watches) ParkedOf(ctx context.Context, server string, after ParkedRow, 
 // after them is due, which may be in the past. next is zero if there is no other. A row that [Run.Parking] wrote is due
 // five seconds later.
 func (s *Watches) Asks(ctx context.Context, server string, by time.Time, limit int) (found []ParkedRow, next time.Time, err error) {
-	index := s.space.Sub("asks", server)
 	limit = max(limit, 1)
 	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
 		found, next = nil, time.Time{}
-		now := tx.Snapshot()
-		pairs, err := now.GetRange(rows.Range(index), kv.RangeOptions{Limit: limit + 1}).Slice()
+		asks, err := s.readAsks(tx.Snapshot(), server, rows.Range(s.space.Sub("asks", server)), limit+1)
 		if err != nil {
 			return err
 		}
-		var reads []kv.Future[*ParkedRow]
-		for _, pair := range pairs {
-			ask, jobID, err := parseAsk(index, pair.Key)
-			if err != nil {
-				return err
-			}
-			if len(reads) == limit || ask.Unix() > by.Unix() {
-				next = ask
+		for i, row := range asks {
+			if i == limit || row.Ask.Unix() > by.Unix() {
+				asks, next = asks[:i], row.Ask
 				break
 			}
-			reads = append(reads, s.parking.readParked(now, source{server, string(pair.Value)}, jobID))
 		}
-		some, err := kv.All(reads)
+		some, err := s.parking.again(tx.Snapshot(), asks)
 		for _, row := range some {
 			if row != nil {
 				found = append(found, *row)
@@ -81,37 +73,30 @@ func (s *Watches) Asks(ctx context.Context, server string, by time.Time, limit i
 }
 
 // AskedAfter returns up to limit rows of a server whose questions are due after the question of another row, and by a time,
-// the earliest first. The rows have only JobID and Ask. The questions of jobs that are parked now are due FirstAsk later.
-func (s *Watches) AskedAfter(ctx context.Context, server string, after ParkedRow, by time.Time, limit int) (found []ParkedRow, err error) {
+// the earliest first. The rows lack UpdateSeq, Target and Lost. The questions of jobs that are parked now are due FirstAsk later.
+func (s *Watches) AskedAfter(ctx context.Context, server string, after ParkedRow, by time.Time, limit int) ([]ParkedRow, error) {
 	index := s.space.Sub("asks", server)
-	some := rows.Range(index)
-	some.Begin, some.End = kv.KeyAfter(index.Pack(after.ask(), after.JobID)), index.Pack(by.Unix()+1)
-	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
-		found = nil
-		pairs, err := tx.Snapshot().GetRange(some, kv.RangeOptions{Limit: max(limit, 1)}).Slice()
-		if err != nil {
-			return err
-		}
-		for _, pair := range pairs {
-			ask, jobID, err := parseAsk(index, pair.Key)
-			if err != nil {
-				return err
-			}
-			found = append(found, ParkedRow{Server: server, JobID: jobID, Ask: ask})
-		}
-		return nil
+	some := kv.KeyRange{Begin: kv.KeyAfter(index.Pack(after.ask(), after.JobID)), End: index.Pack(by.Unix() + 1)}
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]ParkedRow, error) {
+		return s.readAsks(tx.Snapshot(), server, some, max(limit, 1))
 	})
-	return found, err
 }
 
-// parseAsk returns when a question is due, and the job.
-func parseAsk(index tuple.Subspace, key []byte) (ask time.Time, jobID string, err error) {
-	e, err := index.Unpack(key)
-	var seconds int64
-	if err != nil || len(e) != 2 || !rows.As(e[0], &seconds) || !rows.As(e[1], &jobID) {
-		return ask, "", fmt.Errorf("reading the questions to a server: %w", errors.Join(err, tuple.ErrMalformed))
+// readAsks returns the first rows of a range of questions, as AskedAfter does.
+func (s *Watches) readAsks(tx kv.ReadTransaction, server string, some kv.KeyRange, limit int) ([]ParkedRow, error) {
+	index := s.space.Sub("asks", server)
+	pairs, err := tx.GetRange(some, kv.RangeOptions{Limit: limit}).Slice()
+	found := make([]ParkedRow, len(pairs))
+	for i, pair := range pairs {
+		key, err := index.Unpack(pair.Key)
+		row, seconds := ParkedRow{Server: server, Database: string(pair.Value)}, int64(0)
+		if err != nil || len(key) != 2 || !rows.As(key[0], &seconds) || !rows.As(key[1], &row.JobID) {
+			return nil, fmt.Errorf("reading the questions to a server: %w", errors.Join(err, tuple.ErrMalformed))
+		}
+		row.Ask = time.Unix(seconds, 0)
+		found[i] = row
 	}
-	return time.Unix(seconds, 0), jobID, nil
+	return found, err
 }
 
 // asksAtOnce is the number of rows that one transaction of Ask writes.
