@@ -208,15 +208,13 @@ func (s *pages) ofServers(tx kv.ReadTransaction, _ listing, after fdbjobs.Positi
 	if err != nil {
 		return out, err
 	}
-	ids, at := make([]string, len(found)), make([]fdbjobs.Position, len(found))
+	places := make([]indexRow, len(found))
 	for i, e := range found {
-		if ids[i], at[i].ID = e.ID, e.ID; !rows.Store(e.Key, &at[i].Owner) {
+		if places[i] = (indexRow{e.ID, fdbjobs.Position{ID: e.ID}}); !rows.Store(e.Key, &places[i].at.Owner) {
 			return out, fmt.Errorf("reading the mirrors of a server: %w", tuple.ErrMalformed)
 		}
 	}
-	out, err = s.ofIndex(tx, ids, func(i int) fdbjobs.Position { return at[i] }, func(_ int, job *Job) (*Job, error) { return s.summed(tx, job) })
-	out.more = len(found) == n
-	return out, err
+	return s.ofIndex(tx, places, n, func(_ int, job *Job) (*Job, error) { return s.summed(tx, job) })
 }
 
 // marked returns the pageRead of the jobs with a mark, by time. A position has the time in place of an owner.
@@ -238,23 +236,23 @@ func (s *pages) marked(mark replicator.MarkType) pageRead {
 		if err != nil {
 			return out, err
 		}
-		ids := make([]string, len(found))
+		places := make([]indexRow, len(found))
 		for i, m := range found {
-			ids[i] = m.id
+			places[i] = indexRow{m.id, timedPosition(m.at, m.id)}
 		}
-		at := func(i int) fdbjobs.Position {
-			return fdbjobs.Position{Owner: strconv.FormatInt(found[i].at, 10), ID: ids[i]}
-		}
-		out, err = s.ofIndex(tx, ids, at, whole)
-		out.more = len(found) == n
-		return out, err
+		return s.ofIndex(tx, places, n, whole)
 	}
 }
 
 // whole shows each job of an index as it is.
 func whole(_ int, job *Job) (*Job, error) { return job, nil }
 
-// timedKey returns the end of the key of a position in an index by time: it has the time in place of an owner.
+// timedPosition returns a position in an index by time: it has the time in place of an owner.
+func timedPosition(at int64, id string) fdbjobs.Position {
+	return fdbjobs.Position{Owner: strconv.FormatInt(at, 10), ID: id}
+}
+
+// timedKey returns the end of the key of a timedPosition.
 func timedKey(at fdbjobs.Position) (tuple.Tuple, error) {
 	seconds, err := strconv.ParseInt(at.Owner, 10, 64)
 	if err != nil {
@@ -263,18 +261,23 @@ func timedKey(at fdbjobs.Position) (tuple.Tuple, error) {
 	return tuple.Tuple{seconds, at.ID}, nil
 }
 
-// ofIndex returns a page with the jobs of rows of an index: their ids and positions. show is called with each job that
+// indexRow is a row of an index: the id of its job, and its position in the list.
+type indexRow struct {
+	id string
+	at fdbjobs.Position
+}
+
+// ofIndex returns a page with the jobs of rows of an index. There may be more if it has n rows. show is called with each job that
 // exists, and returns what the page shows of it, or nil if the row is not true of the job.
-func (s *pages) ofIndex(
-	tx kv.ReadTransaction, ids []string, at func(i int) fdbjobs.Position, show func(i int, job *Job) (*Job, error),
-) (out page, err error) {
-	found, err := kv.Each(ids, func(id string) kv.Future[*fdbjobs.Job] { return s.jobs.Read(tx, id) })
+func (s *pages) ofIndex(tx kv.ReadTransaction, places []indexRow, n int, show func(i int, job *Job) (*Job, error)) (out page, err error) {
+	found, err := kv.Each(places, func(row indexRow) kv.Future[*fdbjobs.Job] { return s.jobs.Read(tx, row.id) })
 	if err != nil {
 		return out, err
 	}
+	out.more = len(places) == n
 	owners := map[string]ownership{}
 	for i, raw := range found {
-		out.after = at(i)
+		out.after = places[i].at
 		job, err := s.indexedJob(tx, raw, owners)
 		if err == nil && job != nil {
 			job, err = show(i, job)
@@ -335,16 +338,11 @@ func (s *pages) mirrored(mirror string, order Order) pageRead {
 		if err != nil {
 			return out, err
 		}
-		ids := make([]string, len(found))
+		places := make([]indexRow, len(found))
 		for i, e := range found {
-			ids[i] = e.id
+			places[i] = indexRow{e.id, timedPosition(e.at, e.database)}
 		}
-		at := func(i int) fdbjobs.Position {
-			return fdbjobs.Position{Owner: strconv.FormatInt(found[i].at, 10), ID: found[i].database}
-		}
-		out, err = s.ofIndex(tx, ids, at, whole)
-		out.more = len(found) == n
-		return out, err
+		return s.ofIndex(tx, places, n, whole)
 	}
 }
 

@@ -150,28 +150,27 @@ func (s *Lists) needCounts(tx kv.ReadTransaction) (map[string]int64, error) {
 func (s *Lists) FirstOf(ctx context.Context, p *Problem, limit int) (first []*Job, since time.Time, err error) {
 	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
 		first, since = nil, time.Time{}
-		ids, at, err := s.idsOf(tx.Snapshot(), p, limit)
-		if err != nil || len(ids) == 0 {
+		rows, at, err := s.firstRows(tx.Snapshot(), p, limit)
+		if err != nil || len(rows) == 0 {
 			return err
 		}
 		since = at
-		found, err := s.pages.ofIndex(tx.Snapshot(), ids, func(int) fdbjobs.Position { return fdbjobs.Position{} },
-			whole)
+		found, err := s.pages.ofIndex(tx.Snapshot(), rows, limit, whole)
 		first = found.jobs
 		return err
 	})
 	return first, since, err
 }
 
-// idsOf returns the ids of the first jobs of a problem, and since when the first one has it.
-func (s *Lists) idsOf(tx kv.ReadTransaction, p *Problem, limit int) (ids []string, since time.Time, err error) {
+// firstRows returns the rows of the first jobs of a problem, and since when the first one has it.
+func (s *Lists) firstRows(tx kv.ReadTransaction, p *Problem, limit int) (first []indexRow, since time.Time, err error) {
 	q, err := s.readQuiet(tx)
 	if err != nil {
 		return nil, since, err
 	}
 	for _, key := range p.keys {
 		r := fdbjobs.EntryRange{Prefix: key, Limit: entriesAtOnce}
-		for read := 0; read < maxCounted && len(ids) < limit; read += entriesAtOnce {
+		for read := 0; read < maxCounted && len(first) < limit; read += entriesAtOnce {
 			found, err := s.jobs.Entries(tx, indexNeeds, r).Await()
 			if err != nil {
 				return nil, since, err
@@ -181,20 +180,20 @@ func (s *Lists) idsOf(tx kv.ReadTransaction, p *Problem, limit int) (ids []strin
 				if err != nil {
 					return nil, since, err
 				}
-				if r.After = (tuple.Tuple{storedTime(at), e.ID}); q.has(e.ID) || len(ids) == limit {
+				if r.After = (tuple.Tuple{storedTime(at), e.ID}); q.has(e.ID) || len(first) == limit {
 					continue
 				}
-				if len(ids) == 0 {
+				if len(first) == 0 {
 					since = at
 				}
-				ids = append(ids, e.ID)
+				first = append(first, indexRow{id: e.ID})
 			}
 			if len(found) < entriesAtOnce {
 				break
 			}
 		}
 	}
-	return ids, since, nil
+	return first, since, nil
 }
 
 // sinceOf returns since when the job of an entry needs a person.

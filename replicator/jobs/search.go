@@ -50,19 +50,16 @@ func (s *pages) named(lower string) pageRead {
 		if err != nil {
 			return out, err
 		}
-		ids := make([]string, len(found))
-		for i, at := range found {
-			ids[i] = at.jobID
+		places := make([]indexRow, len(found))
+		for i, row := range found {
+			places[i] = indexRow{row.jobID, row.position(row.jobID)}
 		}
-		at := func(i int) fdbjobs.Position { return found[i].position(ids[i]) }
-		out, err = s.ofIndex(tx, ids, at, func(i int, job *Job) (*Job, error) {
+		return s.ofIndex(tx, places, n, func(i int, job *Job) (*Job, error) {
 			if !l.has(job) || !found[i].finds(job, lower) {
 				return nil, nil
 			}
 			return s.summed(tx, job)
 		})
-		out.more = len(found) == n
-		return out, err
 	}
 }
 
