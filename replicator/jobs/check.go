@@ -44,7 +44,7 @@ var rowChecks = map[string]struct {
 	"deleted":         {1, 1, checker.deleted},
 	"times":           {3, 3, checker.sum},
 	"rates":           {3, 3, checker.work},
-	"mirror_news":     {1, 2, checker.news},
+	"mirror_events":   {1, 2, checker.events},
 }
 
 func (k checker) row(p *check.Page, pair kv.KeyValue) (func() error, error) {
@@ -179,16 +179,16 @@ func (checker) sum(e entry) (func() error, error) {
 	return nil, nil
 }
 
-// news checks news of a mirror, or their counter.
-func (checker) news(e entry) (func() error, error) {
+// events checks an event of a mirror, or the counter of its events.
+func (checker) events(e entry) (func() error, error) {
 	if len(e.key) == 1 {
 		if _, err := rows.ParseInt(e.Value); err != nil {
-			return e.unreadable("the counter of news of a mirror")
+			return e.unreadable("the counter of the events of a mirror")
 		}
 		return nil, nil
 	}
-	if _, err := parseNews(e.Value); err != nil {
-		return e.unreadable("news of a mirror")
+	if _, err := parseEvent(e.Value); err != nil {
+		return e.unreadable("an event of a mirror")
 	}
 	return nil, nil
 }

@@ -62,7 +62,7 @@
 // of a mirror after the transaction that pauses or resumes the mirror (mirrorpauses.go). What a mirror
 // knows and counts follows from its children (mirrored.go). The run of a mirror adds and ends children (mirrorrun.go), while it holds
 // the mirror's job. A mirror that has ended leaves them to upkeep, or to the mirror that is added with its id. What the target has lost
-// is behind again, and its child runs ([Run.LostMirrored]). [Watches.Tell] tells mirrors of databases that were created and deleted.
+// is behind again, and its child runs ([Run.LostMirrored]). [Watches.Publish] publishes to mirrors which databases were created and deleted.
 //
 // # Indexes
 //
@@ -127,8 +127,8 @@
 //	("replication_ids", replication_id)  -> job id
 //	("records", job id, kind[, n])       -> what is stored of the past of a job, see records.go
 //	("parked", server, database, job id) -> (ask, woken, update_seq, ...): a job that waits for a change, see parked.go
-//	("mirror_news", mirror, database)    -> (type, token): what happened to a database
-//	("mirror_news", mirror)              -> int64: changes with news
+//	("mirror_events", mirror, database)  -> (type, token): what happened to a database, see mirrors.go
+//	("mirror_events", mirror)            -> int64: changes with events
 //	("asks", server, ask, job id)        -> database: when to ask for changes of such a job
 //	("watched", server)                  -> "": the server has a watch, see watched.go
 //	("watched", server, "parks")         -> int64: changes when a job of the server is parked

@@ -179,7 +179,7 @@ func sumsOf(is replicator.MirroredState, amounts []int64) []fdbjobs.Add {
 	return adds
 }
 
-// mirrorRows are the news of mirrors, and what follows from the jobs of their databases.
+// mirrorRows are the events of mirrors, and what follows from the jobs of their databases.
 type mirrorRows struct{ *core }
 
 // mirroredEntry is an entry of a mirror's database.
@@ -297,8 +297,8 @@ func awaitSums(tallies kv.Future[map[string]int64]) (m replicator.MirrorSummary,
 	return m, nil
 }
 
-// told sums up the databases of a mirror as people are told of it: with what is not known of its servers. Its pause is known.
-func (s *mirrorRows) told(tx kv.ReadTransaction, mirror *Job) (*replicator.MirrorSummary, error) {
+// shownSummary sums up the databases of a mirror as people see it: with what is not known of its servers. Its pause is known.
+func (s *mirrorRows) shownSummary(tx kv.ReadTransaction, mirror *Job) (*replicator.MirrorSummary, error) {
 	summary, err := s.mirrorSummary(tx, mirror.ID)
 	switch {
 	case err != nil || mirror.Status == fdbjobs.Finished:

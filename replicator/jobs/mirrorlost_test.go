@@ -21,7 +21,7 @@ func TestLostMirrored(t *testing.T) {
 	_, err := b.write("_replicator", "m", "", []byte(`{"source": "http://a.example/", "target": "http://b.example/", "continuous": true, "mirror": {}}`))
 	require.NoError(t, err)
 	mirror := b.accept()
-	require.NoError(t, mirror.BeginMirror(t.Context()))
+	require.NoError(t, mirror.Subscribe(t.Context()))
 	require.NoError(t, mirror.AddMirrored(t.Context(), []string{"one", "two"}, 0))
 	_, err = mirror.StartMirrored(t.Context(), 10)
 	require.NoError(t, err)

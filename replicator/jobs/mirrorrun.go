@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -68,24 +69,24 @@ func (r *Run) holding(ctx context.Context, fn func(kv.Transaction) error) error 
 	})
 }
 
-// BeginMirror makes the watch of the source's server tell the mirror of databases, and adds the watch if there is none.
+// Subscribe makes the watch of the source's server publish events to the mirror, and adds the watch if there is none.
 // Read the list of databases after it has returned: so none is missed.
-func (r *Run) BeginMirror(ctx context.Context) error {
+func (r *Run) Subscribe(ctx context.Context) error {
 	server := r.job.Args.Replication.MirrorServer()
 	return r.holding(ctx, func(tx kv.Transaction) error {
 		return r.store.parking.watch(tx, server, r.job.owner(), tx.Get(r.store.parking.watchedKey(server)))
 	})
 }
 
-// AwaitMirror returns a watch that ends when there are news, or room for another first run, or when a mirror that is not
+// AwaitEvents returns a watch that ends when there are events, or room for another first run, or when a mirror that is not
 // continuous may have completed. Look for all of them after it has returned. The caller cancels it.
-func (r *Run) AwaitMirror(ctx context.Context) (kv.Watch, error) {
+func (r *Run) AwaitEvents(ctx context.Context) (kv.Watch, error) {
 	states := []replicator.MirroredState{replicator.MirroredStarting}
 	if !r.job.Args.Replication.Continuous {
 		states = append(states, replicator.MirroredFailing, replicator.MirroredCurrent)
 	}
 	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) (kv.Watch, error) {
-		all := []kv.Watch{tx.Watch(r.store.mirrors.newsCounterKey(r.job.ID))}
+		all := []kv.Watch{tx.Watch(r.store.mirrors.eventCounterKey(r.job.ID))}
 		for _, state := range states {
 			all = append(all, r.store.jobs.WatchTally(tx, indexMirrored, tuple.Tuple{r.job.ID}, string(state)))
 		}
@@ -131,7 +132,7 @@ func (r *Run) RecordLag(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		summary, err := r.store.mirrors.told(tx.Snapshot(), job)
+		summary, err := r.store.mirrors.shownSummary(tx.Snapshot(), job)
 		if err != nil {
 			return err
 		}
@@ -398,41 +399,36 @@ func (r *Run) GoneMirrored(ctx context.Context, by time.Time, limit int) (databa
 	return databases, time.Time{}, err
 }
 
-// MirrorNews returns up to limit news, by the names of their databases.
-func (r *Run) MirrorNews(ctx context.Context, limit int) ([]News, error) {
-	space := r.store.space.Sub("mirror_news", r.job.ID)
-	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) ([]News, error) {
-		pairs, err := tx.Snapshot().GetRange(rows.Range(space), kv.RangeOptions{Limit: limit}).Slice()
-		if err != nil {
-			return nil, err
-		}
-		out := make([]News, len(pairs))
-		for i, pair := range pairs {
-			if out[i].Type, err = parseNews(pair.Value); err != nil {
-				return nil, err
-			}
-			out[i].value = pair.Value
-			if out[i].Database, err = rows.LastString(space, pair.Key); err != nil {
-				return nil, fmt.Errorf("reading the news of a mirror: %w", err)
-			}
-		}
-		return out, nil
+// FollowEvents calls follow with up to limit events of the mirror, by the names of their databases, if there are any. If follow succeeds,
+// they are removed, except where there are later ones. FollowEvents returns the number of events.
+func (r *Run) FollowEvents(ctx context.Context, limit int, follow func([]MirrorEvent) error) (int, error) {
+	space := r.store.space.Sub("mirror_events", r.job.ID)
+	stored, err := kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
+		return tx.Snapshot().GetRange(rows.Range(space), kv.RangeOptions{Limit: limit}).Slice()
 	})
-}
-
-// DropNews forgets news that the mirror has followed, except where there are later ones.
-func (r *Run) DropNews(ctx context.Context, news []News) error {
-	return r.holding(ctx, func(tx kv.Transaction) error {
-		stored, err := kv.Each(news, func(n News) kv.Future[[]byte] { return tx.Get(r.store.mirrors.mirrorNewsKey(r.job.ID, n.Database)) })
-		if err != nil {
-			return err
+	if err != nil || len(stored) == 0 {
+		return 0, err
+	}
+	events := make([]MirrorEvent, len(stored))
+	for i, row := range stored {
+		if events[i].Type, err = parseEvent(row.Value); err != nil {
+			return 0, err
 		}
-		for i, n := range news {
-			if string(stored[i]) == string(n.value) {
-				tx.Clear(r.store.mirrors.mirrorNewsKey(r.job.ID, n.Database))
+		if events[i].Database, err = rows.LastString(space, row.Key); err != nil {
+			return 0, fmt.Errorf("reading the events of a mirror: %w", err)
+		}
+	}
+	if err := follow(events); err != nil {
+		return 0, err
+	}
+	return len(stored), r.holding(ctx, func(tx kv.Transaction) error {
+		now, err := kv.Each(stored, func(row kv.KeyValue) kv.Future[[]byte] { return tx.Get(row.Key) })
+		for i, value := range now {
+			if bytes.Equal(value, stored[i].Value) {
+				tx.Clear(stored[i].Key)
 			}
 		}
-		return nil
+		return err
 	})
 }
 

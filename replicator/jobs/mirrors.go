@@ -9,67 +9,60 @@ import (
 	"settee/pkg/tuple"
 )
 
-// A mirror follows the watch of its source's server, which tells it of databases that were created and deleted:
+// A mirror gets events from the watch of its source's server, and from requests:
 //
-//	("mirror_news", mirror, database) -> (type, token): the latest news of a database that the mirror has not looked at
-//	("mirror_news", mirror)           -> int64: changes with news
+//	("mirror_events", mirror, database) -> (type, token): the latest event of a database that the mirror has not followed
+//	("mirror_events", mirror)           -> int64: changes with events
 //
-// They go in the transaction that ends the mirror. Who writes news reads with a conflict that the mirror has not ended.
+// They go in the transaction that ends the mirror. A transaction that writes events reads with a conflict that the mirror has not ended.
 //
 // The continuous mirrors of a server are in the index "mirrors", and the databases of a mirror in others (mirrored.go). The first
 // run of a mirror adds the server's watch (watched.go).
 
-// The types of news.
+// The types of events.
 const (
-	NewsCreated = "created"
-	NewsDeleted = "deleted"
-	// NewsMissed, of the database "", says that the watch may have missed news: the mirror looks at all databases.
-	NewsMissed = "missed"
-	// NewsAsked, of the database askedName, says that somebody runs the mirror at once: it looks at all databases, and their jobs
+	EventCreated = "created"
+	EventDeleted = "deleted"
+	// EventMissed, of the database "", says that the watch may have missed events: the mirror looks at all databases.
+	EventMissed = "missed"
+	// EventRunNow, of the database runNowName, says that somebody runs the mirror at once: it looks at all databases, and their jobs
 	// compare everything.
-	NewsAsked = "asked"
-	// NewsVerify, of the database verifyName, says that somebody asks to compare both servers.
-	NewsVerify = "verify"
+	EventRunNow = "asked"
+	// EventVerify, of the database verifyName, says that somebody asks to compare both servers.
+	EventVerify = "verify"
 )
 
-// askedName and verifyName are the names in the keys of NewsAsked and NewsVerify, so that other news do not take their place. No
+// runNowName and verifyName are the names in the keys of EventRunNow and EventVerify, so that other events do not take their place. No
 // mirrored database has them.
 const (
-	askedName  = "\x00"
+	runNowName = "\x00"
 	verifyName = "\x01"
 )
 
-// News says what happened to a database.
-type News struct {
-	Database, Type string
-	value          []byte // of the row, if the mirror has read the news
+// MirrorEvent says what happened to a database of a mirror's source, or what somebody asks of the mirror.
+type MirrorEvent struct{ Database, Type string }
+
+// eventCounterKey returns the key that changes with the events of a mirror.
+func (s *mirrorRows) eventCounterKey(mirror string) []byte {
+	return s.space.Pack("mirror_events", mirror)
 }
 
-func (s *mirrorRows) mirrorNewsKey(mirror, database string) []byte {
-	return s.space.Pack("mirror_news", mirror, database)
-}
-
-// newsCounterKey returns the key that changes with news of a mirror.
-func (s *mirrorRows) newsCounterKey(mirror string) []byte {
-	return s.space.Pack("mirror_news", mirror)
-}
-
-// tellIn writes news of a mirror. The token differs from the token of earlier news.
-func (s *mirrorRows) tellIn(tx kv.Transaction, mirror, token string, news ...News) {
-	for _, n := range news {
-		tx.Set(s.mirrorNewsKey(mirror, n.Database), tuple.Tuple{n.Type, token}.Pack())
+// addEvents writes events of a mirror. The token differs from the token of earlier events.
+func (s *mirrorRows) addEvents(tx kv.Transaction, mirror, token string, events ...MirrorEvent) {
+	for _, e := range events {
+		tx.Set(s.space.Pack("mirror_events", mirror, e.Database), tuple.Tuple{e.Type, token}.Pack())
 	}
-	tx.Add(s.newsCounterKey(mirror), 1)
+	tx.Add(s.eventCounterKey(mirror), 1)
 }
 
-// parseNews returns the type of news that are stored.
-func parseNews(value []byte) (kind string, err error) {
-	return kind, rows.Scan("news of a mirror", value, &kind, nil)
+// parseEvent returns the type of an event that is stored.
+func parseEvent(value []byte) (kind string, err error) {
+	return kind, rows.Scan("an event of a mirror", value, &kind, nil)
 }
 
-// clearNewsOf clears the news of all mirrors of a replicator database whose jobs were removed.
-func (s *mirrorRows) clearNewsOf(tx kv.Transaction, instance string) {
-	key := s.space.Pack("mirror_news", instance+"|")
+// clearEventsOf clears the events of all mirrors of a replicator database whose jobs were removed.
+func (s *mirrorRows) clearEventsOf(tx kv.Transaction, instance string) {
+	key := s.space.Pack("mirror_events", instance+"|")
 	tx.ClearRange(kv.PrefixRange(key[:len(key)-1])) // without the byte that ends the string
 }
 
@@ -90,10 +83,10 @@ func (s *mirrorRows) liveMirror(tx kv.ReadTransaction, id string) (*Job, error) 
 	return job, nil
 }
 
-// endMirror clears the news of a mirror that has ended, or is no mirror any more. Upkeep drops its databases.
+// endMirror clears the events of a mirror that has ended, or is no mirror any more. Upkeep drops its databases.
 func (s *mirrorRows) endMirror(tx kv.Transaction, job *Job) error {
-	tx.ClearRange(rows.Range(s.space.Sub("mirror_news", job.ID)))
-	tx.Clear(s.newsCounterKey(job.ID))
+	tx.ClearRange(rows.Range(s.space.Sub("mirror_events", job.ID)))
+	tx.Clear(s.eventCounterKey(job.ID))
 	return s.wakeUpkeep(tx)
 }
 

@@ -47,7 +47,7 @@ func TestRandomMirrors(t *testing.T) {
 	}
 	for _, what := range []string{
 		"written", "deleted", "database deleted", "mirror completed", "mirror failed", "mirror died", "mirror stopped", "crashed", "parked",
-		"woken", "halted", "collided", "added", "started", "ended", "to be deleted", "redefined", "news", "lost", "paused",
+		"woken", "halted", "collided", "added", "started", "ended", "to be deleted", "redefined", "events", "lost", "paused",
 	} {
 		assert.NotZero(t, seen[what], what)
 	}
@@ -108,7 +108,7 @@ func (w mirrorWorld) body() []byte {
 		"mirror": {"prefix": "%s", "include": ["db%d", "db*"]}, "paused": %v}`, w.intN(3) > 0, pick(w.world, []string{"p-", "q-"}), w.intN(3), w.intN(4) == 0)
 }
 
-// writer writes and deletes documents, wakes jobs, and tells mirrors of databases.
+// writer writes and deletes documents, wakes jobs, and publishes events to mirrors.
 func (w mirrorWorld) writer() {
 	for range worldSteps {
 		w.pause(time.Second)
@@ -121,8 +121,8 @@ func (w mirrorWorld) writer() {
 			}
 			continue
 		case 2, 3:
-			w.must(p.jobs.Watches.Tell(w.Context(), "http://a.example/", []jobs.News{
-				{Database: w.name(), Type: jobs.NewsCreated}, {Type: jobs.NewsMissed}, {Database: w.name() + "x", Type: jobs.NewsDeleted},
+			w.must(p.jobs.Watches.Publish(w.Context(), "http://a.example/", []jobs.MirrorEvent{
+				{Database: w.name(), Type: jobs.EventCreated}, {Type: jobs.EventMissed}, {Database: w.name() + "x", Type: jobs.EventDeleted},
 			}))
 			continue
 		case 4:
@@ -193,7 +193,7 @@ func (w mirrorWorld) mirror(run *jobs.Run) error {
 	case err != nil:
 		return err
 	}
-	if err := run.BeginMirror(ctx); err != nil {
+	if err := run.Subscribe(ctx); err != nil {
 		return err
 	}
 	if w.intN(4) > 0 { // it may be told names then
@@ -265,12 +265,12 @@ func (w mirrorWorld) step(run *jobs.Run) error {
 		}
 		return err
 	}
-	news, err := run.MirrorNews(ctx, 10)
-	if err != nil || len(news) == 0 {
+	n, err := run.FollowEvents(ctx, 10, func([]jobs.MirrorEvent) error { return nil })
+	if err != nil || n == 0 {
 		return errors.Join(err, run.Update(ctx, func(*replicator.JobState) {}))
 	}
-	w.count("news")
-	return run.DropNews(ctx, news)
+	w.count("events")
+	return nil
 }
 
 // compare checks that each mirror has as many databases as there are jobs that it has made, and that no such job

@@ -194,7 +194,7 @@ func (s *pages) summed(tx kv.ReadTransaction, job *Job) (*Job, error) {
 		return job, nil
 	}
 	var err error
-	job.Summary, err = s.mirrors.told(tx, job)
+	job.Summary, err = s.mirrors.shownSummary(tx, job)
 	return job, err
 }
 

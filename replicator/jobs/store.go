@@ -54,7 +54,7 @@ type Store struct {
 	Lists *Lists
 	// Runs takes jobs. It is for the scheduler.
 	Runs *Runs
-	// Watches is for the watches of servers, which make parked jobs due and tell mirrors of databases.
+	// Watches is for the watches of servers, which make parked jobs due and publish events of databases to mirrors.
 	Watches *Watches
 	// Verifications compares both ends of single jobs, for the scheduler.
 	Verifications *Verifications

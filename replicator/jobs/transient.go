@@ -171,7 +171,7 @@ func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 			return nil, err
 		}
 		if job.IsMirror() {
-			s.mirrors.tellIn(tx, job.ID, token, News{Database: askedName, Type: NewsAsked})
+			s.mirrors.addEvents(tx, job.ID, token, MirrorEvent{Database: runNowName, Type: EventRunNow})
 		}
 		if before == nil {
 			before = job
@@ -203,7 +203,7 @@ func (s *Requests) VerifyNow(ctx context.Context, id string) (*Job, error) {
 		case job.Status == fdbjobs.Finished:
 			return nil, fmt.Errorf("%w: %q", ErrEnded, id)
 		}
-		s.mirrors.tellIn(tx, job.ID, token, News{Database: verifyName, Type: NewsVerify})
+		s.mirrors.addEvents(tx, job.ID, token, MirrorEvent{Database: verifyName, Type: EventVerify})
 		return job, nil
 	})
 }

@@ -115,7 +115,7 @@ func (s *Upkeep) removeOwned(ctx context.Context, d deletedDatabase) error {
 		}
 	}
 	return s.db.Transact(ctx, func(tx kv.Transaction) error {
-		s.mirrors.clearNewsOf(tx, d.instance)
+		s.mirrors.clearEventsOf(tx, d.instance)
 		tx.Clear(s.space.Pack("deleted", d.instance))
 		return nil
 	})

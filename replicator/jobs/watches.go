@@ -15,7 +15,7 @@ import (
 )
 
 // Watches is what the watches of servers (package watch) do with the jobs whose sources are on their servers: they read the rows
-// of parked jobs, ask for changes, wake jobs, and tell mirrors of databases.
+// of parked jobs, ask for changes, wake jobs, and publish events to mirrors.
 type Watches struct {
 	*core
 	parking *parkedRows
@@ -270,16 +270,16 @@ func (s *Watches) Mirrors(ctx context.Context, server, after string, limit int) 
 	return found, more, err
 }
 
-// Tell tells the mirrors of a server of news. A mirror that may not be told names is told to look at all databases. The
-// databases must differ. More than newsAtOnce news are told in several transactions. It may be repeated.
-func (s *Watches) Tell(ctx context.Context, server string, news []News) error {
+// Publish publishes events to the mirrors of a server. A mirror that may not get names looks at all databases instead. The
+// databases must differ. More than eventsAtOnce events are published in several transactions. Publish may be repeated.
+func (s *Watches) Publish(ctx context.Context, server string, events []MirrorEvent) error {
 	for after := ""; ; {
 		mirrors, more, err := s.Mirrors(ctx, server, after, mirrorsAtOnce)
 		if err != nil {
 			return err
 		}
 		for _, mirror := range mirrors {
-			if err := s.tell(ctx, mirror, news); err != nil {
+			if err := s.publishTo(ctx, mirror, events); err != nil {
 				return err
 			}
 			after = mirror.ID
@@ -290,35 +290,35 @@ func (s *Watches) Tell(ctx context.Context, server string, news []News) error {
 	}
 }
 
-// newsAtOnce is the maximum number of news that one transaction writes.
-const newsAtOnce = 500
+// eventsAtOnce is the maximum number of events that one transaction writes.
+const eventsAtOnce = 500
 
-// listedFor is for how long after its last look at the list of databases a mirror is told their names.
+// listedFor is for how long after its last look at the list of databases a mirror gets their names.
 const listedFor = 25 * time.Hour
 
-// mayBeTold reports whether a mirror may be told the names of databases that another login has seen: it runs, and its own
+// mayGetNames reports whether a mirror may get the names of databases that another login has seen: it runs, and its own
 // login has listed the databases lately.
-func mayBeTold(mirror *Job, now time.Time) bool {
+func mayGetNames(mirror *Job, now time.Time) bool {
 	progress := mirror.State.Mirror
 	return mirror.Status == fdbjobs.Running && progress != nil && now.Sub(progress.LastLook) < listedFor
 }
 
-func (s *Watches) tell(ctx context.Context, mirror *Job, news []News) error {
-	if !mayBeTold(mirror, time.Now()) {
-		news = []News{{Type: NewsMissed}} // it looks with its own login
+func (s *Watches) publishTo(ctx context.Context, mirror *Job, events []MirrorEvent) error {
+	if !mayGetNames(mirror, time.Now()) {
+		events = []MirrorEvent{{Type: EventMissed}} // it looks with its own login
 	}
-	selected := make([]News, 0, len(news))
-	for _, n := range news {
-		if n.Type == NewsMissed || len(n.Database) <= maxDatabaseSize && mirror.Args.Replication.Selects(n.Database) {
-			selected = append(selected, n)
+	selected := make([]MirrorEvent, 0, len(events))
+	for _, e := range events {
+		if e.Type == EventMissed || len(e.Database) <= maxDatabaseSize && mirror.Args.Replication.Selects(e.Database) {
+			selected = append(selected, e)
 		}
 	}
 	token := rand.Text()
-	return inParts(selected, newsAtOnce, func(part []News) error {
+	return inParts(selected, eventsAtOnce, func(part []MirrorEvent) error {
 		return s.db.Transact(ctx, func(tx kv.Transaction) error {
 			live, err := s.mirrors.liveMirror(tx, mirror.ID)
 			if err == nil && live != nil {
-				s.mirrors.tellIn(tx, mirror.ID, token, part...)
+				s.mirrors.addEvents(tx, mirror.ID, token, part...)
 			}
 			return err
 		})

@@ -20,7 +20,7 @@ import (
 //	reservations                 those of ids that the job has no longer end; a new definition reserves its own (reservations.go)
 //	the row of a parked job      goes, unless the job runs: then its run clears it (parked.go)
 //	records                      go with the job, and if the state of a document's job begins anew (records.go)
-//	the news of a mirror         go if its job is no mirror any more; upkeep drops its databases (mirrors.go)
+//	the events of a mirror       go if its job is no mirror any more; upkeep drops its databases (mirrors.go)
 //	the pause of children        follows a mirror that is paused or resumed; upkeep writes it (mirrorpauses.go)
 //	the definition of children   stays if a new definition of the mirror makes the same jobs
 //

@@ -5,7 +5,7 @@
 // # How a mirror hears of databases
 //
 // It compares the whole list when a run begins, and then every minute. If the watch of the source's server follows the
-// server's _db_updates, the watch tells the mirror of each database that is created or deleted (jobs.Watches.Tell). Then the
+// server's _db_updates, the watch publishes to the mirror each database that is created or deleted (jobs.Watches.Publish). Then the
 // list is compared only when the watch may have missed something, and every max_idle_sec.
 //
 // # First runs

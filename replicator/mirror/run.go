@@ -29,11 +29,11 @@ const (
 	maxRetries = 2
 	// patience is how long a source may not answer until the run fails.
 	patience = 5 * time.Minute
-	// newsAtOnce is the number of news that are followed together, and goneAtOnce the number of databases that are deleted together.
-	newsAtOnce = 200
-	goneAtOnce = 50
+	// eventsAtOnce is the number of events that are followed together, and goneAtOnce the number of databases that are deleted together.
+	eventsAtOnce = 200
+	goneAtOnce   = 50
 
-	turnNews, turnList = 0, 1 // of databases that are created while the mirror runs, and of others
+	turnCreated, turnList = 0, 1 // of databases that are created while the mirror runs, and of others
 )
 
 // ErrStopped is returned by Run if it was asked to stop.
@@ -147,12 +147,12 @@ func (m *mirror) writeProgress(ctx context.Context, change func(*replicator.Mirr
 // work follows the source.
 func (m *mirror) work(ctx context.Context) (*replicator.MirrorSummary, error) {
 	if m.r.Continuous {
-		if err := m.Run.BeginMirror(ctx); err != nil {
+		if err := m.Run.Subscribe(ctx); err != nil {
 			return nil, err
 		}
 	}
 	for ctx.Err() == nil {
-		watch, err := m.Run.AwaitMirror(ctx) // before anything is read, so that no change is missed
+		watch, err := m.Run.AwaitEvents(ctx) // before anything is read, so that no change is missed
 		if err != nil {
 			return nil, err
 		}
@@ -183,7 +183,7 @@ func (m *mirror) nextRun() time.Time {
 
 // runOnce does what is to be done. It returns a summary if the mirror has completed.
 func (m *mirror) runOnce(ctx context.Context) (*replicator.MirrorSummary, error) {
-	steps := []func(context.Context) error{m.identifyServers, m.followNews, m.startJobs, m.lookAtSource, m.startJobs, m.lookAtTarget, m.deleteGone}
+	steps := []func(context.Context) error{m.identifyServers, m.followEvents, m.startJobs, m.lookAtSource, m.startJobs, m.lookAtTarget, m.deleteGone}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -249,45 +249,46 @@ func (m *mirror) startJobs(ctx context.Context) error {
 	}
 }
 
-// followNews follows what the watch has announced of databases. Without a feed there is nothing.
-func (m *mirror) followNews(ctx context.Context) error {
+// followEvents follows the events that the watch and requests have published. Without a feed the watch publishes none.
+func (m *mirror) followEvents(ctx context.Context) error {
 	for {
-		news, err := m.Run.MirrorNews(ctx, newsAtOnce)
-		if err != nil || len(news) == 0 {
-			return err
+		n, err := m.Run.FollowEvents(ctx, eventsAtOnce, func(events []jobs.MirrorEvent) error { return m.followSome(ctx, events) })
+		if err != nil {
+			return m.sourceFailed(ctx, err) // the events stay
 		}
-		var created, deleted []string
-		for _, n := range news {
-			switch {
-			case n.Type == jobs.NewsMissed:
-				m.lookAt, m.targetAt = time.Time{}, time.Time{}
-			case n.Type == jobs.NewsVerify:
-				select {
-				case m.verifyNow <- struct{}{}:
-				default: // it is asked already
-				}
-			case n.Type == jobs.NewsAsked:
-				m.lookAt, m.targetAt = time.Time{}, time.Time{}
-				if err := m.compareContents(ctx); err != nil {
-					return err
-				}
-			case !m.selects(n.Database):
-			case n.Type == jobs.NewsDeleted:
-				deleted = append(deleted, n.Database)
-			case replicator.Unmirrorable(n.Database) == "":
-				created = append(created, n.Database)
-			}
-		}
-		if err := m.addDatabases(ctx, created, turnNews); err != nil {
-			return err
-		}
-		if err := m.endGone(ctx, deleted); err != nil {
-			return m.sourceFailed(ctx, err) // the news stay
-		}
-		if err := m.Run.DropNews(ctx, news); err != nil {
-			return err
+		if n == 0 {
+			return nil
 		}
 	}
+}
+
+func (m *mirror) followSome(ctx context.Context, events []jobs.MirrorEvent) error {
+	var created, deleted []string
+	for _, e := range events {
+		switch {
+		case e.Type == jobs.EventMissed:
+			m.lookAt, m.targetAt = time.Time{}, time.Time{}
+		case e.Type == jobs.EventVerify:
+			select {
+			case m.verifyNow <- struct{}{}:
+			default: // it is asked already
+			}
+		case e.Type == jobs.EventRunNow:
+			m.lookAt, m.targetAt = time.Time{}, time.Time{}
+			if err := m.compareContents(ctx); err != nil {
+				return err
+			}
+		case !m.selects(e.Database):
+		case e.Type == jobs.EventDeleted:
+			deleted = append(deleted, e.Database)
+		case replicator.Unmirrorable(e.Database) == "":
+			created = append(created, e.Database)
+		}
+	}
+	if err := m.addDatabases(ctx, created, turnCreated); err != nil {
+		return err
+	}
+	return m.endGone(ctx, deleted)
 }
 
 // compareContents compares the target, and makes the jobs of all databases that count as up to date compare everything. While the
@@ -436,7 +437,7 @@ func (m *mirror) compareAll(ctx context.Context) error {
 	m.left = leftOut{}
 	turn := int64(turnList)
 	if !m.progress.LastLook.IsZero() {
-		turn = turnNews // the first list was read to its end: these have been created since
+		turn = turnCreated // the first list was read to its end: these have been created since
 	}
 	for {
 		for !lastNames && len(names) == 0 {

@@ -36,17 +36,17 @@ const (
 // gathered are databases that a feed has named and whose jobs are to be woken.
 type gathered struct {
 	names map[string]struct{}
-	news  map[string]string // the latest word of databases that were created or deleted
+	types map[string]string // of the latest events of databases that were created or deleted
 	seq   json.RawMessage   // of the last one
 	began time.Time         // when the first one came
 }
 
 func (g *gathered) addUpdate(update couch.Update) {
 	if len(g.names) == 0 {
-		g.names, g.news, g.began = map[string]struct{}{}, map[string]string{}, time.Now()
+		g.names, g.types, g.began = map[string]struct{}{}, map[string]string{}, time.Now()
 	}
-	if update.Type == jobs.NewsCreated || update.Type == jobs.NewsDeleted {
-		g.news[update.Database] = update.Type
+	if update.Type == jobs.EventCreated || update.Type == jobs.EventDeleted {
+		g.types[update.Database] = update.Type
 	}
 	g.names[update.Database] = struct{}{}
 	if len(update.Seq) > 0 {
@@ -59,17 +59,17 @@ func (g *gathered) untilFlush(now time.Time, took time.Duration) time.Duration {
 	return min(max(gatherQuiet, took), g.began.Add(max(gatherTime, took)).Sub(now))
 }
 
-// takeAll returns the names, and empties g.
-func (g *gathered) takeAll() (names []string, news []jobs.News, seq json.RawMessage) {
+// takeAll returns the names and the events, and empties g.
+func (g *gathered) takeAll() (names []string, events []jobs.MirrorEvent, seq json.RawMessage) {
 	for name := range g.names {
 		names = append(names, name)
 	}
-	for name, word := range g.news {
-		news = append(news, jobs.News{Database: name, Type: word})
+	for name, what := range g.types {
+		events = append(events, jobs.MirrorEvent{Database: name, Type: what})
 	}
 	seq = g.seq
 	*g = gathered{}
-	return names, news, seq
+	return names, events, seq
 }
 
 // follow wakes the jobs whose databases the feed names, and compares all databases from time to time. It returns nil
@@ -93,7 +93,7 @@ func (w *watch) follow(outer context.Context, f *feed) error {
 	others.Go(func() { broken <- w.read(ctx, f, rows) })
 
 	if w.fromStart {
-		w.tellMissed(ctx) // what happened before the feed began
+		w.publishMissed(ctx) // what happened before the feed began
 		w.fromStart = false
 	}
 	l := &follower{watch: w, feed: f, others: &others, compared: make(chan error, 1), began: time.Now()}
@@ -204,7 +204,7 @@ func (l *follower) addRow(row couch.Update) {
 	l.gathered.addUpdate(row)
 	if l.feed.Rewound() && !l.watch.currentState().Round.Unthrottled {
 		l.watch.update(func(s *state) { s.Round = s.Round.restarted() })
-		l.gathered.news[""] = jobs.NewsMissed
+		l.gathered.types[""] = jobs.EventMissed
 	}
 	now := time.Now()
 	l.flushAt = now.Add(l.gathered.untilFlush(now, l.took))
@@ -226,13 +226,13 @@ func (l *follower) doWhatIsDue(ctx context.Context) error {
 // flush wakes what was gathered.
 func (l *follower) flush(ctx context.Context) {
 	l.flushAt = time.Time{}
-	names, news, seq := l.gathered.takeAll()
+	names, events, seq := l.gathered.takeAll()
 	if len(names) == 0 {
 		return
 	}
 	began := time.Now()
 	l.watch.wake(ctx, byFeed, names)
-	l.watch.tellMirrors(ctx, news)
+	l.watch.publish(ctx, events)
 	l.took = min(time.Since(began), time.Second)
 	if ctx.Err() == nil && seq != nil {
 		l.watch.update(func(s *state) { s.Seq = seq })

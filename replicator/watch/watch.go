@@ -394,10 +394,10 @@ func (w *watch) awaitJobs(ctx context.Context) error {
 	}
 }
 
-// tellMirrors tells the mirrors of the server what happened to databases. It repeats that until it succeeds or ctx ends.
-func (w *watch) tellMirrors(ctx context.Context, news []jobs.News) {
-	for ctx.Err() == nil && len(news) > 0 {
-		err := w.watcher.opts.Jobs.Watches.Tell(ctx, w.server, news)
+// publish publishes events to the mirrors of the server. It repeats that until it succeeds or ctx ends.
+func (w *watch) publish(ctx context.Context, events []jobs.MirrorEvent) {
+	for ctx.Err() == nil && len(events) > 0 {
+		err := w.watcher.opts.Jobs.Watches.Publish(ctx, w.server, events)
 		if err == nil {
 			return
 		}
@@ -405,9 +405,9 @@ func (w *watch) tellMirrors(ctx context.Context, news []jobs.News) {
 	}
 }
 
-// tellMissed tells the mirrors of the server that databases may have been created and deleted without notice.
-func (w *watch) tellMissed(ctx context.Context) {
-	w.tellMirrors(ctx, []jobs.News{{Type: jobs.NewsMissed}})
+// publishMissed publishes to the mirrors of the server that databases may have been created and deleted without notice.
+func (w *watch) publishMissed(ctx context.Context) {
+	w.publish(ctx, []jobs.MirrorEvent{{Type: jobs.EventMissed}})
 }
 
 // settings returns the current configuration.
