@@ -211,7 +211,7 @@ func TestConditionOfADelayedJob(t *testing.T) {
 	n := start(t)
 	n.Do(http.MethodPut, "/_replicator", "").Is(t, http.StatusCreated)
 	n.Do(http.MethodPut, "/_replicator/d", definition("")).Is(t, http.StatusCreated)
-	held, err := n.jobs.Jobs().Accept(t.Context(), fdbjobs.AcceptOptions{Count: 1})
+	held, err := n.jobs.Jobs.Accept(t.Context(), fdbjobs.AcceptOptions{Count: 1})
 	require.NoError(t, err)
 	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	require.NoError(t, held[0].Resubmit(t.Context(), until, nil, nil))
@@ -236,7 +236,7 @@ func TestConditionOfASealedJob(t *testing.T) {
 	keys := sealedtest.Keys(t, "a")
 	layer := fdbjobs.Open(n.DB, []byte("jobs"), fdbjobs.Options{Sealer: keys, Derive: jobs.Derivations()})
 	defer layer.Close()
-	store, err := jobs.Open(t.Context(), n.DB, layer, jobs.Options{UUID: n.jobs.ServerUUID(), Documents: []byte("docs"), Sealer: keys})
+	store, err := jobs.Open(t.Context(), n.DB, layer, jobs.Options{UUID: n.jobs.ServerUUID, Documents: []byte("docs"), Sealer: keys})
 	require.NoError(t, err)
 	docs := docstore.Open(n.DB, []byte("docs"), docstore.Options{
 		Hooks: store.Documents.Hooks(nil), Sealer: keys, Sealed: replicator.IsReplicatorDatabase,

@@ -201,7 +201,7 @@ func TestReplicateWhoseIDADocumentHas(t *testing.T) {
 	require.Equal(t, http.StatusCreated, n.As(p.Member, http.MethodPut, "/x%2F_replicator/rep", definition("")).Status)
 	request, err := replicator.ParseRequest([]byte(definition("")), replicator.ParseOptions{})
 	require.NoError(t, err)
-	id, err := request.Replication.ID(n.jobs.ServerUUID(), "")
+	id, err := request.Replication.ID(n.jobs.ServerUUID, "")
 	require.NoError(t, err)
 	n.opened()
 	plain := "the replication " + id.String() + " exists already"

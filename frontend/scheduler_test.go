@@ -155,7 +155,7 @@ func TestJobOfADocument(t *testing.T) {
 	database, doc, user := "acct/_replicator", "a doc/with+ä", "bob"
 	request, err := replicator.ParseRequest([]byte(definition("")), replicator.ParseOptions{})
 	require.NoError(t, err)
-	want, err := request.Replication.ID(n.jobs.ServerUUID(), "")
+	want, err := request.Replication.ID(n.jobs.ServerUUID, "")
 	require.NoError(t, err)
 	db, err := n.Documents.Create(t.Context(), database)
 	require.NoError(t, err)

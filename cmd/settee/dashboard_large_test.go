@@ -56,7 +56,7 @@ func fillStore(t *testing.T, manyJobs int) (storeURL string) {
 		}
 		adding.Go(func() error {
 			return db.Transact(t.Context(), func(tx kv.Transaction) error {
-				return store.Jobs().Add(tx, specs...)
+				return store.Jobs.Add(tx, specs...)
 			})
 		})
 	}

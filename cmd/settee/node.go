@@ -386,7 +386,7 @@ func (n *node) replicate() {
 		}
 		return config.MaxJobs.Get(n.live.Current())
 	})
-	n.metrics.claiming(n.jobs.Jobs().Claims)
+	n.metrics.claiming(n.jobs.Jobs.Claims)
 	n.metrics.certificate("client", n.outbound.pool.Certificate)
 	go func() {
 		_ = n.scheduler.Run(context.Background()) // ends with Shutdown, which waits for it

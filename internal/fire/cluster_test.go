@@ -200,7 +200,7 @@ func (c *cluster) openStore() {
 	c.jobs, err = jobs.Open(c.Context(), c.store, layer, jobs.Options{Documents: tuple.NewSubspace("docs").Bytes()})
 	require.NoError(c, err)
 	require.NoError(c, c.store.Transact(c.Context(), func(tx kv.Transaction) error {
-		return errors.Join(c.jobs.Jobs().SetTimeout(tx, activityTimeout), c.jobs.Watches.Queue().SetTimeout(tx, activityTimeout))
+		return errors.Join(c.jobs.Jobs.SetTimeout(tx, activityTimeout), c.jobs.Watches.Queue().SetTimeout(tx, activityTimeout))
 	}))
 	c.Cleanup(func() {
 		layer.Close()

@@ -202,7 +202,7 @@ func TestAcknowledgeProblem(t *testing.T) {
 		require.Equal(b, before.Args.Replication, after.Args.Replication)
 		require.NotNil(b, after.Args.Acknowledged)
 		listed, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) (*fdbjobs.Job, error) {
-			return b.store.Jobs().Read(tx, after.ID).Await()
+			return b.store.Jobs.Read(tx, after.ID).Await()
 		})
 		require.NoError(b, err)
 		summary, err := jobs.Listed(after)

@@ -88,7 +88,7 @@ func (p *parkedStore) add(tx kv.Transaction, from, n int) error {
 		tx.Set(space.Pack("parked", sourceServer, database, id), tuple.Tuple{at.Unix(), false, `"7-x"`}.Pack())
 		tx.Set(space.Pack("asks", sourceServer, at.Unix(), id), []byte(database))
 	}
-	return p.store.Jobs().Add(tx, specs...)
+	return p.store.Jobs.Add(tx, specs...)
 }
 
 // park accepts and starts the job, and parks it. It returns how long the latter took.

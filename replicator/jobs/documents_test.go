@@ -39,7 +39,7 @@ func TestDocumentAndItsJob(t *testing.T) {
 		rev := b.put(repdb, "d", "", `"user_ctx": {"name": "bob"}, "mine": 1`)
 		id := b.jobID(repdb, "d")
 		job := b.get(id)
-		want, err := b.definition("").ID(b.store.ServerUUID(), "")
+		want, err := b.definition("").ID(b.store.ServerUUID, "")
 		require.NoError(b, err)
 		assert.Equal(b, replicator.StatePending, job.Condition())
 		assert.False(b, job.Transient())
@@ -606,7 +606,7 @@ func TestEndThatDoesNotFit(t *testing.T) {
 // the first one, and whether that is transient (RFC 016, "Replication ID Collisions").
 func TestCollisionsOfDocuments(t *testing.T) {
 	onLossyEngines(t, func(b *bundle) {
-		name, err := b.definition("").ID(b.store.ServerUUID(), "")
+		name, err := b.definition("").ID(b.store.ServerUUID, "")
 		require.NoError(b, err)
 		rev := b.put(repdb, "first", "", "")
 		b.put(repdb, "second", "", "")

@@ -353,7 +353,7 @@ func (b *bundle) monitor(requeued func([]string)) (stop func()) {
 	ctx, cancel := context.WithCancel(b.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		_ = b.store.Jobs().RunMonitor(ctx, func(ids []string, _ time.Duration, _ error) {
+		_ = b.store.Jobs.RunMonitor(ctx, func(ids []string, _ time.Duration, _ error) {
 			if len(ids) > 0 && requeued != nil {
 				requeued(ids)
 			}

@@ -60,11 +60,11 @@ func TestMirroredThatCannotRun(t *testing.T) {
 
 	id := run.Job().ID
 	require.NoError(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {
-		raw, err := has.store.Jobs().Read(tx, id).Await()
+		raw, err := has.store.Jobs.Read(tx, id).Await()
 		if err != nil {
 			return err
 		}
-		return has.store.Jobs().Add(tx, fdbjobs.Spec{ID: id, Owner: raw.Owner, Label: raw.Label, Listed: raw.Listed, Args: []byte(`{}`)})
+		return has.store.Jobs.Add(tx, fdbjobs.Spec{ID: id, Owner: raw.Owner, Label: raw.Label, Listed: raw.Listed, Args: []byte(`{}`)})
 	}))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

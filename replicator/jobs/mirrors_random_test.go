@@ -70,7 +70,7 @@ func (w mirrorWorld) run() {
 			_ = upkeep.Run(ctx, p.db, p.layer, p.jobs.Upkeep.Tasks(), w.failed)
 		})
 		others.Go(func() {
-			_ = p.jobs.Jobs().RunMonitor(ctx, func(_ []string, _ time.Duration, err error) {
+			_ = p.jobs.Jobs.RunMonitor(ctx, func(_ []string, _ time.Duration, err error) {
 				if err != nil {
 					w.failed("monitor", err)
 				}

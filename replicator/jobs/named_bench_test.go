@@ -30,7 +30,7 @@ func BenchmarkSearch(b *testing.B) {
 					Listed: fmt.Appendf(nil, `{"replication": {"source": {"url": "http://source%d.example/db%d"}, "target": {"url": "http://target.example/db%d"}}}`, n, n, n),
 				}
 			}
-			return s.store.Jobs().Add(tx, specs...)
+			return s.store.Jobs.Add(tx, specs...)
 		}))
 	}
 	const query = "source77777.example"

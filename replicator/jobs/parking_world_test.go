@@ -243,7 +243,7 @@ func (w *parkWorld) run() []string {
 		others.Go(func() { w.watcher(ctx) })
 	}
 	for _, p := range w.processes {
-		for _, queue := range []*fdbjobs.Queue{p.jobs.Jobs(), p.jobs.Watches.Queue()} {
+		for _, queue := range []*fdbjobs.Queue{p.jobs.Jobs, p.jobs.Watches.Queue()} {
 			others.Go(func() {
 				_ = queue.RunMonitor(ctx, func(_ []string, _ time.Duration, err error) {
 					if err != nil {

@@ -18,7 +18,7 @@ func TestPeriodicJob(t *testing.T) {
 		b.put(repdb, "nightly", "", `"schedule": "0 3 29 2 *"`)
 		b.put(repdb, "hourly", "", `"every": "1h", "doc_ids": []`)
 		nightly, hourly := b.jobID(repdb, "nightly"), b.jobID(repdb, "hourly")
-		want, err := b.definition("").ID(b.store.ServerUUID(), "")
+		want, err := b.definition("").ID(b.store.ServerUUID, "")
 		require.NoError(b, err)
 		assert.Equal(b, want.String(), b.get(nightly).ReplicationID())
 		run := b.accept()

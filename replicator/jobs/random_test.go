@@ -164,7 +164,7 @@ func (w *world) run() {
 			_ = upkeep.Run(ctx, p.db, p.layer, p.jobs.Upkeep.Tasks(), w.failed)
 		})
 		others.Go(func() {
-			_ = p.jobs.Jobs().RunMonitor(ctx, func(_ []string, _ time.Duration, err error) {
+			_ = p.jobs.Jobs.RunMonitor(ctx, func(_ []string, _ time.Duration, err error) {
 				if err != nil {
 					w.failed("monitor", err)
 				}
@@ -480,7 +480,7 @@ func (w *world) compareTroubles(all map[string]*jobs.Job) {
 	raw, err := kv.TransactValue(w.Context(), w.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
 		var reads []kv.Future[*fdbjobs.Job]
 		for id := range all {
-			reads = append(reads, w.store.Jobs().Read(tx.Snapshot(), id))
+			reads = append(reads, w.store.Jobs.Read(tx.Snapshot(), id))
 		}
 		return kv.All(reads)
 	})
@@ -523,7 +523,7 @@ func (w *world) compareTroubles(all map[string]*jobs.Job) {
 // allJobs returns the jobs as the job layer has them.
 func (w *world) allJobs() map[string]*jobs.Job {
 	raw, err := kv.TransactValue(w.Context(), w.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
-		return w.store.Jobs().List(tx.Snapshot(), fdbjobs.Selection{
+		return w.store.Jobs.List(tx.Snapshot(), fdbjobs.Selection{
 			Parts: jobs.Everywhere(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished),
 		}, fdbjobs.Position{}, 1_000)
 	})

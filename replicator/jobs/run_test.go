@@ -298,7 +298,7 @@ func TestMalformedJobFailsAndIsSkipped(t *testing.T) {
 	b := setup(t)
 	for jobID, args := range map[string]string{"a": `{"replication": 5}`, "b": `{}`} {
 		require.NoError(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {
-			return b.store.Jobs().Add(tx, fdbjobs.Spec{ID: jobID, Owner: "user:", Args: json.RawMessage(args)})
+			return b.store.Jobs.Add(tx, fdbjobs.Spec{ID: jobID, Owner: "user:", Args: json.RawMessage(args)})
 		}))
 	}
 	good := b.replicate("")
@@ -309,7 +309,7 @@ func TestMalformedJobFailsAndIsSkipped(t *testing.T) {
 		run <- r
 	}()
 	for _, jobID := range []string{"a", "b"} {
-		raw, err := b.store.Jobs().Wait(t.Context(), jobID, nil)
+		raw, err := b.store.Jobs.Wait(t.Context(), jobID, nil)
 		require.NoError(t, err)
 		var state replicator.JobState
 		require.NoError(t, json.Unmarshal(raw.State, &state))
@@ -342,7 +342,7 @@ func TestCommitsOfUnknownResult(t *testing.T) {
 			for status, n := range map[fdbjobs.Status]*int64{
 				fdbjobs.Pending: &pending, fdbjobs.Running: &running, fdbjobs.Finished: &finished,
 			} {
-				if *n, err = jobs.CountIn(tx, b.store.Jobs(), jobs.Everywhere(status)); err != nil {
+				if *n, err = jobs.CountIn(tx, b.store.Jobs, jobs.Everywhere(status)); err != nil {
 					return err
 				}
 			}
@@ -492,7 +492,7 @@ func TestLost(t *testing.T) {
 			taken := make(chan []string, 1)
 			ended := make(chan error, 1)
 			go func() {
-				ended <- b.store.Jobs().RunMonitor(ctx, func(ids []string, _ time.Duration, _ error) {
+				ended <- b.store.Jobs.RunMonitor(ctx, func(ids []string, _ time.Duration, _ error) {
 					if len(ids) > 0 {
 						taken <- ids
 					}
@@ -533,7 +533,7 @@ func TestRunNow(t *testing.T) {
 		b.put(repdb, "crashing", "", `"doc_ids": ["x"]`)
 		waiting := func() (n int64) {
 			n, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) (int64, error) {
-				return jobs.CountIn(tx, b.store.Jobs(), []fdbjobs.Part{{Status: fdbjobs.Pending, Label: "document", Tag: "waiting"}})
+				return jobs.CountIn(tx, b.store.Jobs, []fdbjobs.Part{{Status: fdbjobs.Pending, Label: "document", Tag: "waiting"}})
 			})
 			require.NoError(b, err)
 			return n

@@ -46,6 +46,10 @@ type Options struct {
 // Store keeps the replication jobs of a store. It has a part for each kind of caller. It is safe for concurrent use.
 type Store struct {
 	*core
+	// ServerUUID is the uuid that replication ids cover.
+	ServerUUID string
+	// Jobs is the job layer's view of the jobs, for activity monitors and timeouts.
+	Jobs *fdbjobs.Queue
 	// Documents makes jobs of documents. It is for nodes with an HTTP interface.
 	Documents *Documents
 	// Requests adds, awaits and cancels jobs for HTTP requests.
@@ -72,7 +76,8 @@ func newStore(c *core) *Store {
 	mirrors, usage := &mirrorRows{c}, &usageRows{c}
 	writer, pages := &writer{c, reservations, parking, records, mirrors}, &pages{c, mirrors, usage}
 	return &Store{
-		core:      c,
+		core: c, ServerUUID: c.uuid, Jobs: c.jobs,
+
 		Documents: &Documents{c, writer},
 		Requests:  &Requests{c, reservations, parking, records, mirrors, writer, pages},
 		Lists:     &Lists{c, reservations, parking, records, mirrors, usage, pages},
@@ -132,9 +137,3 @@ func serverUUID(ctx context.Context, c *core) (string, error) {
 	}
 	return kept, nil
 }
-
-// ServerUUID returns the uuid that replication ids cover.
-func (s *Store) ServerUUID() string { return s.uuid }
-
-// Jobs returns the job layer's view of the jobs, for activity monitors and timeouts.
-func (s *Store) Jobs() *fdbjobs.Queue { return s.jobs }

@@ -35,7 +35,7 @@ func TestServerUUIDIsMadeOnce(t *testing.T) {
 				layer := fdbjobs.Open(store, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})
 				defer layer.Close()
 				if s, err := jobs.Open(t.Context(), store, layer, jobs.Options{}); assert.NoError(t, err) {
-					uuids[i] = s.ServerUUID()
+					uuids[i] = s.ServerUUID
 				}
 			})
 		}
@@ -56,7 +56,7 @@ func TestServerUUIDOfOptionsIsNotStored(t *testing.T) {
 		defer layer.Close()
 		s, err := jobs.Open(t.Context(), db, layer, jobs.Options{UUID: given})
 		require.NoError(t, err)
-		return s.ServerUUID()
+		return s.ServerUUID
 	}
 	made := open("")
 	require.Equal(t, "given", open("given"))
@@ -236,7 +236,7 @@ func TestMalformedJobIsAnError(t *testing.T) {
 	for args, state := range map[string]string{`{"replication": {}}`: `{"state": 5}`, `{"replication": 5}`: `{}`, `{}`: `{}`} {
 		b := setup(t)
 		require.NoError(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {
-			return b.store.Jobs().Add(tx, fdbjobs.Spec{
+			return b.store.Jobs.Add(tx, fdbjobs.Spec{
 				ID: "x", Owner: "user:", Label: "transient", Args: json.RawMessage(args), State: json.RawMessage(state),
 				Listed: json.RawMessage(args),
 			})

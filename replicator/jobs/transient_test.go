@@ -26,7 +26,7 @@ func TestReplicateAddsAJobAndFindsItByBothIDs(t *testing.T) {
 		require.Equal(b, fdbjobs.Pending, job.Status)
 		require.Equal(b, replicator.StatePending, job.Condition())
 		require.True(b, job.Transient())
-		want, err := b.definition(`"continuous": true`).ID(b.store.ServerUUID(), "")
+		want, err := b.definition(`"continuous": true`).ID(b.store.ServerUUID, "")
 		require.NoError(b, err)
 		require.Equal(b, want.String(), job.ReplicationID())
 		for _, name := range []string{job.ID, job.ReplicationID()} {
@@ -157,7 +157,7 @@ func TestIdentifyReportsTheDocumentThatHoldsTheID(t *testing.T) {
 	jobID := b.jobID("_replicator", "doc")
 	run := b.accept()
 	require.False(t, run.Job().Transient())
-	want, err := b.definition("").ID(b.store.ServerUUID(), "")
+	want, err := b.definition("").ID(b.store.ServerUUID, "")
 	require.NoError(t, err)
 	require.NoError(t, run.Identify(t.Context(), want))
 
@@ -388,7 +388,7 @@ func TestTooLargeDefinitionIsRefusedAndNothingStored(t *testing.T) {
 	_, err := b.store.Requests.Replicate(t.Context(), r, nil)
 	require.ErrorIs(t, err, fdbjobs.ErrTooLarge)
 	require.Zero(t, b.total())
-	want, err := r.ID(b.store.ServerUUID(), "")
+	want, err := r.ID(b.store.ServerUUID, "")
 	require.NoError(t, err)
 	b.gone(want.String())
 

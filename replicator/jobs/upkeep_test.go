@@ -34,7 +34,7 @@ func (b *bundle) upkeep() {
 func (b *bundle) stored() int64 {
 	b.Helper()
 	n, err := kv.TransactValue(b.Context(), b.db, func(tx kv.Transaction) (int64, error) {
-		return jobs.CountIn(tx, b.store.Jobs(), jobs.Everywhere(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished))
+		return jobs.CountIn(tx, b.store.Jobs, jobs.Everywhere(fdbjobs.Pending, fdbjobs.Running, fdbjobs.Finished))
 	})
 	require.NoError(b, err)
 	return n

@@ -161,7 +161,7 @@ func inLab(t *testing.T, source, target *server, members string, settings []stri
 		require.NoError(t, err)
 		l := &lab{T: t, store: store, ended: make(chan error, 1)}
 		l.run = l.accept()
-		id, err := l.run.Job().Args.Replication.ID(store.ServerUUID(), "")
+		id, err := l.run.Job().Args.Replication.ID(store.ServerUUID, "")
 		require.NoError(t, err)
 		require.NoError(t, l.run.Identify(t.Context(), id))
 		cfg, _, err := config.Load(config.Options{Flags: settings})

@@ -81,7 +81,7 @@ func TestUnequalShares(t *testing.T) {
 		require.NoError(t, db.Delete(context.Background()))
 		w.pass(time.Minute)
 		weights, err := kv.TransactValue(context.Background(), w.db, func(tx kv.Transaction) (map[string]float64, error) {
-			return w.jobs.Jobs().Weights(tx)
+			return w.jobs.Jobs.Weights(tx)
 		})
 		require.NoError(t, err)
 		assert.Len(t, weights, 1)
@@ -208,7 +208,7 @@ func TestManyDocuments(t *testing.T) {
 	}
 	inWorld(t, []string{fmt.Sprint("replicator/max_jobs=", slots), fmt.Sprint("replicator/max_churn=", churn)}, func(w *world) {
 		require.NoError(t, w.db.Transact(context.Background(), func(tx kv.Transaction) error {
-			return w.jobs.Jobs().SetTimeout(tx, 20*time.Minute)
+			return w.jobs.Jobs.SetTimeout(tx, 20*time.Minute)
 		}))
 		w.beat = 5 * time.Minute
 		w.add("a/_replicator", documents, true)

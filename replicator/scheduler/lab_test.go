@@ -178,7 +178,7 @@ func (l *lab) get(id string) *jobs.Job {
 // scheduled returns the time from which a job may run.
 func (l *lab) scheduled(id string) time.Time {
 	l.Helper()
-	job, err := l.jobs.Jobs().Wait(context.Background(), id, func(*fdbjobs.Job) bool { return true })
+	job, err := l.jobs.Jobs.Wait(context.Background(), id, func(*fdbjobs.Job) bool { return true })
 	require.NoError(l, err)
 	return job.Scheduled
 }

@@ -51,7 +51,7 @@ type mirrorResult struct {
 // runMirror reserves the replication id and runs the mirror.
 func (s *Server) runMirror(ctx context.Context, r *running) (*replicator.MirrorSummary, error) {
 	run := r.run
-	id, err := run.Job().Args.Replication.ID(s.opts.Jobs.ServerUUID(), "")
+	id, err := run.Job().Args.Replication.ID(s.opts.Jobs.ServerUUID, "")
 	if err != nil {
 		return nil, err
 	}

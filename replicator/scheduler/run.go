@@ -347,7 +347,7 @@ func (s *Server) Requests() worker.Config { return s.requests(s.opts.Config()) }
 
 func (s *Server) requests(current *config.Config) worker.Config {
 	cfg := WorkerConfig(current)
-	cfg.ServerUUID = s.opts.Jobs.ServerUUID()
+	cfg.ServerUUID = s.opts.Jobs.ServerUUID
 	cfg.UserAgent = cmp.Or(config.UserAgent.Get(current), s.opts.UserAgent, cfg.UserAgent)
 	cfg.Transport = s.opts.Transport
 	cfg.Budgets = s.opts.Budgets

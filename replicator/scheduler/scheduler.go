@@ -72,7 +72,7 @@ func New(opts Options) *Server {
 	s := &Server{opts: opts, recorded: make(chan struct{})}
 	s.slots = newSlots(s.limits)
 	s.server = jobserver.New(jobserver.Options[*running]{
-		Queue: opts.Jobs.Jobs(), Config: opts.Config, Changed: opts.Changed, Reconfigured: s.reconfigured,
+		Queue: opts.Jobs.Jobs, Config: opts.Config, Changed: opts.Changed, Reconfigured: s.reconfigured,
 		Accept: s.accept, Run: s.run, GiveBack: s.giveBack, Release: s.release,
 		Limiter: s.slots, Interval: config.Interval.Get, BeforeTurn: s.rollUp, MakesRoom: makesRoom, Choose: s.choose,
 		Running: opts.Running, Log: opts.Log,

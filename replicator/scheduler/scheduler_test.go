@@ -73,7 +73,7 @@ func newCluster(t *testing.T) *cluster {
 // setTimeout sets the time after which a running job without an update is queued again.
 func (n *node) setTimeout(timeout time.Duration) {
 	n.t.Helper()
-	require.NoError(n.t, n.db.Transact(n.t.Context(), func(tx kv.Transaction) error { return n.jobs.Jobs().SetTimeout(tx, timeout) }))
+	require.NoError(n.t, n.db.Transact(n.t.Context(), func(tx kv.Transaction) error { return n.jobs.Jobs.SetTimeout(tx, timeout) }))
 }
 
 // node is a process: its store and its job server.

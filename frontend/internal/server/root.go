@@ -65,7 +65,7 @@ func (e *Endpoints) Welcome(w http.ResponseWriter, r *http.Request) error {
 		Vendor   vendor   `json:"vendor"`
 		Cluster  string   `json:"cluster_name,omitempty"`
 	}{
-		"Welcome", compatibleWith, e.Jobs.ServerUUID(), []string{"scheduler"}, vendor{jobs.Vendor, e.Version},
+		"Welcome", compatibleWith, e.Jobs.ServerUUID, []string{"scheduler"}, vendor{jobs.Vendor, e.Version},
 		config.ClusterName.Get(e.Config.Current()),
 	})
 }
