@@ -91,7 +91,7 @@ type Watch struct {
 	// Server is the URL of the server of the source.
 	Server   string `json:"server"`
 	Database string `json:"database"`
-	// By is feed or questions, empty while the watch of the server begins.
+	// By is ByFeed or ByQuestions, empty while the watch of the server begins.
 	By string `json:"by,omitempty"`
 	// NextQuestion is when the source is asked next; zero if it is not asked.
 	NextQuestion time.Time `json:"next_question,omitzero"`

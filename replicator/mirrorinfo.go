@@ -57,11 +57,12 @@ type MirrorProgress struct {
 	Summary *MirrorSummary `json:"summary,omitempty"`
 }
 
-// The values of [MirrorProgress].By: the watch of the server tells the mirror, or it reads the list of all databases each
-// minute.
+// How changes of a source become known, for [MirrorProgress].By and [Watch].By: from the server's _db_updates, from the list of all
+// databases, which a mirror reads each minute, or from questions to the source of each job.
 const (
-	ByFeed = "feed"
-	ByList = "list"
+	ByFeed      = "feed"
+	ByList      = "list"
+	ByQuestions = "questions"
 )
 
 // MirrorTargetLook is what the comparisons of a mirror's target have found.

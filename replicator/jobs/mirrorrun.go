@@ -436,6 +436,6 @@ func (r *Run) FollowEvents(ctx context.Context, limit int, follow func([]MirrorE
 func (r *Run) HasFeed(ctx context.Context) (bool, error) {
 	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) (bool, error) {
 		status, running, err := r.store.readWatch(tx.Snapshot(), r.job.Args.Replication.MirrorServer())
-		return running && status.By == ByFeed, err
+		return running && status.By == replicator.ByFeed, err
 	})
 }

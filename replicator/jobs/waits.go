@@ -33,9 +33,9 @@ func (s *Lists) LateWatches(ctx context.Context) (late []Problem, more bool, err
 		}
 		more = len(running) == MaxLimit
 		for _, watch := range running {
-			var status WatchStatus
-			if err := json.Unmarshal(watch.State, &status); err != nil {
-				return fmt.Errorf("reading the state of the watch of %q: %w", watch.ID, err)
+			status, err := statusOf(watch)
+			if err != nil {
+				return err
 			}
 			if status.Late != (Late{}) {
 				server, _ := route.Server(watch.ID)
@@ -129,7 +129,7 @@ func (s *Lists) Watch(ctx context.Context, job *Job) (*replicator.Watch, error) 
 		watch := &replicator.Watch{Database: of.database, By: status.By, Reason: status.Why}
 		watch.Server, _ = route.Server(of.server)
 		row, err := reading.Await()
-		if err == nil && row != nil && watch.By == ByQuestions {
+		if err == nil && row != nil && watch.By == replicator.ByQuestions {
 			watch.NextQuestion = row.Ask.UTC()
 		}
 		return watch, err
@@ -145,8 +145,14 @@ func (s *core) readWatch(tx kv.ReadTransaction, server string) (status WatchStat
 	if err != nil {
 		return status, false, err
 	}
+	status, err = statusOf(watch)
+	return status, watch.Status == fdbjobs.Running, err
+}
+
+// statusOf returns how a watch hears of changes.
+func statusOf(watch *fdbjobs.Job) (status WatchStatus, err error) {
 	if err := json.Unmarshal(watch.State, &status); err != nil {
-		return status, false, fmt.Errorf("reading the state of the watch of %q: %w", server, err)
+		return status, fmt.Errorf("reading the state of the watch of %q: %w", watch.ID, err)
 	}
-	return status, watch.Status == fdbjobs.Running, nil
+	return status, nil
 }

@@ -25,11 +25,11 @@ const WatchQueue = "watch"
 // WatchStatus is the part of the state of a watch's job that people see: how the watch hears of changes, which a heartbeat
 // of the job may not have told yet.
 type WatchStatus struct {
-	// By is ByFeed, ByQuestions, or empty while the watch begins.
+	// By is replicator.ByFeed, replicator.ByQuestions, or empty while the watch begins.
 	By string `json:"by,omitempty"`
 	// Why says why the sources are asked. It may name what belongs to the job of another user.
 	Why string `json:"why,omitempty"`
-	// Pause is the longest time for which a parked job is not asked at the moment, rounded up; 0 unless By is ByQuestions.
+	// Pause is the longest time for which a parked job is not asked at the moment, rounded up; 0 unless the sources are asked.
 	Pause time.Duration `json:"pause,omitempty"`
 	// Late says that the questions are late. The zero value means that they are in time.
 	Late Late `json:"late,omitzero"`
@@ -44,12 +44,6 @@ type Late struct {
 	Jobs int                  `json:"jobs"`
 	Code replicator.FaultCode `json:"code"`
 }
-
-// The values of [WatchStatus].By: the watch follows the server's _db_updates, or asks the source of each job.
-const (
-	ByFeed      = "feed"
-	ByQuestions = "questions"
-)
 
 func (s *parkedRows) watchedKey(server string) []byte { return s.space.Pack("watched", server) }
 

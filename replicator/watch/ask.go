@@ -14,6 +14,7 @@ import (
 	"settee/pkg/couch"
 	"settee/pkg/kv"
 	"settee/pkg/retry"
+	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
 )
@@ -63,7 +64,7 @@ func (w *watch) askSources(outer context.Context, why error, seek bool) error {
 
 func (w *watch) askUntil(ctx context.Context, why error) error {
 	w.logOnce("asking for changes of each parked job's source, because the server's _db_updates cannot be used", why.Error())
-	w.showStatus(ctx, jobs.WatchStatus{By: jobs.ByQuestions, Why: shortened(why.Error()), Pause: w.asked.longestPause(0), Late: w.currentState().Late})
+	w.showStatus(ctx, jobs.WatchStatus{By: replicator.ByQuestions, Why: shortened(why.Error()), Pause: w.asked.longestPause(0), Late: w.currentState().Late})
 	w.asked.begin(time.Now())
 	w.kind.Store(int32(asking))
 	defer w.kind.Store(int32(beginning))

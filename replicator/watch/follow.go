@@ -11,6 +11,7 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/couch"
 	"settee/pkg/kv"
+	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
@@ -75,7 +76,7 @@ func (g *gathered) takeAll() (names []string, events []jobs.MirrorEvent, seq jso
 // follow wakes the jobs whose databases the feed names, and compares all databases from time to time. It returns nil
 // when a feed is to be opened again, errEnded, or why the feed failed.
 func (w *watch) follow(outer context.Context, f *feed) error {
-	w.showStatus(outer, jobs.WatchStatus{By: jobs.ByFeed})
+	w.showStatus(outer, jobs.WatchStatus{By: replicator.ByFeed})
 	w.asked = asked{}
 	w.feed.Store(f.Updates)
 	w.kind.Store(int32(following))
