@@ -90,9 +90,9 @@ func TestCodesOfRuns(t *testing.T) {
 			}
 		}
 		require.Equal(t, want, events)
-		runs, err := b.store.Lists.Runs(b.Context(), b.get(id))
+		records, err := b.store.Lists.Records(b.Context(), b.get(id))
 		require.NoError(t, err)
-		for _, text := range runs {
+		for _, text := range records.Runs {
 			var run replicator.EndedRun
 			require.NoError(t, json.Unmarshal(text, &run))
 			ended = append(ended, run.Code)

@@ -305,27 +305,37 @@ func (s *Lists) Failures(ctx context.Context, id string) (Failures, error) {
 	return Failures{Total: count.total, Latest: rows}, nil
 }
 
-// Runs returns the latest runs of a job that have ended, at most maxRuns, the newest first.
-func (s *Lists) Runs(ctx context.Context, job *Job) ([]json.RawMessage, error) {
-	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]json.RawMessage, error) {
+// Records are what is stored of the past of a job, besides its [Failures].
+type Records struct {
+	// Runs are the latest runs that have ended, at most maxRuns, the newest first.
+	Runs []json.RawMessage // a replicator.EndedRun each
+	// Lags is how far the target of a mirror was behind in the last day. The zero value means that this is not known.
+	Lags         replicator.MirrorLags
+	Verification Verification
+}
+
+// Records returns the records of a job. They are empty if it has been removed since.
+func (s *Lists) Records(ctx context.Context, job *Job) (Records, error) {
+	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (r Records, err error) {
+		now, verification, lags := tx.Snapshot(), tx.Snapshot().Get(s.records.verificationKey(job.ID)), tx.Snapshot().Get(s.records.lagsKey(job.ID))
 		var latest []int64
 		for n := job.State.Runs; n > max(job.State.Runs-maxRuns, 0); n-- {
 			latest = append(latest, n)
 		}
-		found, err := kv.Each(latest, func(n int64) kv.Future[[]byte] { return tx.Snapshot().Get(s.records.runKey(job.ID, n)) })
-		runs := make([]json.RawMessage, 0, len(found))
+		found, err := kv.Each(latest, func(n int64) kv.Future[[]byte] { return now.Get(s.records.runKey(job.ID, n)) })
+		if err != nil {
+			return r, err
+		}
+		r.Runs = make([]json.RawMessage, 0, len(found))
 		for _, text := range found {
-			if text != nil { // the job may have been removed since
-				runs = append(runs, text)
+			if text != nil {
+				r.Runs = append(r.Runs, text)
 			}
 		}
-		return runs, err
-	})
-}
-
-// Lags returns how far the target of a mirror was behind in the last day. The zero value means that this is not known.
-func (s *Lists) Lags(ctx context.Context, mirror *Job) (replicator.MirrorLags, error) {
-	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (replicator.MirrorLags, error) {
-		return awaitLags(tx.Snapshot().Get(s.records.lagsKey(mirror.ID)))
+		if r.Lags, err = awaitLags(lags); err != nil {
+			return r, err
+		}
+		r.Verification, err = awaitVerification(verification, job.ID)
+		return r, err
 	})
 }

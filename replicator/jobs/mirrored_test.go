@@ -230,9 +230,9 @@ func TestMirrorLagIsKept(t *testing.T) {
 		b.db.on.Store(false)
 		lags := func() []int64 {
 			t.Helper()
-			l, err := b.store.Lists.Lags(t.Context(), b.get(mirror.Job().ID))
+			records, err := b.store.Lists.Records(t.Context(), b.get(mirror.Job().ID))
 			require.NoError(t, err)
-			return l.Lags
+			return records.Lags.Lags
 		}
 		require.Len(t, lags(), 1)
 		require.GreaterOrEqual(t, lags()[0], int64(1), "a database has not been copied yet")

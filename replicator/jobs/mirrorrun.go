@@ -123,7 +123,7 @@ func (r *Run) MirrorSummary(ctx context.Context) (replicator.MirrorSummary, erro
 	})
 }
 
-// RecordLag records how far the target is behind now. [Lists.Lags] returns that for a day.
+// RecordLag records how far the target is behind now. [Lists.Records] returns that for a day.
 func (r *Run) RecordLag(ctx context.Context) error {
 	key, now := r.store.records.lagsKey(r.job.ID), time.Now()
 	return r.holding(ctx, func(tx kv.Transaction) error {

@@ -102,8 +102,9 @@ func TestPausedRun(t *testing.T) {
 				assert.Contains(t, job.State.History[0].Reason, "paused")
 				assert.EqualValues(t, 7, job.State.Stats.DocsWritten)
 				assert.Equal(t, !again, !(job.Args.Paused == nil))
-				runs, err := b.store.Lists.Runs(t.Context(), job)
+				records, err := b.store.Lists.Records(t.Context(), job)
 				require.NoError(t, err)
+				runs := records.Runs
 				require.Len(t, runs, 1)
 				assert.Contains(t, string(runs[0]), `"outcome":"stopped"`)
 				assert.Contains(t, string(runs[0]), `"docs_written":7`)

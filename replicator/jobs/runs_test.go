@@ -18,8 +18,9 @@ import (
 // outcomes returns the latest runs of a job, the newest first, and checks that they lie in this order.
 func (b *bundle) outcomes(id string) (out []string) {
 	b.Helper()
-	runs, err := b.store.Lists.Runs(b.Context(), b.get(id))
+	records, err := b.store.Lists.Records(b.Context(), b.get(id))
 	require.NoError(b, err)
+	runs := records.Runs
 	var later replicator.EndedRun
 	for i, text := range runs {
 		var run replicator.EndedRun

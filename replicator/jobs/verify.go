@@ -32,9 +32,9 @@ type Verification struct {
 
 func (s *jobRecords) verificationKey(jobID string) []byte { return s.of(jobID).Pack("verification") }
 
-// verification reads what is known of the comparisons of a job.
-func (s *jobRecords) verification(tx kv.ReadTransaction, jobID string) (v Verification, err error) {
-	text, err := tx.Get(s.verificationKey(jobID)).Await()
+// awaitVerification returns what is known of the comparisons of a job.
+func awaitVerification(read kv.Future[[]byte], jobID string) (v Verification, err error) {
+	text, err := read.Await()
 	if err == nil && text != nil {
 		err = json.Unmarshal(text, &v)
 	}
@@ -55,7 +55,7 @@ func (s *jobRecords) setVerification(tx kv.Transaction, jobID string, v Verifica
 
 // verifyOne adds a comparison of both ends of a job, unless one waits or is under way.
 func (s *Requests) verifyOne(tx kv.Transaction, job *Job, token string, now time.Time) error {
-	v, err := s.records.verification(tx, job.ID)
+	v, err := awaitVerification(tx.Get(s.records.verificationKey(job.ID)), job.ID)
 	if err != nil {
 		return err
 	}
@@ -70,13 +70,6 @@ func (s *Requests) verifyOne(tx kv.Transaction, job *Job, token string, now time
 		return err
 	}
 	return s.verifications.Add(tx, fdbjobs.Spec{ID: job.ID, Owner: job.owner(), Token: token})
-}
-
-// Verification returns what is known of the comparisons of a job.
-func (s *Lists) Verification(ctx context.Context, jobID string) (Verification, error) {
-	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (Verification, error) {
-		return s.records.verification(tx.Snapshot(), jobID)
-	})
 }
 
 // Queue returns the job layer's queue of comparisons.
@@ -110,7 +103,7 @@ func (s *Verifications) Record(ctx context.Context, h *fdbjobs.Held, of *Job, fo
 		case err != nil:
 			return err
 		}
-		v, err := s.records.verification(tx, job.ID)
+		v, err := awaitVerification(tx.Get(s.records.verificationKey(job.ID)), job.ID)
 		if err != nil {
 			return err
 		}

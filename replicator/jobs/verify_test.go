@@ -21,9 +21,9 @@ func TestVerifications(t *testing.T) {
 	id := b.replicate("").ID
 	known := func() jobs.Verification {
 		t.Helper()
-		v, err := b.store.Lists.Verification(t.Context(), id)
+		records, err := b.store.Lists.Records(t.Context(), b.get(id))
 		require.NoError(t, err)
-		return v
+		return records.Verification
 	}
 	ask := func() {
 		t.Helper()

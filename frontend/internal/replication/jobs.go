@@ -329,11 +329,11 @@ func (e *Endpoints) Lag(w http.ResponseWriter, r *http.Request) error {
 	if !job.IsMirror() {
 		return web.NotFound("the job is no mirror")
 	}
-	lags, err := e.Jobs.Lists.Lags(ctx, job)
+	records, err := e.Jobs.Lists.Records(ctx, job)
 	if err != nil {
 		return failureOf("reading the lags of a mirror", err)
 	}
-	since, lag := lags.Until(time.Now())
+	since, lag := records.Lags.Until(time.Now())
 	return web.Respond(w, r, http.StatusOK, struct {
 		Since int64    `json:"since"` // seconds since the epoch
 		Step  int64    `json:"step"`  // seconds
@@ -409,20 +409,16 @@ func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	runs, err := e.Jobs.Lists.Runs(ctx, job)
+	records, err := e.Jobs.Lists.Records(ctx, job)
 	if err != nil {
-		return fmt.Errorf("reading the runs of a replication job: %w", err)
+		return fmt.Errorf("reading the records of a replication job: %w", err)
 	}
 	t := e.telling(r)
 	out := listed(job, t)
 	if out.Condition, err = e.single(ctx, job, t); err != nil {
 		return err
 	}
-	verification, err := e.Jobs.Lists.Verification(ctx, job.ID)
-	if err != nil {
-		return err
-	}
-	ends := job.State.Ends
+	verification, ends := records.Verification, job.State.Ends
 	if v := verification.Verified; v != nil && v.Ends != nil && (ends == nil || !v.Ends.At.Before(ends.At)) {
 		ends = v.Ends
 	}
@@ -432,5 +428,5 @@ func (e *Endpoints) GetJob(w http.ResponseWriter, r *http.Request) error {
 		Ends           *replicator.Ends        `json:"ends,omitempty"`
 		Verified       *replicator.JobVerified `json:"verified,omitempty"`
 		VerifyingSince *string                 `json:"verifying_since,omitempty"`
-	}{out, runs, ends, verification.Verified, timeText(verification.Since)})
+	}{out, records.Runs, ends, verification.Verified, timeText(verification.Since)})
 }
