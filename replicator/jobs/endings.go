@@ -122,17 +122,13 @@ func (s *reservations) noteEndings(tx kv.Transaction, runs ...endingRun) error {
 // reservation of the replication id.
 func (s *reservations) noteDeleted(tx kv.Transaction, jobID string) error {
 	raw, err := s.jobs.Get(tx, jobID)
-	if err != nil && !errors.Is(err, fdbjobs.ErrSealed) {
-		return ignoreMissing(err)
+	switch {
+	case errors.Is(err, fdbjobs.ErrNotFound):
+		return nil
+	case err != nil && !errors.Is(err, fdbjobs.ErrSealed):
+		return err
 	}
 	return s.noteEndings(tx, runOf(raw))
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fdbjobs.ErrNotFound) {
-		return nil
-	}
-	return err
 }
 
 // runOf returns the run of a job in the form of noteEndings.

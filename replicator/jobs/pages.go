@@ -137,7 +137,7 @@ func (s *pages) chosen(tx kv.ReadTransaction, l listing, deleted []deletedDataba
 		p, err := s.usage.readPause(tx, l.owner)
 		return fdbjobs.Selection{Owner: &l.owner, Parts: partsOf(l.states, p.paused, l.labels)}, err
 	}
-	paused, err := s.usage.pausedOwners(tx)
+	paused, err := s.pausedOwners(tx)
 	instead := map[string][]fdbjobs.Part{}
 	for _, owner := range paused {
 		instead[owner] = partsOf(l.states, true, l.labels)

@@ -74,7 +74,7 @@ func (s *usageRows) readPause(tx kv.ReadTransaction, owner string) (pause, error
 }
 
 // pausedOwners returns the owners that are paused. It reads one row for each owner whose weight is not the default one.
-func (s *usageRows) pausedOwners(tx kv.ReadTransaction) (paused []string, err error) {
+func (s *core) pausedOwners(tx kv.ReadTransaction) (paused []string, err error) {
 	weights, err := s.jobs.Weights(tx)
 	for owner, weight := range weights {
 		if _, _, ok := ownerDatabase(owner); ok && weight == 0 {

@@ -29,7 +29,7 @@ func (q quiet) has(jobID string) bool {
 }
 
 func (s *core) readQuiet(tx kv.ReadTransaction) (quiet, error) {
-	weights, err := s.jobs.Weights(tx)
+	paused, err := s.pausedOwners(tx)
 	if err != nil {
 		return nil, err
 	}
@@ -38,10 +38,9 @@ func (s *core) readQuiet(tx kv.ReadTransaction) (quiet, error) {
 		return nil, err
 	}
 	q := quiet{}
-	for owner, weight := range weights {
-		if _, instance, ok := ownerDatabase(owner); ok && weight == 0 {
-			q[instance] = quietOwner{owner, false}
-		}
+	for _, owner := range paused {
+		_, instance, _ := ownerDatabase(owner)
+		q[instance] = quietOwner{owner, false}
 	}
 	for _, d := range deleted {
 		q[d.instance] = quietOwner{d.owner, true}
