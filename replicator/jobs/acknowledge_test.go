@@ -227,7 +227,7 @@ func TestAcknowledgeADatabaseOfAMirror(t *testing.T) {
 	c := b.told(id)
 	require.False(t, c.Attention)
 	require.EqualValues(t, 1, c.Marks[len(c.Marks)-1].Count, "it fails as before")
-	summary, err := mirror.MirrorSummary(t.Context())
+	summary, err := asMirror(mirror).Summary(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 1, summary.Acknowledged)
 	require.EqualValues(t, 1, summary.Known)

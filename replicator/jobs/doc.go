@@ -62,7 +62,7 @@
 // of a mirror after the transaction that pauses or resumes the mirror (mirrorpauses.go). What a mirror
 // knows and counts follows from its children (mirrored.go). The run of a mirror adds and ends children (mirrorrun.go), while it holds
 // the mirror's job. A mirror that has ended leaves them to upkeep, or to the mirror that is added with its id. What the target has lost
-// is behind again, and its child runs ([Run.LostMirrored]). [Watches.Publish] publishes to mirrors which databases were created and deleted.
+// is behind again, and its child runs ([MirrorRun.LostDatabases]). [Watches.Publish] publishes to mirrors which databases were created and deleted.
 //
 // # Indexes
 //

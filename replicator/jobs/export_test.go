@@ -63,7 +63,7 @@ const SkipAtOnce = skipAtOnce
 // Matches reports whether a search finds a job of a list.
 func Matches(job *Job, query string) bool { return matches(job, strings.ToLower(query)) }
 
-// MirrorSummary is [Run.MirrorSummary] without a run.
+// MirrorSummary is [MirrorRun.Summary] without a run.
 func (s *Store) MirrorSummary(ctx context.Context, mirror string) (replicator.MirrorSummary, error) {
 	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (replicator.MirrorSummary, error) {
 		return s.Lists.mirrors.mirrorSummary(tx.Snapshot(), mirror)

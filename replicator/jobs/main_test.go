@@ -381,3 +381,6 @@ func parsedID(text string) replicator.ID {
 		Base: base, Continuous: strings.Contains(suffixes, "continuous"), CreateTarget: strings.Contains(suffixes, "create_target"),
 	}
 }
+
+// asMirror returns the run of a mirror.
+func asMirror(run *jobs.Run) jobs.MirrorRun { return jobs.MirrorRun{Run: run} }

@@ -25,8 +25,8 @@ func (b *bundle) mirrorOne(database string) (mirror, child *jobs.Run) {
 	_, err := b.write("_replicator", "m", "", []byte(`{"source": "http://a.example/", "target": "http://b.example/", "continuous": true, "mirror": {}}`))
 	require.NoError(b, err)
 	mirror = b.accept()
-	require.NoError(b, mirror.AddMirrored(b.Context(), []string{database}, 0))
-	_, err = mirror.StartMirrored(b.Context(), 1)
+	require.NoError(b, asMirror(mirror).AddDatabases(b.Context(), []string{database}, 0))
+	_, err = asMirror(mirror).StartDatabases(b.Context(), 1)
 	require.NoError(b, err)
 	return mirror, b.accept()
 }
@@ -34,7 +34,7 @@ func (b *bundle) mirrorOne(database string) (mirror, child *jobs.Run) {
 // states returns the states of a mirror's databases.
 func (b *bundle) states(mirror *jobs.Run) map[string]replicator.MirroredState {
 	b.Helper()
-	list, err := mirror.Mirrored(b.Context(), "", 100)
+	list, err := asMirror(mirror).Databases(b.Context(), "", 100)
 	require.NoError(b, err)
 	found := map[string]replicator.MirroredState{}
 	for _, d := range list {
@@ -53,7 +53,7 @@ func TestMirroredThatCannotRun(t *testing.T) {
 	_, err := hasNot.store.Runs.Accept(t.Context(), 1, nil)
 	require.ErrorIs(t, err, fdbjobs.ErrSealed)
 	require.Equal(t, replicator.MirroredFailing, b.states(mirror)["films"])
-	summary, err := mirror.MirrorSummary(t.Context())
+	summary, err := asMirror(mirror).Summary(t.Context())
 	require.NoError(t, err)
 	require.Len(t, summary.Failures, 1)
 	require.Contains(t, summary.Failures[0].Reason, "key")
@@ -75,7 +75,7 @@ func TestMirroredThatCannotRun(t *testing.T) {
 	require.Eventually(t, func() bool { return b.states(mirror)["films"] == replicator.MirroredFailed }, time.Minute, time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
-	summary, err = mirror.MirrorSummary(t.Context())
+	summary, err = asMirror(mirror).Summary(t.Context())
 	require.NoError(t, err)
 	require.Len(t, summary.Failures, 1)
 	require.False(t, summary.Failures[0].Since.IsZero())
@@ -89,9 +89,9 @@ func TestDatabasesWithoutRuns(t *testing.T) {
 
 func testDatabasesWithoutRuns(b *bundle) {
 	mirror, _ := b.mirrorOne("films")
-	require.NoError(b, mirror.AddMirrored(b.Context(), []string{"books", "music"}, 1))
-	require.NoError(b, mirror.EndMirrored(b.Context(), []string{"music"}, time.Now().Add(time.Hour)))
-	n, err := mirror.StartMirrored(b.Context(), 1)
+	require.NoError(b, asMirror(mirror).AddDatabases(b.Context(), []string{"books", "music"}, 1))
+	require.NoError(b, asMirror(mirror).EndDatabases(b.Context(), []string{"music"}, time.Now().Add(time.Hour)))
+	n, err := asMirror(mirror).StartDatabases(b.Context(), 1)
 	require.NoError(b, err)
 	require.Zero(b, n, "one makes its first run")
 	require.Equal(b, map[string]replicator.MirroredState{"books": "waiting", "films": "starting", "music": "gone"}, b.states(mirror))
@@ -136,7 +136,7 @@ func testDatabasesWithoutRuns(b *bundle) {
 	require.Equal(b, "books", b.accept().Job().Args.MirroredDatabase)
 	_, err = b.store.Requests.RunNow(b.Context(), replicator.ChildJobID(mirror.Job().ID, "music"))
 	require.ErrorIs(b, err, jobs.ErrEnded)
-	require.NoError(b, mirror.AddMirrored(b.Context(), []string{"music"}, 0))
+	require.NoError(b, asMirror(mirror).AddDatabases(b.Context(), []string{"music"}, 0))
 	require.Equal(b, replicator.MirroredWaiting, b.states(mirror)["music"])
 }
 
@@ -147,7 +147,7 @@ func TestChangedMirror(t *testing.T) {
 	b := setup(t)
 	mirror, child := b.mirrorOne("films")
 	require.NoError(t, child.Update(t.Context(), func(s *replicator.JobState) { s.Activity = &replicator.Activity{Doing: replicator.DoingWaiting} }))
-	require.NoError(t, mirror.AddMirrored(t.Context(), []string{"books"}, 0))
+	require.NoError(t, asMirror(mirror).AddDatabases(t.Context(), []string{"books"}, 0))
 	change := func(members string) {
 		t.Helper()
 		rev := b.document("_replicator", "m")["_rev"].(string)
@@ -156,7 +156,7 @@ func TestChangedMirror(t *testing.T) {
 		require.NoError(t, mirror.Release(t.Context()))
 		mirror = b.accept()
 		require.True(t, mirror.Job().IsMirror())
-		list, err := mirror.Mirrored(t.Context(), "", 10)
+		list, err := asMirror(mirror).Databases(t.Context(), "", 10)
 		require.NoError(t, err)
 		var old []string
 		for _, d := range list {
@@ -164,7 +164,7 @@ func TestChangedMirror(t *testing.T) {
 				old = append(old, d.Database)
 			}
 		}
-		require.NoError(t, mirror.RedefineMirrored(t.Context(), old))
+		require.NoError(t, asMirror(mirror).RedefineDatabases(t.Context(), old))
 	}
 	change(`"mirror": {"include": ["f*", "b*"]}`)
 	change(`"mirror": {"exclude": ["x*"]}`)
@@ -180,7 +180,7 @@ func TestChangedMirror(t *testing.T) {
 	child = b.accept()
 	require.Equal(t, 7, *child.Job().Args.Replication.WorkerBatchSize)
 	require.Equal(t, is, b.states(mirror), "it does not make a first run")
-	n, err := mirror.StartMirrored(t.Context(), 1)
+	n, err := asMirror(mirror).StartDatabases(t.Context(), 1)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, 7, *b.accept().Job().Args.Replication.WorkerBatchSize)
@@ -192,11 +192,11 @@ func TestLagOfFirstRun(t *testing.T) {
 		b := setup(t, jobs.Options{StuckAfter: time.Second})
 		mirror, first := b.mirrorOne("films")
 		require.NoError(t, first.Complete(t.Context(), nil))
-		require.NoError(t, mirror.AddMirrored(t.Context(), []string{"books"}, 1))
+		require.NoError(t, asMirror(mirror).AddDatabases(t.Context(), []string{"books"}, 1))
 		require.NoError(t, mirror.Stop(t.Context(), "", "", nil))
 		time.Sleep(2 * time.Hour)
 		mirror = b.accept()
-		_, err := mirror.StartMirrored(t.Context(), 1)
+		_, err := asMirror(mirror).StartDatabases(t.Context(), 1)
 		require.NoError(t, err)
 		child := b.accept()
 		began := time.Now()
@@ -205,7 +205,7 @@ func TestLagOfFirstRun(t *testing.T) {
 			s.Activity = &replicator.Activity{Doing: replicator.DoingCopying}
 		}))
 		require.True(t, child.Job().State.BehindSince.Equal(began.UTC().Truncate(time.Second)))
-		summary, err := mirror.MirrorSummary(t.Context())
+		summary, err := asMirror(mirror).Summary(t.Context())
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, time.Since(summary.Behind), 2*time.Hour)
 	})
@@ -217,7 +217,7 @@ func TestMirrorLagIsKept(t *testing.T) {
 		b := setup(t)
 		mirror, child := b.mirrorOne("films")
 		require.NoError(t, child.Complete(t.Context(), nil))
-		require.NoError(t, mirror.AddMirrored(t.Context(), []string{"books"}, 0))
+		require.NoError(t, asMirror(mirror).AddDatabases(t.Context(), []string{"books"}, 0))
 		later := func() {
 			t.Helper()
 			require.NoError(t, mirror.Stop(t.Context(), "", "", nil))
@@ -226,7 +226,7 @@ func TestMirrorLagIsKept(t *testing.T) {
 		}
 		later()
 		b.db.on.Store(true)
-		require.NoError(t, mirror.RecordLag(t.Context()))
+		require.NoError(t, asMirror(mirror).RecordLag(t.Context()))
 		b.db.on.Store(false)
 		lags := func() []int64 {
 			t.Helper()
@@ -237,8 +237,8 @@ func TestMirrorLagIsKept(t *testing.T) {
 		require.Len(t, lags(), 1)
 		require.GreaterOrEqual(t, lags()[0], int64(1), "a database has not been copied yet")
 		later()
-		require.NoError(t, mirror.EndMirrored(t.Context(), []string{"books"}, time.Time{}))
-		require.NoError(t, mirror.RecordLag(t.Context()))
+		require.NoError(t, asMirror(mirror).EndDatabases(t.Context(), []string{"books"}, time.Time{}))
+		require.NoError(t, asMirror(mirror).RecordLag(t.Context()))
 		require.Len(t, lags(), 2)
 		require.Zero(t, lags()[1])
 		require.Len(t, b.lagRows(), 1)
@@ -285,16 +285,16 @@ func TestMirrorSummaryReads(t *testing.T) {
 	for i := range 300 {
 		names = append(names, fmt.Sprintf("db%03d", i))
 	}
-	require.NoError(t, mirror.AddMirrored(t.Context(), names, 1))
+	require.NoError(t, asMirror(mirror).AddDatabases(t.Context(), names, 1))
 	require.NoError(t, child.Crash(t.Context(), time.Now().Add(time.Hour), 1, replicator.TextFault("error", "boom")))
 	for range 6 {
-		_, err := mirror.StartMirrored(t.Context(), 1)
+		_, err := asMirror(mirror).StartDatabases(t.Context(), 1)
 		require.NoError(t, err)
 		run := b.accept()
 		require.NoError(t, run.Crash(t.Context(), time.Now().Add(time.Hour), 1, replicator.TextFault("error", "boom")))
 	}
 	ranges, gets, rows := db.Ranges.Load(), db.Gets.Load(), db.Rows.Load()
-	summary, err := mirror.MirrorSummary(t.Context())
+	summary, err := asMirror(mirror).Summary(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 301, summary.Known)
 	require.EqualValues(t, 7, summary.States[replicator.MirroredFailing])
@@ -315,7 +315,7 @@ func TestMirroredAfterUnknownResult(t *testing.T) {
 	}
 	is := func(state replicator.MirroredState) {
 		t.Helper()
-		list, err := mirror.Mirrored(t.Context(), "", 1)
+		list, err := asMirror(mirror).Databases(t.Context(), "", 1)
 		require.NoError(t, err)
 		require.Equal(t, state, list[0].State)
 	}

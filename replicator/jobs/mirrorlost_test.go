@@ -21,12 +21,12 @@ func TestLostMirrored(t *testing.T) {
 	_, err := b.write("_replicator", "m", "", []byte(`{"source": "http://a.example/", "target": "http://b.example/", "continuous": true, "mirror": {}}`))
 	require.NoError(t, err)
 	mirror := b.accept()
-	require.NoError(t, mirror.Subscribe(t.Context()))
-	require.NoError(t, mirror.AddMirrored(t.Context(), []string{"one", "two"}, 0))
-	_, err = mirror.StartMirrored(t.Context(), 10)
+	require.NoError(t, asMirror(mirror).Subscribe(t.Context()))
+	require.NoError(t, asMirror(mirror).AddDatabases(t.Context(), []string{"one", "two"}, 0))
+	_, err = asMirror(mirror).StartDatabases(t.Context(), 10)
 	require.NoError(t, err)
 	known := func() []jobs.MirroredDatabase {
-		list, err := mirror.Mirrored(t.Context(), "", 10)
+		list, err := asMirror(mirror).Databases(t.Context(), "", 10)
 		require.NoError(t, err)
 		return list
 	}
@@ -52,17 +52,17 @@ func TestLostMirrored(t *testing.T) {
 	require.False(t, woken)
 
 	since := time.Now().Add(-time.Minute).Truncate(time.Second)
-	lost, err := mirror.LostMirrored(t.Context(), []string{"one", "three", "two"}, since)
+	lost, err := asMirror(mirror).LostDatabases(t.Context(), []string{"one", "three", "two"}, since)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"one", "two"}, lost)
 	for _, d := range known() {
 		assert.Equal(t, replicator.MirroredCopying, d.State)
 		assert.Empty(t, d.Instance)
 	}
-	summary, err := mirror.MirrorSummary(t.Context())
+	summary, err := asMirror(mirror).Summary(t.Context())
 	require.NoError(t, err)
 	assert.True(t, summary.Behind.Equal(since))
-	lost, err = mirror.LostMirrored(t.Context(), []string{"one", "two"}, since)
+	lost, err = asMirror(mirror).LostDatabases(t.Context(), []string{"one", "two"}, since)
 	require.NoError(t, err)
 	assert.Empty(t, lost, "it is copied already")
 

@@ -18,8 +18,9 @@ import (
 	"settee/replicator"
 )
 
-// The methods of this file are for the run of a mirror. Each writes only while the run holds the mirror's job, and may be
-// repeated: it does nothing to databases that are as they should be already.
+// MirrorRun is the run of a mirror. Each of its methods writes only while the run holds the mirror's job, and may be repeated: it does
+// nothing to databases that are as they should be already.
+type MirrorRun struct{ *Run }
 
 // mirroredAtOnce is the maximum number of databases in one call of a method of a mirror's run.
 const mirroredAtOnce = 50
@@ -35,7 +36,7 @@ type MirroredDatabase struct {
 }
 
 // holds returns fdbjobs.ErrHalt if the run no longer holds its job, or the job has a new definition or is paused.
-func (r *Run) holds(tx kv.ReadTransaction) error {
+func (r MirrorRun) holds(tx kv.ReadTransaction) error {
 	raw, err := r.store.jobs.Get(tx, r.job.ID)
 	switch {
 	case errors.Is(err, fdbjobs.ErrNotFound):
@@ -57,7 +58,7 @@ func (r *Run) holds(tx kv.ReadTransaction) error {
 }
 
 // holding runs fn in a transaction while the run holds its job.
-func (r *Run) holding(ctx context.Context, fn func(kv.Transaction) error) error {
+func (r MirrorRun) holding(ctx context.Context, fn func(kv.Transaction) error) error {
 	if err := r.Check(); err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func (r *Run) holding(ctx context.Context, fn func(kv.Transaction) error) error 
 
 // Subscribe makes the watch of the source's server publish events to the mirror, and adds the watch if there is none.
 // Read the list of databases after it has returned: so none is missed.
-func (r *Run) Subscribe(ctx context.Context) error {
+func (r MirrorRun) Subscribe(ctx context.Context) error {
 	server := r.job.Args.Replication.MirrorServer()
 	return r.holding(ctx, func(tx kv.Transaction) error {
 		return r.store.parking.watch(tx, server, r.job.owner(), tx.Get(r.store.parking.watchedKey(server)))
@@ -80,7 +81,7 @@ func (r *Run) Subscribe(ctx context.Context) error {
 
 // AwaitEvents returns a watch that ends when there are events, or room for another first run, or when a mirror that is not
 // continuous may have completed. Look for all of them after it has returned. The caller cancels it.
-func (r *Run) AwaitEvents(ctx context.Context) (kv.Watch, error) {
+func (r MirrorRun) AwaitEvents(ctx context.Context) (kv.Watch, error) {
 	states := []replicator.MirroredState{replicator.MirroredStarting}
 	if !r.job.Args.Replication.Continuous {
 		states = append(states, replicator.MirroredFailing, replicator.MirroredCurrent)
@@ -94,8 +95,8 @@ func (r *Run) AwaitEvents(ctx context.Context) (kv.Watch, error) {
 	})
 }
 
-// Mirrored returns up to limit databases of the mirror after one, by name.
-func (r *Run) Mirrored(ctx context.Context, after string, limit int) ([]MirroredDatabase, error) {
+// Databases returns up to limit databases of the mirror after one, by name.
+func (r MirrorRun) Databases(ctx context.Context, after string, limit int) ([]MirroredDatabase, error) {
 	page := fdbjobs.EntryRange{Limit: limit}
 	if after != "" {
 		page.After = tuple.Tuple{after, replicator.ChildJobID(r.job.ID, after)}
@@ -111,20 +112,22 @@ func (r *Run) Mirrored(ctx context.Context, after string, limit int) ([]Mirrored
 }
 
 // defines reports whether the job of a database follows the mirror's current definition.
-func (r *Run) defines(e mirroredEntry) bool { return e.definition == hashOf(r.childDefinition()) }
+func (r MirrorRun) defines(e mirroredEntry) bool { return e.definition == hashOf(r.childDefinition()) }
 
 // childDefinition returns the Definition of the jobs that the mirror makes.
-func (r *Run) childDefinition() string { return cmp.Or(r.job.Args.Children, r.job.Args.Definition) }
+func (r MirrorRun) childDefinition() string {
+	return cmp.Or(r.job.Args.Children, r.job.Args.Definition)
+}
 
-// MirrorSummary sums up the mirror's databases.
-func (r *Run) MirrorSummary(ctx context.Context) (replicator.MirrorSummary, error) {
+// Summary sums up the mirror's databases.
+func (r MirrorRun) Summary(ctx context.Context) (replicator.MirrorSummary, error) {
 	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) (replicator.MirrorSummary, error) {
 		return r.store.mirrors.mirrorSummary(tx.Snapshot(), r.job.ID)
 	})
 }
 
 // RecordLag records how far the target is behind now. [Lists.Records] returns that for a day.
-func (r *Run) RecordLag(ctx context.Context) error {
+func (r MirrorRun) RecordLag(ctx context.Context) error {
 	key, now := r.store.records.lagsKey(r.job.ID), time.Now()
 	return r.holding(ctx, func(tx kv.Transaction) error {
 		stored := tx.Get(key)
@@ -153,7 +156,7 @@ func (r *Run) RecordLag(ctx context.Context) error {
 }
 
 // child returns the job of a database as it is added.
-func (r *Run) child(database string) (*Job, error) {
+func (r MirrorRun) child(database string) (*Job, error) {
 	mirror := r.job
 	args := &replicator.JobArgs{
 		Replication: mirror.Args.Replication.Child(database), Definition: r.childDefinition(),
@@ -171,9 +174,9 @@ func waitingTurn(order uint16) fdbjobs.Spec {
 	return fdbjobs.Spec{Scheduled: time.Now().Add(pausedFor), Tag: tagTurn, Order: order}
 }
 
-// AddMirrored makes the mirror know databases of the source. Their jobs wait until StartMirrored starts them, first those with
+// AddDatabases makes the mirror know databases of the source. Their jobs wait until StartDatabases starts them, first those with
 // the lowest turn. A database that was to be deleted at the target is not.
-func (r *Run) AddMirrored(ctx context.Context, databases []string, turn int64) error {
+func (r MirrorRun) AddDatabases(ctx context.Context, databases []string, turn int64) error {
 	return r.someMirrored(ctx, databases, func(tx kv.Transaction, part []string, found []*mirroredEntry) error {
 		var specs []fdbjobs.Spec
 		for i, database := range part {
@@ -196,7 +199,7 @@ func (r *Run) AddMirrored(ctx context.Context, databases []string, turn int64) e
 }
 
 // someMirrored calls do with some databases at a time, and with the entry of each, nil if the mirror does not know it.
-func (r *Run) someMirrored(
+func (r MirrorRun) someMirrored(
 	ctx context.Context, databases []string, do func(kv.Transaction, []string, []*mirroredEntry) error,
 ) error {
 	return inParts(databases, mirroredAtOnce, func(part []string) error {
@@ -213,7 +216,7 @@ func (r *Run) someMirrored(
 }
 
 // eachMirrored calls do with the entry of each database that the mirror knows, and a number that is unique in the transaction.
-func (r *Run) eachMirrored(ctx context.Context, databases []string, do func(kv.Transaction, *mirroredEntry, uint16) error) error {
+func (r MirrorRun) eachMirrored(ctx context.Context, databases []string, do func(kv.Transaction, *mirroredEntry, uint16) error) error {
 	return r.someMirrored(ctx, databases, func(tx kv.Transaction, _ []string, found []*mirroredEntry) error {
 		for i, e := range found {
 			if e == nil {
@@ -227,9 +230,9 @@ func (r *Run) eachMirrored(ctx context.Context, databases []string, do func(kv.T
 	})
 }
 
-// StartMirrored makes the jobs of databases due that wait for their turn, as long as fewer than most databases make their first
+// StartDatabases makes the jobs of databases due that wait for their turn, as long as fewer than most databases make their first
 // run. It returns how many it has started, at most mirroredAtOnce.
-func (r *Run) StartMirrored(ctx context.Context, most int) (n int, err error) {
+func (r MirrorRun) StartDatabases(ctx context.Context, most int) (n int, err error) {
 	err = r.holding(ctx, func(tx kv.Transaction) error {
 		n = 0
 		tallies := r.store.jobs.Tallies(tx.Snapshot(), indexMirrored, tuple.Tuple{r.job.ID})
@@ -266,8 +269,8 @@ func (r *Run) StartMirrored(ctx context.Context, most int) (n int, err error) {
 	return n, err
 }
 
-// RedefineMirrored gives the jobs of databases the mirror's current definition, and adds those again that have failed.
-func (r *Run) RedefineMirrored(ctx context.Context, databases []string) error {
+// RedefineDatabases gives the jobs of databases the mirror's current definition, and adds those again that have failed.
+func (r MirrorRun) RedefineDatabases(ctx context.Context, databases []string) error {
 	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry, order uint16) error {
 		if e.state == replicator.MirroredGone || r.defines(*e) && !e.state.Ended() {
 			return nil
@@ -281,7 +284,7 @@ func (r *Run) RedefineMirrored(ctx context.Context, databases []string) error {
 }
 
 // redefine gives the job of a database the mirror's current definition, or adds it again if it has ended.
-func (r *Run) redefine(tx kv.Transaction, database string, spec fdbjobs.Spec) error {
+func (r MirrorRun) redefine(tx kv.Transaction, database string, spec fdbjobs.Spec) error {
 	job, err := r.child(database)
 	if err != nil {
 		return err
@@ -307,10 +310,10 @@ func (r *Run) redefine(tx kv.Transaction, database string, spec fdbjobs.Spec) er
 	return r.store.writer.put(tx, existing, job, spec)
 }
 
-// LostMirrored notes that the target has lost databases that it had, and makes their jobs copy them again: at once if they are
+// LostDatabases notes that the target has lost databases that it had, and makes their jobs copy them again: at once if they are
 // parked, and after the present run, which ends, if they run. since is when the target was last known to have them. It returns
 // those that counted as up to date, also if it fails.
-func (r *Run) LostMirrored(ctx context.Context, databases []string, since time.Time) (lost []string, err error) {
+func (r MirrorRun) LostDatabases(ctx context.Context, databases []string, since time.Time) (lost []string, err error) {
 	found := map[string]bool{} // also by a run of the transaction whose result was unknown
 	err = r.againMirrored(ctx, databases, func(next *Job) bool {
 		found[next.Args.MirroredDatabase] = true
@@ -322,14 +325,14 @@ func (r *Run) LostMirrored(ctx context.Context, databases []string, since time.T
 	return slices.Sorted(maps.Keys(found)), err
 }
 
-// CompareMirrored makes the jobs of databases that count as up to date compare everything again, `_security` included: at once if they are
+// CompareDatabases makes the jobs of databases that count as up to date compare everything again, `_security` included: at once if they are
 // parked, and after the present run, which ends, if they run.
-func (r *Run) CompareMirrored(ctx context.Context, databases []string) error {
+func (r MirrorRun) CompareDatabases(ctx context.Context, databases []string) error {
 	return r.againMirrored(ctx, databases, compareAgain)
 }
 
-// SecureMirrored is CompareMirrored for databases whose `_security` objects differ, without those whose targets keep their own.
-func (r *Run) SecureMirrored(ctx context.Context, databases []string) error {
+// SecureDatabases is CompareDatabases for databases whose `_security` objects differ, without those whose targets keep their own.
+func (r MirrorRun) SecureDatabases(ctx context.Context, databases []string) error {
 	return r.againMirrored(ctx, databases, func(next *Job) bool {
 		return next.State.Target.Claim == replicator.TargetMade && compareAgain(next)
 	})
@@ -345,7 +348,7 @@ func compareAgain(next *Job) bool {
 
 // againMirrored makes the jobs of databases that count as up to date run again. change changes a copy of each job, but not what
 // its args and state point to. A job for which it returns false stays as it is.
-func (r *Run) againMirrored(ctx context.Context, databases []string, change func(*Job) bool) error {
+func (r MirrorRun) againMirrored(ctx context.Context, databases []string, change func(*Job) bool) error {
 	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry, order uint16) error {
 		if e.state != replicator.MirroredCurrent {
 			return nil
@@ -365,9 +368,9 @@ func (r *Run) againMirrored(ctx context.Context, databases []string, change func
 	})
 }
 
-// EndMirrored ends the jobs of databases that the mirror no longer mirrors, and forgets those that are gone. If deleteAt is not zero, they were deleted at
-// the source, and [Run.GoneMirrored] returns them from then on.
-func (r *Run) EndMirrored(ctx context.Context, databases []string, deleteAt time.Time) error {
+// EndDatabases ends the jobs of databases that the mirror no longer mirrors, and forgets those that are gone. If deleteAt is not zero, they were deleted at
+// the source, and [MirrorRun.GoneDatabases] returns them from then on.
+func (r MirrorRun) EndDatabases(ctx context.Context, databases []string, deleteAt time.Time) error {
 	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry, order uint16) error {
 		if e.state == replicator.MirroredGone && !deleteAt.IsZero() {
 			return nil
@@ -384,9 +387,9 @@ func (r *Run) EndMirrored(ctx context.Context, databases []string, deleteAt time
 	})
 }
 
-// GoneMirrored returns up to limit databases that are to be deleted at the target by a time, and when the next one after
+// GoneDatabases returns up to limit databases that are to be deleted at the target by a time, and when the next one after
 // them is; zero if there is none.
-func (r *Run) GoneMirrored(ctx context.Context, by time.Time, limit int) (databases []string, next time.Time, err error) {
+func (r MirrorRun) GoneDatabases(ctx context.Context, by time.Time, limit int) (databases []string, next time.Time, err error) {
 	list, err := kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) ([]mirroredEntry, error) {
 		return r.store.mirrors.mirrorTimes(tx.Snapshot(), r.job.ID, timeGone, fdbjobs.EntryRange{Limit: limit + 1}).Await()
 	})
@@ -401,7 +404,7 @@ func (r *Run) GoneMirrored(ctx context.Context, by time.Time, limit int) (databa
 
 // FollowEvents calls follow with up to limit events of the mirror, by the names of their databases, if there are any. If follow succeeds,
 // they are removed, except where there are later ones. FollowEvents returns the number of events.
-func (r *Run) FollowEvents(ctx context.Context, limit int, follow func([]MirrorEvent) error) (int, error) {
+func (r MirrorRun) FollowEvents(ctx context.Context, limit int, follow func([]MirrorEvent) error) (int, error) {
 	space := r.store.space.Sub("mirror_events", r.job.ID)
 	stored, err := kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
 		return tx.Snapshot().GetRange(rows.Range(space), kv.RangeOptions{Limit: limit}).Slice()
@@ -433,7 +436,7 @@ func (r *Run) FollowEvents(ctx context.Context, limit int, follow func([]MirrorE
 }
 
 // HasFeed reports whether the watch of the mirror's source follows the server's feed at the moment.
-func (r *Run) HasFeed(ctx context.Context) (bool, error) {
+func (r MirrorRun) HasFeed(ctx context.Context) (bool, error) {
 	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) (bool, error) {
 		status, running, err := r.store.readWatch(tx.Snapshot(), r.job.Args.Replication.MirrorServer())
 		return running && status.By == replicator.ByFeed, err

@@ -193,7 +193,7 @@ func (w mirrorWorld) mirror(run *jobs.Run) error {
 	case err != nil:
 		return err
 	}
-	if err := run.Subscribe(ctx); err != nil {
+	if err := asMirror(run).Subscribe(ctx); err != nil {
 		return err
 	}
 	if w.intN(4) > 0 { // it may be told names then
@@ -231,23 +231,23 @@ func (w mirrorWorld) step(run *jobs.Run) error {
 	ctx := w.Context()
 	switch w.intN(9) {
 	case 8:
-		lost, err := run.LostMirrored(ctx, w.names(), time.Now().Add(-time.Minute))
+		lost, err := asMirror(run).LostDatabases(ctx, w.names(), time.Now().Add(-time.Minute))
 		if len(lost) > 0 {
 			w.count("lost")
 		}
 		return err
 	case 0, 1:
 		w.count("added")
-		return run.AddMirrored(ctx, w.names(), int64(w.intN(2)))
+		return asMirror(run).AddDatabases(ctx, w.names(), int64(w.intN(2)))
 	case 2, 3:
-		n, err := run.StartMirrored(ctx, 3)
+		n, err := asMirror(run).StartDatabases(ctx, 3)
 		if n > 0 {
 			w.count("started")
 		}
 		return err
 	case 4:
 		w.count("redefined")
-		return run.RedefineMirrored(ctx, w.names())
+		return asMirror(run).RedefineDatabases(ctx, w.names())
 	case 5:
 		var at time.Time
 		if w.intN(2) == 0 {
@@ -255,17 +255,17 @@ func (w mirrorWorld) step(run *jobs.Run) error {
 			at = time.Now().Add(time.Duration(w.intN(int(10 * time.Second))))
 		}
 		w.count("ended")
-		return run.EndMirrored(ctx, []string{w.name()}, at)
+		return asMirror(run).EndDatabases(ctx, []string{w.name()}, at)
 	case 6:
-		databases, _, err := run.GoneMirrored(ctx, time.Now(), 5)
+		databases, _, err := asMirror(run).GoneDatabases(ctx, time.Now(), 5)
 		for _, database := range databases {
 			if err == nil {
-				err = run.EndMirrored(ctx, []string{database}, time.Time{})
+				err = asMirror(run).EndDatabases(ctx, []string{database}, time.Time{})
 			}
 		}
 		return err
 	}
-	n, err := run.FollowEvents(ctx, 10, func([]jobs.MirrorEvent) error { return nil })
+	n, err := asMirror(run).FollowEvents(ctx, 10, func([]jobs.MirrorEvent) error { return nil })
 	if err != nil || n == 0 {
 		return errors.Join(err, run.Update(ctx, func(*replicator.JobState) {}))
 	}

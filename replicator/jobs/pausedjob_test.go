@@ -177,8 +177,8 @@ func TestPausedMirror(t *testing.T) {
 		id := mirror.Job().ID
 		require.NoError(t, failing.Crash(t.Context(), time.Now().Add(time.Hour), 3, replicator.TextFault("", "no")))
 		start := func(database string) *jobs.Run {
-			require.NoError(t, mirror.AddMirrored(t.Context(), []string{database}, 0))
-			_, err := mirror.StartMirrored(t.Context(), 9)
+			require.NoError(t, asMirror(mirror).AddDatabases(t.Context(), []string{database}, 0))
+			_, err := asMirror(mirror).StartDatabases(t.Context(), 9)
 			require.NoError(t, err)
 			return b.accept()
 		}
@@ -189,7 +189,7 @@ func TestPausedMirror(t *testing.T) {
 		require.NoError(t, err)
 		running := start("running")
 		require.NoError(t, running.Update(t.Context(), func(s *replicator.JobState) { s.Activity = &replicator.Activity{Doing: replicator.DoingWaiting} }))
-		require.NoError(t, mirror.AddMirrored(t.Context(), []string{"waiting"}, 0))
+		require.NoError(t, asMirror(mirror).AddDatabases(t.Context(), []string{"waiting"}, 0))
 		before := b.states(mirror)
 		require.Equal(t, map[string]replicator.MirroredState{
 			"ended": "failed", "failing": "failing", "parked": "up_to_date", "running": "up_to_date", "waiting": "waiting",
@@ -211,7 +211,7 @@ func TestPausedMirror(t *testing.T) {
 		time.Sleep(time.Hour)
 		began := time.Now()
 		set(pausedMember)
-		require.ErrorIs(t, mirror.AddMirrored(t.Context(), []string{"late"}, 0), fdbjobs.ErrHalt, "nothing is added from then on")
+		require.ErrorIs(t, asMirror(mirror).AddDatabases(t.Context(), []string{"late"}, 0), fdbjobs.ErrHalt, "nothing is added from then on")
 		require.NoError(t, mirror.Release(t.Context()))
 		follow()
 		require.ErrorIs(t, running.Update(t.Context(), nothing), fdbjobs.ErrHalt)
@@ -252,10 +252,10 @@ func TestPausedMirror(t *testing.T) {
 		require.Equal(t, map[string]replicator.MirroredState{
 			"ended": "failed", "failing": "failing", "parked": "copying", "running": "copying", "waiting": "waiting",
 		}, b.states(mirror))
-		now, err := mirror.MirrorSummary(t.Context())
+		now, err := asMirror(mirror).Summary(t.Context())
 		require.NoError(t, err)
 		assert.False(t, now.Behind.After(began), "it lags since the pause at the latest")
-		n, err := mirror.StartMirrored(t.Context(), 1)
+		n, err := asMirror(mirror).StartDatabases(t.Context(), 1)
 		require.NoError(t, err)
 		assert.Equal(t, 1, n)
 	})
@@ -267,7 +267,7 @@ func TestPausedMirrorChanges(t *testing.T) {
 	b := setup(t)
 	mirror, child := b.mirrorOne("films")
 	require.NoError(t, child.Complete(t.Context(), nil))
-	require.NoError(t, mirror.AddMirrored(t.Context(), []string{"books", "music"}, 0))
+	require.NoError(t, asMirror(mirror).AddDatabases(t.Context(), []string{"books", "music"}, 0))
 	set := func(members string) {
 		rev := b.document("_replicator", "m")["_rev"].(string)
 		_, err := b.write("_replicator", "m", rev, []byte(`{"source": "http://a.example/", "target": "http://b.example/", "continuous": true, "mirror": {}`+members+`}`))
@@ -278,11 +278,11 @@ func TestPausedMirrorChanges(t *testing.T) {
 	b.upkeep()
 	set(`, "worker_batch_size": 7`)
 	mirror = b.accept()
-	require.NoError(t, mirror.RedefineMirrored(t.Context(), []string{"books", "music"}))
+	require.NoError(t, asMirror(mirror).RedefineDatabases(t.Context(), []string{"books", "music"}))
 	b.check()
 	require.Equal(t, map[string]replicator.MirroredState{"books": "waiting", "films": "up_to_date", "music": "waiting"}, b.states(mirror))
 	b.upkeep()
-	n, err := mirror.StartMirrored(t.Context(), 1)
+	n, err := asMirror(mirror).StartDatabases(t.Context(), 1)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, 7, *b.accept().Job().Args.Replication.WorkerBatchSize)

@@ -23,7 +23,7 @@ func TestWhichMirrorsAreToldNames(t *testing.T) {
 	var run *jobs.Run
 	follow := func() (events []jobs.MirrorEvent) {
 		t.Helper()
-		_, err := run.FollowEvents(t.Context(), 10, func(some []jobs.MirrorEvent) error {
+		_, err := asMirror(run).FollowEvents(t.Context(), 10, func(some []jobs.MirrorEvent) error {
 			events = some
 			return nil
 		})
@@ -42,7 +42,7 @@ func TestWhichMirrorsAreToldNames(t *testing.T) {
 	missed := []jobs.MirrorEvent{{Type: jobs.EventMissed}}
 
 	run = b.accept()
-	require.NoError(t, run.Subscribe(t.Context()))
+	require.NoError(t, asMirror(run).Subscribe(t.Context()))
 	require.Equal(t, missed, published(sourceServer), "it has not listed anything")
 	looked(time.Now())
 	require.Equal(t, []jobs.MirrorEvent{{Database: "payroll", Type: jobs.EventCreated}}, published(sourceServer))

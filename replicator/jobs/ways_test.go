@@ -97,7 +97,7 @@ var jobStates = map[string]func(j *aJob){
 	"turn": func(j *aJob) { j.mirror() },
 	"gone": func(j *aJob) {
 		if j.mirror() {
-			require.NoError(j, j.run.EndMirrored(j.Context(), []string{"films"}, time.Now().Add(time.Hour)))
+			require.NoError(j, asMirror(j.run).EndDatabases(j.Context(), []string{"films"}, time.Now().Add(time.Hour)))
 		}
 	},
 }
@@ -110,7 +110,7 @@ func (j *aJob) mirror() bool {
 	}
 	require.NoError(j, jobWays["define a mirror"](j))
 	j.run = j.opened()
-	require.NoError(j, j.run.AddMirrored(j.Context(), []string{"films"}, 0))
+	require.NoError(j, asMirror(j.run).AddDatabases(j.Context(), []string{"films"}, 0))
 	j.id = replicator.ChildJobID(j.id, "films")
 	return true
 }

@@ -73,7 +73,7 @@ func (m *mirror) addDatabases(ctx context.Context, databases []string, turn int6
 	if len(databases) == 0 {
 		return nil
 	}
-	summary, err := m.Run.MirrorSummary(ctx)
+	summary, err := m.Run.Summary(ctx)
 	if err != nil {
 		return err
 	}
@@ -82,5 +82,5 @@ func (m *mirror) addDatabases(ctx context.Context, databases []string, turn int6
 	for _, database := range databases[free:] {
 		m.left.addLeftOut(database, fmt.Sprintf("the mirror has %d databases, as many as [replicator] mirror_databases allows", summary.Known))
 	}
-	return m.Run.AddMirrored(ctx, databases[:free], turn)
+	return m.Run.AddDatabases(ctx, databases[:free], turn)
 }

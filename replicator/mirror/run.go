@@ -55,7 +55,7 @@ func (e *Refused) Unwrap() error { return e.err }
 // Options are the options of [Run].
 type Options struct {
 	// Run is the run of the mirror's job, which has started. Identify must have reserved its replication id.
-	Run    *jobs.Run
+	Run    jobs.MirrorRun
 	Config func() *config.Config
 	// Worker is the configuration with which requests are made.
 	Worker worker.Config
@@ -195,7 +195,7 @@ func (m *mirror) runOnce(ctx context.Context) (*replicator.MirrorSummary, error)
 	if err := m.recordOpened(ctx); err != nil || m.r.Continuous {
 		return nil, err
 	}
-	summary, err := m.Run.MirrorSummary(ctx)
+	summary, err := m.Run.Summary(ctx)
 	if err != nil || !completed(&summary) {
 		return nil, err
 	}
@@ -242,7 +242,7 @@ func completed(s *replicator.MirrorSummary) bool {
 // startJobs makes jobs due as long as there may be more first runs.
 func (m *mirror) startJobs(ctx context.Context) error {
 	for {
-		n, err := m.Run.StartMirrored(ctx, config.MirrorStarts.Get(m.Config()))
+		n, err := m.Run.StartDatabases(ctx, config.MirrorStarts.Get(m.Config()))
 		if err != nil || n == 0 {
 			return err
 		}
@@ -302,7 +302,7 @@ func (m *mirror) compareContents(ctx context.Context) error {
 		return nil
 	}
 	for after := ""; ; {
-		known, err := m.Run.Mirrored(ctx, after, knownAtOnce)
+		known, err := m.Run.Databases(ctx, after, knownAtOnce)
 		if err != nil || len(known) == 0 {
 			return err
 		}
@@ -310,7 +310,7 @@ func (m *mirror) compareContents(ctx context.Context) error {
 		for i, d := range known {
 			names[i] = d.Database
 		}
-		if err := m.Run.CompareMirrored(ctx, names); err != nil {
+		if err := m.Run.CompareDatabases(ctx, names); err != nil {
 			return err
 		}
 		after = names[len(names)-1]
@@ -342,7 +342,7 @@ func (m *mirror) endGone(ctx context.Context, databases []string) error {
 			m.goneAt = at
 		}
 	}
-	if err := m.Run.EndMirrored(ctx, gone, at); err != nil {
+	if err := m.Run.EndDatabases(ctx, gone, at); err != nil {
 		return err
 	}
 	return failed
@@ -454,7 +454,7 @@ func (m *mirror) compareAll(ctx context.Context) error {
 			names, lastNames = m.mirrorable(page.Names), page.Last
 		}
 		if !lastKnown && len(known) == 0 {
-			page, err := m.Run.Mirrored(ctx, knownPlace, knownAtOnce)
+			page, err := m.Run.Databases(ctx, knownPlace, knownAtOnce)
 			if err != nil {
 				return err
 			}
@@ -484,10 +484,10 @@ func (m *mirror) applyPlan(ctx context.Context, p plan, turn int64) error {
 	if err := m.startJobs(ctx); err != nil {
 		return err
 	}
-	if err := m.Run.RedefineMirrored(ctx, p.redefine); err != nil {
+	if err := m.Run.RedefineDatabases(ctx, p.redefine); err != nil {
 		return err
 	}
-	if err := m.Run.EndMirrored(ctx, p.end, time.Time{}); err != nil {
+	if err := m.Run.EndDatabases(ctx, p.end, time.Time{}); err != nil {
 		return err
 	}
 	return m.endGone(ctx, p.missing)
@@ -500,7 +500,7 @@ func (m *mirror) deleteGone(ctx context.Context) error {
 	}
 	for {
 		now := time.Now()
-		databases, next, err := m.Run.GoneMirrored(ctx, now, goneAtOnce)
+		databases, next, err := m.Run.GoneDatabases(ctx, now, goneAtOnce)
 		m.goneAt = next
 		if err != nil || len(databases) == 0 {
 			return err
@@ -523,7 +523,7 @@ func (m *mirror) deleteOne(ctx context.Context, database string) (done bool, err
 	exists, err := m.source.Exists(ctx, database)
 	if err == nil && exists {
 		m.lookAt = time.Time{} // the database is mirrored again
-		return true, m.Run.EndMirrored(ctx, []string{database}, time.Time{})
+		return true, m.Run.EndDatabases(ctx, []string{database}, time.Time{})
 	}
 	if err == nil {
 		if err := m.Run.Check(); err != nil {
@@ -532,7 +532,7 @@ func (m *mirror) deleteOne(ctx context.Context, database string) (done bool, err
 		var made bool
 		if made, err = worker.MadeByMirror(ctx, m.r.Child(database), m.Worker); err == nil && !made {
 			m.Log.Info().Str("target_database", m.r.Mirror.TargetName(database)).Msg("a mirror deletes only databases that a mirror has made: it is left at the target")
-			return true, m.Run.EndMirrored(ctx, []string{database}, time.Time{})
+			return true, m.Run.EndDatabases(ctx, []string{database}, time.Time{})
 		}
 		if err == nil {
 			err = m.target.Delete(ctx, m.r.Mirror.TargetName(database))
@@ -540,7 +540,7 @@ func (m *mirror) deleteOne(ctx context.Context, database string) (done bool, err
 	}
 	if err == nil {
 		m.Log.Warn().Str("target_database", m.r.Mirror.TargetName(database)).Msg("a mirror has deleted a database at the target")
-		return true, m.Run.EndMirrored(ctx, []string{database}, time.Time{})
+		return true, m.Run.EndDatabases(ctx, []string{database}, time.Time{})
 	}
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)

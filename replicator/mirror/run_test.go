@@ -175,7 +175,7 @@ func inLab(t *testing.T, source, target *server, members string, settings []stri
 		defer stop()
 		running.Go(func() {
 			_, err := Run(t.Context(), Options{
-				Run: l.run, Config: func() *config.Config { return cfg }, Stop: stopping, Log: zerolog.Nop(), Worker: requests,
+				Run: jobs.MirrorRun{Run: l.run}, Config: func() *config.Config { return cfg }, Stop: stopping, Log: zerolog.Nop(), Worker: requests,
 				KeepAlive: func(ctx context.Context, update func(context.Context) error) error {
 					for kv.Sleep(ctx, l.run.Heartbeat()); ctx.Err() == nil; kv.Sleep(ctx, l.run.Heartbeat()) {
 						if err := update(ctx); errors.Is(err, fdbjobs.ErrHalt) {
@@ -225,7 +225,7 @@ func (l *lab) copyAll(n int) map[string]*jobs.Run {
 // states returns the databases that the mirror knows, with their states.
 func (l *lab) states() map[string]replicator.MirroredState {
 	l.Helper()
-	list, err := l.run.Mirrored(l.Context(), "", 100)
+	list, err := jobs.MirrorRun{Run: l.run}.Databases(l.Context(), "", 100)
 	require.NoError(l, err)
 	states := map[string]replicator.MirroredState{}
 	for _, d := range list {

@@ -96,7 +96,7 @@ func (l *targetLook) compare(ctx context.Context) (err error) {
 	}
 	l.rebuilt = l.before.Server != "" && l.server != "" && l.server != l.before.Server
 	for after := ""; ; {
-		known, err := l.Run.Mirrored(ctx, after, knownAtOnce)
+		known, err := l.Run.Databases(ctx, after, knownAtOnce)
 		if err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func (l *targetLook) comparePage(ctx context.Context, known []jobs.MirroredDatab
 		return err
 	}
 	since := l.before.Last
-	lost, err = l.Run.LostMirrored(ctx, append(lost, replaced...), since)
+	lost, err = l.Run.LostDatabases(ctx, append(lost, replaced...), since)
 	if len(lost) > 0 {
 		l.lost += int64(len(lost))
 		l.example = lost[0]
@@ -216,7 +216,7 @@ func (l *targetLook) copySecurity(ctx context.Context, targets []couch.DatabaseI
 	if err != nil {
 		return context.Cause(ctx) // the look at the source reports it, and the watch compares as well
 	}
-	return l.Run.SecureMirrored(ctx, l.differing(sources, has))
+	return l.Run.SecureDatabases(ctx, l.differing(sources, has))
 }
 
 // differing returns the databases whose digests differ from those that their targets have, except those for which it was said before:
@@ -261,7 +261,7 @@ func (l *targetLook) recordLook(ctx context.Context, now time.Time) error {
 		next.Lost = &loss
 		l.Log.Warn().Int64("databases", l.lost).Bool("rebuilt", l.rebuilt).Msg("the target of a mirror has lost databases, which are copied again")
 	case next.Lost != nil:
-		summary, err := l.Run.MirrorSummary(ctx)
+		summary, err := l.Run.Summary(ctx)
 		if err != nil {
 			return err
 		}

@@ -81,7 +81,7 @@ func (m *mirror) copied(ctx context.Context) (bool, error) {
 	m.mu.Lock()
 	looked := !m.progress.LastLook.IsZero()
 	m.mu.Unlock()
-	summary, err := m.Run.MirrorSummary(ctx)
+	summary, err := m.Run.Summary(ctx)
 	return looked && summary.States[replicator.MirroredWaiting]+summary.States[replicator.MirroredStarting]+summary.States[replicator.MirroredPaused] == 0, err
 }
 
@@ -92,7 +92,7 @@ func (m *mirror) verify(ctx context.Context) (*replicator.MirrorVerified, error)
 		return nil, err
 	}
 	for after := ""; ; {
-		known, err := m.Run.Mirrored(ctx, after, knownAtOnce)
+		known, err := m.Run.Databases(ctx, after, knownAtOnce)
 		if err != nil {
 			return nil, err
 		}

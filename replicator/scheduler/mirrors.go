@@ -9,6 +9,7 @@ import (
 	"settee/pkg/serverbudget"
 	"settee/replicator"
 	"settee/replicator/internal/jobserver"
+	"settee/replicator/jobs"
 	"settee/replicator/mirror"
 	"settee/replicator/worker"
 )
@@ -59,7 +60,7 @@ func (s *Server) runMirror(ctx context.Context, r *running) (*replicator.MirrorS
 		return nil, err
 	}
 	summary, err := mirror.Run(ctx, mirror.Options{
-		Run: run, Config: s.opts.Config, Worker: s.Requests(), Stop: r.Stopping(), Log: *r.Log,
+		Run: jobs.MirrorRun{Run: run}, Config: s.opts.Config, Worker: s.Requests(), Stop: r.Stopping(), Log: *r.Log,
 		KeepAlive: func(ctx context.Context, update func(context.Context) error) error {
 			return s.server.KeepAlive(ctx, r, update)
 		},

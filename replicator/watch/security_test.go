@@ -28,8 +28,8 @@ func (l *lab) parkChildrenOf(login string, databases ...string) (mirror *jobs.Ru
 	_, err = l.jobs.Requests.Replicate(l.Context(), request.Replication, nil)
 	require.NoError(l, err)
 	mirror = l.accept()
-	require.NoError(l, mirror.AddMirrored(l.Context(), databases, 0))
-	n, err := mirror.StartMirrored(l.Context(), len(databases))
+	require.NoError(l, jobs.MirrorRun{Run: mirror}.AddDatabases(l.Context(), databases, 0))
+	n, err := jobs.MirrorRun{Run: mirror}.StartDatabases(l.Context(), len(databases))
 	require.NoError(l, err)
 	require.Equal(l, len(databases), n)
 	ids = map[string]string{}
