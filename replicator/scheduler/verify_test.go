@@ -46,8 +46,9 @@ func TestComparison(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Greater(t, opened.Load(), int64(1))
 		time.Sleep(time.Minute)
-		known, err := l.jobs.Lists.Verification(t.Context(), job.ID)
+		records, err := l.jobs.Lists.Records(t.Context(), job)
 		require.NoError(t, err)
+		known := records.Verification
 		assert.Zero(t, known.Since)
 		require.NotNil(t, known.Verified)
 		assert.Empty(t, known.Verified.Error)
