@@ -38,11 +38,16 @@ func TestVerifications(t *testing.T) {
 		verifications := b.store.Verifications
 		done <- verifications.Queue().Work(ctx, 1, func(ctx context.Context, h *fdbjobs.Held) error {
 			job, err := verifications.Job(ctx, h)
-			require.NoError(t, err)
+			if err != nil {
+				t.Error(err)
+				return err
+			}
 			compared <- job
 			select {
 			case v := <-goOn:
-				require.ErrorIs(t, verifications.Record(ctx, h, job, v), fdbjobs.ErrHalt)
+				if err := verifications.Record(ctx, h, job, v); !assert.ErrorIs(t, err, fdbjobs.ErrHalt) {
+					return err
+				}
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
