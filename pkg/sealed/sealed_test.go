@@ -34,7 +34,7 @@ func TestSealAndOpen(t *testing.T) {
 		require.True(t, sealed.IsSealed(value))
 		require.Equal(t, "new", keys.KeyID(value))
 		require.LessOrEqual(t, len(value), len(text)+sealed.MaxOverhead)
-		if text != "" {
+		if len(text) > 8 { // shorter ones may be in it by chance
 			require.NotContains(t, string(value), text)
 		}
 		require.NotEqual(t, value, keys.Seal([]byte(text), "args", "a"), "nonces differ")
