@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"settee/pkg/kv"
+	"settee/pkg/retry"
 )
 
 // turnstile lets a simulation (simulation_test.go) run one goroutine at a time, in an order that it draws. It is nil in
@@ -54,7 +55,7 @@ func (l *Layer) await(ctx context.Context, watch kv.Watch, until time.Time, wake
 // pause waits for a time, a token in wake, or the end of ctx. It reports false if ctx has ended.
 func (l *Layer) pause(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	if d > 0 && ctx.Err() == nil {
-		kv.SleepOr(ctx, d, wake)
+		_ = retry.WaitOr(ctx, d, wake)
 		l.pass(ctx)
 	}
 	return ctx.Err() == nil

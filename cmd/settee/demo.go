@@ -17,7 +17,7 @@ import (
 	"settee/cmd/settee/internal/lifecycle"
 	"settee/cmd/settee/internal/remote"
 	"settee/pkg/config"
-	"settee/pkg/kv"
+	"settee/pkg/retry"
 )
 
 // demoBatch is the number of documents of one _bulk_docs.
@@ -166,7 +166,7 @@ func (d *demonstration) follow(ctx context.Context, documents int64) error {
 		if err = errors.Join(err, display.draw("     replicating", &left)); err != nil {
 			return err
 		}
-		kv.Sleep(ctx, progressEvery)
+		_ = retry.Wait(ctx, progressEvery)
 	}
 	return context.Cause(ctx)
 }

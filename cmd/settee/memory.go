@@ -12,7 +12,7 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
 	"settee/pkg/config"
-	"settee/pkg/kv"
+	"settee/pkg/retry"
 )
 
 const (
@@ -126,7 +126,7 @@ func heldMemory() int64 {
 // heap.
 func (n *node) boundGarbage(ctx context.Context) {
 	allocated, jobs, started := allocatedMemory().allocated, n.running.Load(), false
-	for kv.Sleep(ctx, garbageInterval); ctx.Err() == nil; kv.Sleep(ctx, garbageInterval) {
+	for retry.Wait(ctx, garbageInterval) == nil {
 		now, running := allocatedMemory(), n.running.Load()
 		starting := manyStart(jobs, running)
 		n.setGarbage(garbagePercent(now.allocated-allocated, now.used, starting))

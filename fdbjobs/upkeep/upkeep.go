@@ -11,6 +11,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/retry"
 )
 
 // Queue is the name of the queue of the jobs, one for each [Task]. To run a task soon, add its job, named like the task,
@@ -18,9 +19,9 @@ import (
 const Queue = "upkeep"
 
 const (
-	// retry is the time until a task runs again that has failed, or that this process does not know, if it is not due
+	// retryAfter is the time until a task runs again that has failed, or that this process does not know, if it is not due
 	// earlier.
-	retry = time.Minute
+	retryAfter = time.Minute
 	// pause is how long Run waits after an error of the store.
 	pause = time.Second
 	// endingTime is the time limit for queueing a task again after a run.
@@ -74,7 +75,7 @@ func Run(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, tasks []Task
 			return err
 		}
 		failed("", err)
-		kv.Sleep(ctx, pause)
+		_ = retry.Wait(ctx, pause)
 	}
 }
 
@@ -94,7 +95,7 @@ func (r *runner) run(ctx context.Context, h *fdbjobs.Held) error {
 	task, known := r.tasks[h.Job().ID]
 	rest := task.Every
 	if !known {
-		rest = retry // of another version
+		rest = retryAfter // of another version
 	} else if err := task.Run(ctx, h); errors.Is(err, ErrUnfinished) {
 		rest = 0
 	} else if err != nil {
@@ -102,7 +103,7 @@ func (r *runner) run(ctx context.Context, h *fdbjobs.Held) error {
 			return err
 		}
 		r.failed(task.Name, err)
-		rest = min(rest, retry)
+		rest = min(rest, retryAfter)
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endingTime)
 	defer cancel()

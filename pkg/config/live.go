@@ -116,7 +116,7 @@ func (l *Live) Run(ctx context.Context) error {
 			return err
 		case err != nil:
 			l.log.Error().Err(err).Msg("the configuration in the store could not be read: trying again")
-			kv.Sleep(ctx, pauses.Next())
+			_ = retry.Wait(ctx, pauses.Next())
 			continue
 		}
 		pauses.Reset()

@@ -10,6 +10,7 @@ import (
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
+	"settee/pkg/retry"
 )
 
 const (
@@ -63,7 +64,7 @@ func (f *updatesFollower) run() error {
 			return err
 		}
 		if found := f.note(look); found {
-			kv.Sleep(ctx, time.Until(next))
+			_ = retry.Wait(ctx, time.Until(next))
 		} else if look.armed {
 			continue
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"settee/pkg/retry"
 )
 
 const (
@@ -47,7 +49,7 @@ func AwaitChange(ctx context.Context, watch Watch, opts AwaitOptions) (changed b
 		return !woken && err == nil
 	}
 	if left := time.Until(began.Add(poll)); left > 0 && ctx.Err() == nil {
-		SleepOr(ctx, left, opts.Wake)
+		_ = retry.WaitOr(ctx, left, opts.Wake)
 		pass(ctx)
 	}
 	return false
@@ -77,19 +79,5 @@ func (opts AwaitOptions) wait(
 		<-ended
 		pass(ctx)
 		return true, nil
-	}
-}
-
-// Sleep waits until d has passed or ctx ends.
-func Sleep(ctx context.Context, d time.Duration) { SleepOr(ctx, d, nil) }
-
-// SleepOr is [Sleep], and also ends when wake can be received from.
-func SleepOr(ctx context.Context, d time.Duration, wake <-chan struct{}) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-wake:
-	case <-ctx.Done():
 	}
 }

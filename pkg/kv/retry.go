@@ -46,4 +46,4 @@ func (r Retrier) Retry(ctx context.Context, attempt func() error) error {
 	return context.Cause(ctx)
 }
 
-func pause(ctx context.Context, most time.Duration) { Sleep(ctx, rand.N(most)) }
+func pause(ctx context.Context, most time.Duration) { _ = retry.Wait(ctx, rand.N(most)) }

@@ -38,11 +38,16 @@ func (b Backoff) After(waits int, jitter float64) time.Duration {
 }
 
 // Wait waits for d. If ctx ends first, it returns the cause.
-func Wait(ctx context.Context, d time.Duration) error {
+func Wait(ctx context.Context, d time.Duration) error { return WaitOr(ctx, d, nil) }
+
+// WaitOr is [Wait], and also ends when wake can be received from.
+func WaitOr(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return nil
+	case <-wake:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -25,9 +25,9 @@ import (
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/docjson"
 	"settee/pkg/docstore"
-	"settee/pkg/kv"
 	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/kvtest"
+	"settee/pkg/retry"
 	"settee/pkg/sockopt"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -177,7 +177,7 @@ func inLab(t *testing.T, source, target *server, members string, settings []stri
 			_, err := Run(t.Context(), Options{
 				Run: jobs.MirrorRun{Run: l.run}, Config: func() *config.Config { return cfg }, Stop: stopping, Log: zerolog.Nop(), Worker: requests,
 				KeepAlive: func(ctx context.Context, update func(context.Context) error) error {
-					for kv.Sleep(ctx, l.run.Heartbeat()); ctx.Err() == nil; kv.Sleep(ctx, l.run.Heartbeat()) {
+					for retry.Wait(ctx, l.run.Heartbeat()) == nil {
 						if err := update(ctx); errors.Is(err, fdbjobs.ErrHalt) {
 							return err
 						}

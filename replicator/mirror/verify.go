@@ -9,7 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"settee/pkg/kv"
+	"settee/pkg/retry"
 	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
@@ -40,7 +40,7 @@ func (m *mirror) keepVerified(ctx context.Context) {
 		}
 		if err != nil && ctx.Err() == nil {
 			m.Log.Error().Err(err).Msg("the servers of a mirror could not be compared, which is tried again")
-			kv.Sleep(ctx, verifyPause)
+			_ = retry.Wait(ctx, verifyPause)
 		}
 	}
 }

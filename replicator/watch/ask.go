@@ -96,7 +96,7 @@ func (w *watch) askUntil(ctx context.Context, why error) error {
 		}
 		if pause, silent := w.askAll(ctx, rows); silent {
 			silences++
-			kv.SleepOr(ctx, max(pause, backoff.After(silences, rand.Float64())), changed)
+			_ = retry.WaitOr(ctx, max(pause, backoff.After(silences, rand.Float64())), changed)
 		} else if silences > 0 {
 			return nil // the server may have a feed, too
 		}
@@ -115,7 +115,7 @@ func (w *watch) awaitAsk(ctx context.Context, parks kv.Watch, changed <-chan str
 	began := time.Now()
 	kv.AwaitChange(ctx, parks, kv.AwaitOptions{Until: until, Wake: changed})
 	if left := time.Until(began.Add(time.Second)); left > 0 {
-		kv.Sleep(ctx, left)
+		_ = retry.Wait(ctx, left)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/pkg/kv"
+	"settee/pkg/retry"
 )
 
 // What a node with idle watches does in an hour grows little with their number: heartbeats share transactions.
@@ -29,7 +30,7 @@ func TestCostsOfManyWatches(t *testing.T) {
 					tx.Clear([]byte("other"))
 					return nil
 				})
-				kv.Sleep(ctx, time.Second)
+				_ = retry.Wait(ctx, time.Second)
 			}
 		})
 		cost := func() int64 {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"settee/pkg/couch"
-	"settee/pkg/kv"
+	"settee/pkg/retry"
 )
 
 const (
@@ -59,7 +59,7 @@ func (f *flood) admit(ctx context.Context, update couch.Update, woken int64) err
 	}
 	if f.tokens < 0 {
 		// A pause for some updates at a time: a timer for each would cost more than they do.
-		kv.Sleep(ctx, max(time.Duration(-f.tokens/floodRate*float64(time.Second)), 50*time.Millisecond))
+		_ = retry.Wait(ctx, max(time.Duration(-f.tokens/floodRate*float64(time.Second)), 50*time.Millisecond))
 	}
 	return ctx.Err()
 }

@@ -10,7 +10,7 @@ import (
 
 	"settee/pkg/config"
 	"settee/pkg/couch"
-	"settee/pkg/kv"
+	"settee/pkg/retry"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -266,7 +266,7 @@ func (l *follower) wasCompared(err error) (again bool, failed error) {
 func (l *follower) ended(ctx context.Context, err error) error {
 	if errors.Is(err, io.EOF) {
 		if left := shortFeed - time.Since(l.began); left > 0 {
-			kv.Sleep(ctx, left)
+			_ = retry.Wait(ctx, left)
 		}
 		return nil
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"settee/pkg/kv"
+	"settee/pkg/retry"
 	"settee/pkg/route"
 )
 
@@ -70,7 +70,7 @@ func (p *pacer) awaitTurn(ctx context.Context, perSecond int) bool {
 	p.next = at.Add(time.Second / time.Duration(max(perSecond, 1)))
 	p.mu.Unlock()
 	if at.After(now) {
-		kv.Sleep(ctx, at.Sub(now))
+		_ = retry.Wait(ctx, at.Sub(now))
 	}
 	return ctx.Err() == nil
 }

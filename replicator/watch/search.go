@@ -11,6 +11,7 @@ import (
 
 	"settee/pkg/couch"
 	"settee/pkg/kv"
+	"settee/pkg/retry"
 	"settee/replicator/jobs"
 )
 
@@ -398,7 +399,7 @@ func (s *search) seek(ctx context.Context) {
 			until = againAt
 		}
 		kv.AwaitChange(ctx, parks, kv.AwaitOptions{Until: until})
-		kv.Sleep(ctx, time.Until(began.Add(time.Second)))
+		_ = retry.Wait(ctx, time.Until(began.Add(time.Second)))
 		if now := time.Now(); !now.Before(againAt) {
 			againAt = now.Add(againEvery)
 			s.tryAgain(ctx, again)

@@ -13,7 +13,7 @@ import (
 
 	"settee/pkg/config"
 	"settee/pkg/couch"
-	"settee/pkg/kv"
+	"settee/pkg/retry"
 	"settee/replicator"
 	"settee/replicator/jobs"
 	"settee/replicator/worker"
@@ -73,7 +73,7 @@ func (w *watch) keepTargets(ctx context.Context) {
 			}
 		})
 		if wait := time.Until(w.currentState().Targets.Next); wait > 0 {
-			kv.SleepOr(ctx, wait, changed)
+			_ = retry.WaitOr(ctx, wait, changed)
 			continue
 		}
 		t.lookAtPage(ctx, every)

@@ -184,7 +184,7 @@ func (w *watch) failed(ctx context.Context, err error, seek bool) error {
 		return w.askSources(ctx, fmt.Errorf("its feed fails: %w", err), seek)
 	}
 	wait := w.backoff.Next()
-	kv.Sleep(ctx, wait+rand.N(wait/4+1))
+	_ = retry.Wait(ctx, wait+rand.N(wait/4+1))
 	return nil
 }
 
@@ -290,7 +290,7 @@ func (w *watch) storeFailed(ctx context.Context, err error) {
 		return
 	}
 	w.log.Error().Err(err).Msg("a watch could not use the store, and tries again")
-	kv.Sleep(ctx, storePause+rand.N(storePause))
+	_ = retry.Wait(ctx, storePause+rand.N(storePause))
 }
 
 // checkNeededSoon makes checkNeeded look whether there are parked jobs, because some may have gone.

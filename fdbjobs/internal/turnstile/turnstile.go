@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"settee/pkg/kv"
+	"settee/pkg/retry"
 )
 
 // ErrStuck is returned by Run if no goroutine can continue.
@@ -206,7 +206,7 @@ func (t *Turnstile) signal() {
 
 // Sleep waits for d or until ctx ends, and passes. It is faultkv.Options.Sleep.
 func (t *Turnstile) Sleep(ctx context.Context, d time.Duration) {
-	kv.Sleep(ctx, d)
+	_ = retry.Wait(ctx, d)
 	Pass(ctx, "slept")
 }
 

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"settee/pkg/kv"
+	"settee/pkg/retry"
 )
 
 // Rates are the probabilities of faults, from 0 to 1, for each call that they can hit. The sum over the faults of a
@@ -73,7 +73,7 @@ func (opts Options) withDefaults() Options {
 		panic("faultkv: Now and Sleep are one clock: set both or neither")
 	}
 	if opts.Now == nil {
-		opts.Now, opts.Sleep = time.Now, kv.Sleep
+		opts.Now, opts.Sleep = time.Now, func(ctx context.Context, d time.Duration) { _ = retry.Wait(ctx, d) }
 	}
 	if opts.Delays == nil {
 		opts.Delays = exponential

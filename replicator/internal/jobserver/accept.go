@@ -8,7 +8,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/config"
-	"settee/pkg/kv"
+	"settee/pkg/retry"
 )
 
 // Limiter decides how many jobs a server may have. The server calls its methods one at a time, under its lock. They must
@@ -97,7 +97,7 @@ func (s *Server[J]) accept(ctx, accepting context.Context) {
 			s.opts.Log.Error().Err(err).Msg("taking a job failed, and is tried again")
 			wait = time.Second + rand.N(config.AcceptJitter.Get(s.opts.Config())+1)
 		}
-		kv.Sleep(accepting, wait)
+		_ = retry.Wait(accepting, wait)
 	}
 }
 
@@ -116,7 +116,7 @@ func (s *Server[J]) mayAccept(ctx context.Context) bool {
 			s.opts.Log.Warn().Str("late", by.Round(time.Millisecond).String()).
 				Msg("this node takes no new jobs while heartbeats of those that it runs are late: its machine or its store is overloaded")
 		}
-		kv.Sleep(ctx, wait)
+		_ = retry.Wait(ctx, wait)
 	}
 	return false
 }

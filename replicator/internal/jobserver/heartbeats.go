@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"settee/fdbjobs"
-	"settee/pkg/kv"
+	"settee/pkg/retry"
 )
 
 // KeepAlive keeps a job alive until ctx ends, and returns nil then: it calls update at least every heartbeat of the job. It
@@ -17,7 +17,7 @@ func (s *Server[J]) KeepAlive(ctx context.Context, job J, update func(context.Co
 	r := job.base()
 	last := time.Now()
 	for {
-		kv.Sleep(ctx, time.Until(nextBeat(s.began, last, r.held.Heartbeat())))
+		_ = retry.Wait(ctx, time.Until(nextBeat(s.began, last, r.held.Heartbeat())))
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the run has ended, see above
 		}
