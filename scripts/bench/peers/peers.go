@@ -118,8 +118,8 @@ func (b *bench) Measure(ctx context.Context, r *lab.Run) error {
 	}
 	r.Report.Table(fmt.Sprintf(`%s
 %d jobs in a turn, added by %d clients; %d turns, of which the medians are shown; %d processors
-A no-op cycle is insert, start and finish; all jobs are inserted before any starts. A mixed cycle is insert, start,
-update and finish; jobs are inserted while others run. Processor time is that of all processes.`, versions, b.jobs, clients, b.turns, runtime.NumCPU()),
+A no-op cycle is insert, start and finish; all jobs are inserted before any starts.
+A mixed cycle is insert, start, update and finish; jobs are inserted while others run. Processor time is that of all processes.`, versions, b.jobs, clients, b.turns, runtime.NumCPU()),
 		"cycle", "jobs per insert", "workers", "system", "inserts/s", "runs/s", "cycles/s", "x River", "processor, µs/cycle")
 	for _, l := range loads {
 		measured, err := b.inTurns(ctx, systems, func(s system) (sample, error) { return b.cycles(ctx, s, l) })
