@@ -233,8 +233,13 @@ func TestIdleNeighbours(t *testing.T) {
 		w.add("idle/_replicator", 0, true).idles = &idleness{after: time.Second, look: 200 * time.Millisecond}
 		w.add("idle/_replicator", 200, true)
 		w.add("busy/_replicator", 12, true)
-		w.pass(11 * time.Minute)
-		w.has(5, 10, map[string]float64{"busy/_replicator": 1})
-		w.waitsFor("busy/_replicator", 1+1./60, time.Minute) // a second more, in which an idle run parks
+		w.pass(3 * time.Minute)
+		// While idle jobs wait for their first run, each database is entitled to half of the slots.
+		w.waitsFor("busy/_replicator", 12/6., time.Minute)
+		assert.Equal(t, 12, w.running("busy/_replicator"))
+		runs := w.starts()
+		w.pass(8 * time.Minute)
+		w.has(3, 11, map[string]float64{"busy/_replicator": 1})
+		assert.Equal(t, runs, w.starts(), "no busy job makes room, and no parked job runs")
 	})
 }
