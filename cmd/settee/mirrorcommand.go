@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 
 	"settee/pkg/couch"
 	"settee/replicator"
@@ -233,39 +233,25 @@ func mirrorable(names []string) (kept []string, left []failureObject) {
 // maxShownName is the number of bytes that are shown of the name of a database that is left out.
 const maxShownName = 100
 
+// errEnough ends each.
+var errEnough = errors.New("no more databases are tried")
+
 // each calls do for each name, for several at a time, until it returns false or the command is asked to stop.
 func (s *mirrorServers) each(names []string, do func(name string) bool) {
-	todo := make(chan string)
-	over := make(chan struct{})
-	end := sync.OnceFunc(func() { close(over) })
-	var doing sync.WaitGroup
-	for range min(s.atATime, len(names)) {
-		doing.Go(func() {
-			for name := range todo {
-				if !do(name) {
-					end()
-				}
-			}
-		})
-	}
-	defer doing.Wait()
-	defer close(todo)
+	doing, ctx := errgroup.WithContext(s.stop)
+	doing.SetLimit(s.atATime)
 	for _, name := range names {
-		select { // both may be ready
-		case <-s.stop.Done():
-			return
-		case <-over:
-			return
-		default:
-		}
-		select {
-		case todo <- name:
-		case <-s.stop.Done():
-			return
-		case <-over:
-			return
+		doing.Go(func() error {
+			if ctx.Err() == nil && !do(name) {
+				return errEnough
+			}
+			return nil
+		})
+		if ctx.Err() != nil {
+			break
 		}
 	}
+	_ = doing.Wait() // errEnough, which is the end
 }
 
 // vanished reports whether a database of the source has been deleted since it was listed.
