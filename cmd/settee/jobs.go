@@ -47,13 +47,21 @@ func (s *selectFlags) registerPlace(f *pflag.FlagSet) {
 	f.StringVar(&s.Search, "search", "", "the jobs with this text in their source, target or id")
 }
 
+// none is what a list without jobs says.
+func (s *selectFlags) none() string {
+	if len(s.States) == 0 && s.Sort == "" {
+		return "there is no such job; --state completed,failed lists those that have ended"
+	}
+	return "there is no such job"
+}
+
 func listHelp() string {
 	return "The table has one line for each job: its state, its name, source and target, how many documents it\n" +
 		"has written, how many changes are left if that is known, and why it is in its state. In a terminal\n" +
 		"lines are cut to its width, and what does not fit is left out. A mirror is one line, with the number of\n" +
 		"its databases. Their jobs come after all others, by mirror and database; with --sort they have their\n" +
 		"places. --json prints each job as the node has it (docs/http.md), one a line, in the node's order. A long\n" +
-		"list is read in pages and printed as it comes.\n\n" + nodeHelp() +
+		"list is read in pages and printed as it comes. If there is no job, that is said on standard error.\n\n" + nodeHelp() +
 		"The exit status is 0, also if no job is like that, 1 if the command failed, 2 if the command line is\n" +
 		"wrong, and 130 or 143 if a signal stopped it.\n"
 }
@@ -89,6 +97,7 @@ func newListing(name string) *cobra.Command {
 				if asJSON {
 					write, end = jsonOf(cmd), func() error { return nil }
 				}
+				found := false
 				for jobs, err := range node.Pages(ctx, which.Filter, limit) {
 					if err != nil {
 						return err
@@ -96,6 +105,11 @@ func newListing(name string) *cobra.Command {
 					if err := write(jobs); err != nil {
 						return err
 					}
+					found = true
+				}
+				if !found && !asJSON {
+					_, err := fmt.Fprintln(cmd.ErrOrStderr(), which.none())
+					return err
 				}
 				return end()
 			})

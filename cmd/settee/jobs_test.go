@@ -129,7 +129,13 @@ func TestJobsOfANode(t *testing.T) {
 	crashing := jobLines(t, do(0, "list", "--database", "_replicator", "--sort", "failing", "--json"))
 	require.Len(t, crashing, 1)
 	assert.Equal(t, "lost", crashing[0]["doc_id"])
-	assert.NotContains(t, do(0, "--search", "no such text", "--json"), "{")
+	out, errs := node.jobsBy(t, admin, 0, "--search", "no such text", "--json")
+	assert.Empty(t, out+errs)
+	out, errs = node.jobsBy(t, admin, 0, "--search", "no such text")
+	assert.Empty(t, out)
+	assert.Equal(t, "there is no such job; --state completed,failed lists those that have ended\n", errs)
+	_, errs = node.jobsBy(t, admin, 0, "--sort", "stuck")
+	assert.Equal(t, "there is no such job\n", errs)
 	out = do(0, "show", crashing[0]["job_id"].(string))
 	assert.Regexp(t, `(?m)^Job +_replicator/lost$`, out)
 	assert.Regexp(t, `(?m)^Failing runs +1; `, out)
@@ -147,7 +153,7 @@ func TestJobsOfANode(t *testing.T) {
 		_, errs = node.jobsBy(t, *who, exitFailed, "pause", "_replicator")
 		assert.NotContains(t, errs, "goroutine")
 	}
-	_, errs := node.jobsBy(t, node.asUser("ann", "wrong"), exitFailed)
+	_, errs = node.jobsBy(t, node.asUser("ann", "wrong"), exitFailed)
 	assert.Contains(t, errs, "see --help for where user and password come from")
 
 	// What fails.
