@@ -46,7 +46,9 @@ func (l *backlog) take(b *testing.B, n int) {
 	b.Helper()
 	defer seldomCollect()()
 	// Jobs that are removed while they are held stay in memory for their timeout.
-	l.setTimeout(b, time.Second)
+	layer := fdbjobs.Open(l.db, prefix, fdbjobs.Options{Timeout: time.Second})
+	defer layer.Close()
+	jobs := layer.Queue("work")
 	began := time.Now()
 	var left atomic.Int64
 	left.Store(int64(n))
@@ -54,7 +56,7 @@ func (l *backlog) take(b *testing.B, n int) {
 	for range 4 {
 		wg.Go(func() {
 			for left.Load() > 0 {
-				removed, err := l.takeSome(b.Context())
+				removed, err := l.takeSome(b.Context(), jobs)
 				if err != nil {
 					b.Error(err)
 					return
@@ -68,7 +70,6 @@ func (l *backlog) take(b *testing.B, n int) {
 		b.FailNow()
 	}
 	b.Logf("%d jobs were taken in %v", n, time.Since(began).Round(time.Millisecond))
-	l.setTimeout(b, fdbjobs.DefaultTimeout)
 }
 
 // seldomCollect makes garbage collections rare until the returned function is called. The set-up is not measured, and
@@ -78,26 +79,19 @@ func seldomCollect() (restore func()) {
 	return func() { debug.SetGCPercent(before) }
 }
 
-func (l *backlog) takeSome(ctx context.Context) (removed int, err error) {
-	held, err := l.jobs.Accept(ctx, fdbjobs.AcceptOptions{Count: fdbjobs.MaxClaim})
+func (l *backlog) takeSome(ctx context.Context, jobs *fdbjobs.Queue) (removed int, err error) {
+	held, err := jobs.Accept(ctx, fdbjobs.AcceptOptions{Count: fdbjobs.MaxClaim})
 	if err != nil {
 		return 0, err
 	}
 	return len(held), l.db.Transact(ctx, func(tx kv.Transaction) error {
 		for _, h := range held {
-			if _, err := l.jobs.Remove(tx, h.Job().ID); err != nil {
+			if _, err := jobs.Remove(tx, h.Job().ID); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-}
-
-func (l *backlog) setTimeout(b *testing.B, timeout time.Duration) {
-	b.Helper()
-	require.NoError(b, l.db.Transact(b.Context(), func(tx kv.Transaction) error {
-		return l.jobs.SetTimeout(tx, timeout)
-	}))
 }
 
 func compareBacklogs(b *testing.B, short, long *backlog) {

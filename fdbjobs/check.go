@@ -78,7 +78,7 @@ var checks = map[int64]struct {
 
 // singles has the checks of the keys that a queue has once.
 var singles = map[string]func(*checker, keyed) (func() error, error){
-	nameRollup: value("the last roll-up", parseRollup), nameTimeout: value("the queue's timeout", parseTimeout),
+	nameRollup:  value("the last roll-up", parseRollup),
 	nameMonitor: value("which monitor looks", parseLease), nameWatchReady: (*checker).watched,
 }
 
@@ -124,7 +124,7 @@ func (c *checker) data(k keyed) (func() error, error) {
 		k.unreadable("a job")
 		return nil, nil
 	}
-	r.timeout = DefaultTimeout // for a place that has to be written; the queue's timeout protects the job if it is longer
+	r.renews = true // if a place has to be written
 	q, derived := k.queue, k.queue.derive(id, r)
 	place := derived.key()
 	reads := []kv.Future[[]byte]{k.Get(q.keys.state.Pack(id)), k.Get(q.keys.listed.Pack(id))}
@@ -302,7 +302,7 @@ func (c *checker) place(k keyed) (func() error, error) {
 		case r.waits() && r.owner != string(k.Value):
 			k.Wrong(k.Key, []byte(r.owner), "a delayed job with another owner than its own")
 		case r.status == Running && bad != nil:
-			r.timeout = DefaultTimeout
+			r.renews = true
 			k.Fault(k.Key, func() error { k.queue.derive(id, r).set(k); return nil },
 				"when the hold of a running job was renewed: the value is not one that settee writes")
 		}

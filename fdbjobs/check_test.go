@@ -83,7 +83,7 @@ func TestCheckNamesFaults(t *testing.T) {
 		"a weight of no tuple":  {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(9, "o"), []byte{0xfe}) }, "an owner's weight: the value", primary},
 		"a roll-up of no tuple": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(10, "rollup"), []byte{0xfe}) }, "the last roll-up: the value", primary},
 		"a claimer of no tuple": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(11, "c"), []byte{0xfe}) }, "last took jobs: the value", primary},
-		"a timeout of no tuple": {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(10, "timeout"), []byte{0xfe}) }, "the queue's timeout: the value", primary},
+		"a lease of no tuple":   {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(key(10, "monitor"), []byte{0xfe}) }, "which monitor looks: the value", primary},
 		"a key of no layer":     {func(tx kv.Transaction, _ map[int64][]byte) { tx.Set(space.Pack(99, "work"), nil) }, "unknown key", primary},
 		"a key that is no tuple": {func(tx kv.Transaction, _ map[int64][]byte) {
 			tx.Set(append(prefix[:len(prefix):len(prefix)], 0xfe), nil)

@@ -50,7 +50,6 @@ type view struct {
 	partitionRead, recovered bool
 
 	taken     []*Job
-	timeout   time.Duration
 	served    *contender // the last one
 	heartbeat bool       // it has written one
 	watch     kv.Watch   // without jobs
@@ -70,17 +69,13 @@ func (c *claim) run(tx kv.Transaction) (*view, error) {
 		claim: c, tx: tx, random: rand.New(rand.NewPCG(c.seeds[0], c.seeds[1])), rolled: q.share.readRollup(now),
 		jobs: map[string]*readyJob{}, weights: map[string]kv.Future[float64]{},
 	}
-	timeout, again := q.readTimeout(now), c.earlier != nil // an earlier run has taken jobs
+	again := c.earlier != nil // an earlier run has taken jobs
 	if done, err := v.recover(); done || err != nil {
 		return v, err
 	}
 	reading := q.firstDelayed(now, c.by.delayedFrom(c.full))
 	v.version = now.ReadVersion()
-	err := v.readRanks(again)
-	if err == nil {
-		v.timeout, err = timeout.Await()
-	}
-	if err != nil {
+	if err := v.readRanks(again); err != nil {
 		return v, err
 	}
 	picks, err := v.choose()
@@ -282,7 +277,7 @@ func (v *view) take(picks []pick) error {
 		}
 		j := v.jobs[string(p.key)]
 		next := *j.row
-		next.status, next.tag, next.lock, next.sequence, next.timeout = Running, "", v.locks[i], nil, v.timeout
+		next.status, next.tag, next.lock, next.sequence, next.renews = Running, "", v.locks[i], nil, true
 		if err := batch.put(j.read.id, j.row, &next); err != nil {
 			return err
 		}

@@ -174,7 +174,7 @@ func (c *claimer) serve(ctx context.Context, group []*request) (*idle, error) {
 	}
 	var held []*Held
 	for _, job := range found.taken {
-		held = append(held, newHeld(c.queue, job, found.began, found.timeout))
+		held = append(held, newHeld(c.queue, job, found.began))
 	}
 	if len(held) > 0 {
 		c.misses = 0
@@ -299,7 +299,7 @@ func (v *view) recover() (bool, error) {
 		v.taken = append(v.taken, job)
 	}
 	if len(v.taken) > 0 {
-		v.recovered, v.timeout = true, v.earlier.timeout // which that run wrote with the jobs
+		v.recovered = true
 		return true, nil
 	}
 	// Whether that run was committed is now known, so its jobs need not be read again. If it was, the jobs have been

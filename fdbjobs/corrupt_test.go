@@ -48,7 +48,6 @@ func TestCorrupt(t *testing.T) {
 			_, _, err := removeExpired(context.Background(), b.db, b.jobs)
 			return err
 		},
-		"timeout": func(b *bundle, tx kv.Transaction) error { _, err := b.jobs.Timeout(tx); return err },
 		"accept": func(b *bundle, _ kv.Transaction) error {
 			_, err := b.jobs.Accept(context.Background(), fdbjobs.AcceptOptions{Wait: -1})
 			return err
@@ -87,8 +86,8 @@ func TestCorrupt(t *testing.T) {
 		"an index without jobs":       {key(14, "_jobs", 0, "o", "", "", "j"), nil, []string{"list owned"}},
 		"a short counter":             {key(15, "_jobs", 4, 0, "o", "", "", "pending"), []byte{1}, []string{"count", "list"}},
 		"a counter without a tag":     {key(15, "_jobs", 4, 0, "o", "", "pending"), make([]byte, 8), []string{"count", "list"}},
-		"a timeout that is no tuple":  {key(10, "timeout"), []byte{0xfe}, []string{"timeout", "accept", "monitor"}},
-		"a negative timeout":          {key(10, "timeout"), tuple.Tuple{-1.0}.Pack(), []string{"timeout", "accept", "monitor"}},
+		"a hold that is no tuple":     {key(12, "o", "", "j"), []byte{0xfe}, []string{"monitor"}},
+		"a negative timeout":          {key(12, "o", "", "j"), tuple.Tuple{tuple.Versionstamp{}, -1.0}.Pack(), []string{"monitor"}},
 		"a rank of no owner":          {key(7, 1, 0.0), nil, []string{"accept"}},
 		"a rank that is a string":     {key(7, 1, "x", "o"), nil, []string{"accept", "add"}},
 		"an owner's row of strings":   {key(6, ""), tuple.Tuple{"x", 0.0, 0}.Pack(), []string{"add", "owners", "rollup"}},

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
-	"settee/pkg/tuple"
 )
 
 // Add adds jobs, or changes the jobs with their ids. A pending job gets the new args, owner and scheduled time. A running
@@ -274,41 +272,4 @@ func orEmpty(state json.RawMessage) json.RawMessage {
 		return json.RawMessage("{}")
 	}
 	return state
-}
-
-// SetTimeout sets the queue's activity timeout, after which a job without an update is queued again. A processor uses it
-// from its next renewal on. Until then its job keeps the previous timeout, if that is longer.
-func (q *Queue) SetTimeout(tx kv.Transaction, timeout time.Duration) error {
-	if timeout <= 0 {
-		return fmt.Errorf("%w: the activity timeout of %s is not positive", ErrInvalid, timeout)
-	}
-	tx.Set(q.keys.timeout, packTimeout(timeout))
-	return nil
-}
-
-// Timeout returns the queue's activity timeout, DefaultTimeout if none was set.
-func (q *Queue) Timeout(tx kv.ReadTransaction) (time.Duration, error) {
-	return q.readTimeout(tx).Await()
-}
-
-func (q *Queue) readTimeout(tx kv.ReadTransaction) kv.Future[time.Duration] {
-	return kv.Map(tx.Get(q.keys.timeout), ifAny(DefaultTimeout, parseTimeout))
-}
-
-func packTimeout(timeout time.Duration) []byte { return tuple.Tuple{timeout.Seconds()}.Pack() }
-
-func parseTimeout(value []byte) (time.Duration, error) {
-	var seconds float64
-	if err := rows.Scan("a timeout", value, &seconds); err != nil {
-		return 0, err
-	}
-	return timeoutOf(seconds)
-}
-
-// timeoutOf returns a stored timeout.
-func timeoutOf(seconds float64) (time.Duration, error) {
-	if !(seconds > 0) {
-		return 0, fmt.Errorf("reading a timeout: %w: %v", tuple.ErrMalformed, seconds)
-	}
-	return time.Duration(math.Round(seconds * float64(time.Second))), nil
 }

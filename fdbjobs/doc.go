@@ -15,7 +15,7 @@
 //	})
 //
 // [Queue.Work] calls a function with each job, and does the following by itself. [Queue.Accept] waits for a job and
-// returns it [Held]. The processor calls [Held.Update] at least every third of the queue's timeout, and then
+// returns it [Held]. The processor calls [Held.Update] at least every third of the timeout ([Options]), and then
 // [Held.Finish] or [Held.Resubmit]. Each of them can carry writes of the caller, which are made only while the lock is
 // held.
 //
@@ -35,7 +35,7 @@
 // # Failures
 //
 // A processor that dies stops updating its job. The activity monitor ([Queue.RunMonitor], any number of them) queues a
-// job again if it was not updated for the queue's timeout. A processor that is only slow, or cut off from the store,
+// job again if it was not updated for the timeout. A processor that is only slow, or cut off from the store,
 // must stop before that: the context of a Held ends three quarters of the timeout after the last update that renewed its
 // hold began, by the processor's own clock. An update of a job whose lock is gone returns [ErrHalt]. In a process that
 // was stopped for a while, or on a machine that was suspended, the timer that ends the context is late: [Held.Check]
@@ -131,14 +131,13 @@
 //	(delayed, queue, scheduled, id)     -> owner    pending, not yet due; seconds since the epoch
 //	(ready,   queue, owner, stamp, id)  -> ""       pending and due, by when it became so
 //	(active,  queue, owner, label, id)  -> (stamp, seconds)  running; the last renewal of the hold, and the
-//	                                                timeout that protects it
+//	                                                timeout of the holder
 //	(listed,  queue, id)                -> JSON     what lists show of a job besides its state
 //	(entries, queue, index, key…, id)   -> value    an entry that follows from a job: see entries.go, and own.go for those
 //	                                                by which jobs are listed and expire
 //	(tallies, queue, index, length, prefix…, name) -> int64  the sum of what the entries add whose keys begin with
 //	                                                prefix, which has length elements; little-endian
 //	(claimers, queue, claimer)          -> time     when a process last took jobs
-//	(queue,   queue, "timeout")         -> seconds
 //	(queue,   queue, "monitor")         -> (id, number)  the monitor that looks, and its latest look
 //	(queue,   queue, "ready")           -> counter  changed when a job becomes ready, or is delayed until before
 //	                                                all others

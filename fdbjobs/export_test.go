@@ -132,7 +132,7 @@ func (q *Queue) Delay(tx kv.Transaction, id string, scheduled time.Time) error {
 func (q *Queue) Looker() func(context.Context) error {
 	m := newMonitor(q)
 	return func(ctx context.Context) error {
-		_, _, err := m.runOnce(ctx)
+		_, err := m.runOnce(ctx)
 		return err
 	}
 }
@@ -184,5 +184,5 @@ func (q *Queue) EachRow(tx kv.ReadTransaction, f func(WholeRow)) error {
 func (h *Held) Stale() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.began = h.began.Add(-h.timeout / 5)
+	h.began = h.began.Add(-h.queue.Timeout() / 5)
 }

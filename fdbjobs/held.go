@@ -31,19 +31,15 @@ type Held struct {
 	began time.Time  // start of the latest update that has renewed the hold
 	until time.Time  // when this process stops working on the job
 	timer *time.Timer
-	// timeout is the one that until follows from. Updates that have not returned may have read a longer one, at most
-	// offered.
-	timeout, offered time.Duration
-	updates          int // that have not returned
 	// omitted is how often a run has left the amounts of a state out of the row, and made how many of these a later write of
 	// the row has made good.
 	omitted, made int
 }
 
-func newHeld(q *Queue, job *Job, began time.Time, timeout time.Duration) *Held {
+func newHeld(q *Queue, job *Job, began time.Time) *Held {
 	h := &Held{queue: q, job: job, lock: job.Lock, omitted: 1} // the holder before may have left some out
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
-	h.began, h.timeout, h.until = began, timeout, began.Add(patience(timeout))
+	h.began, h.until = began, began.Add(q.patience())
 	h.timer = q.layer.afterFunc(h.ctx, "expiry of "+h.lock, h.left(), h.expire)
 	return h
 }
@@ -57,14 +53,10 @@ func (h *Held) left() time.Duration {
 
 // patience is how long a processor continues after the start of its last successful update. The job is queued again
 // after the whole timeout.
-func patience(timeout time.Duration) time.Duration { return timeout / 4 * 3 }
+func (q *Queue) patience() time.Duration { return q.Timeout() / 4 * 3 }
 
-// Heartbeat returns the longest time between two updates: a third of the timeout that this process last read.
-func (h *Held) Heartbeat() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.timeout / 3
-}
+// Heartbeat returns the longest time between two updates: a third of the timeout.
+func (h *Held) Heartbeat() time.Duration { return h.queue.Timeout() / 3 }
 
 func (h *Held) expire() {
 	h.mu.Lock()
@@ -88,45 +80,21 @@ func (h *Held) Check() error {
 	return context.Cause(h.ctx)
 }
 
-// beginUpdate announces an update, until endUpdate.
-func (h *Held) beginUpdate() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.updates++
-}
-
-func (h *Held) endUpdate() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.updates--; h.updates == 0 {
-		h.offered = 0
-	}
-}
-
-// protect returns the timeout to store with an update that has read one. If the timeout was shortened, the holder
-// continues by the previous one until it knows that the update has succeeded, so the job is protected for that long.
-func (h *Held) protect(read time.Duration) time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.offered = max(h.offered, read)
-	return max(h.offered, h.timeout)
-}
-
 // isFresh reports whether an update that begins now need not renew the hold: for a sixth of the timeout after a renewal.
 func (h *Held) isFresh(now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return now.Sub(h.began) < h.timeout/6
+	return now.Sub(h.began) < h.queue.Timeout()/6
 }
 
 // renew restarts the patience at the start of a successful update, unless a later one has succeeded.
-func (h *Held) renew(began time.Time, timeout time.Duration) {
+func (h *Held) renew(began time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if began.Before(h.began) {
 		return
 	}
-	h.began, h.timeout, h.until = began, timeout, began.Add(patience(timeout))
+	h.began, h.until = began, began.Add(h.queue.patience())
 	h.timer.Reset(h.left())
 }
 
@@ -165,20 +133,13 @@ func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.T
 			return &next, nil
 		}}, state)
 	}
-	h.beginUpdate()
-	defer h.endUpdate()
-	timeout := DefaultTimeout
-	err := h.write(ctx, &write{also: also, renews: true, next: func(s *sharing, old *row) (*row, error) {
-		var err error
-		if timeout, err = s.timeout.Await(); err != nil {
-			return nil, err
-		}
+	err := h.write(ctx, &write{also: also, renews: true, next: func(_ *sharing, old *row) (*row, error) {
 		next := *old
-		next.timeout = h.protect(timeout)
+		next.renews = true
 		return &next, nil
 	}}, state)
 	if err == nil {
-		h.renew(began, timeout)
+		h.renew(began)
 	}
 	return err
 }

@@ -103,7 +103,6 @@ func TestLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 				b := newBundle(t, db)
-				b.setTimeout(t, time.Minute)
 				b.add(t, fdbjobs.Spec{ID: "j"})
 				h := b.accept(t)
 				ctx, cancel := context.WithCancel(t.Context())
@@ -128,7 +127,6 @@ func TestLost(t *testing.T) {
 func TestHaltAfterMonitor(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
-		b.setTimeout(t, time.Minute)
 		b.monitor(t)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		h := b.accept(t)
@@ -147,7 +145,6 @@ func TestContextEnds(t *testing.T) {
 		b := newBundle(t, db)
 		slow := enginetest.Control(db)
 		cut := newBundle(t, slow)
-		b.setTimeout(t, time.Minute)
 		requeued, _ := b.monitor(t)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		h := cut.accept(t)
@@ -174,44 +171,6 @@ func TestContextEnds(t *testing.T) {
 		assert.Greater(t, time.Since(began), time.Minute-time.Second)
 		cancel()
 		require.Error(t, <-ended)
-	})
-}
-
-// TestShortenedTimeout: a processor whose update has read a shorter timeout, but has not returned, continues by the
-// previous one. The job is not taken from it before.
-func TestShortenedTimeout(t *testing.T) {
-	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db)
-		slow := enginetest.Control(db)
-		cut := newBundle(t, slow)
-		b.setTimeout(t, time.Minute)
-		requeued, _ := b.monitor(t)
-		b.add(t, fdbjobs.Spec{ID: "j"})
-		began := time.Now()
-		h := cut.accept(t)
-		after(12 * time.Second) // so late an update renews the hold
-		b.setTimeout(t, 10*time.Second)
-
-		open := slow.HoldAfter()
-		ended := make(chan error)
-		go func() { ended <- h.Update(t.Context(), text(`{"s":1}`), nil) }()
-		<-h.Context().Done()
-		assert.Equal(t, 45*time.Second, time.Since(began))
-		assert.JSONEq(t, `{"s":1}`, string(b.get(t, "j").State), "the update was committed")
-		assert.Equal(t, fdbjobs.Running, b.get(t, "j").Status)
-		assert.Empty(t, requeued)
-		assert.Equal(t, []string{"j"}, <-requeued)
-		assert.InDelta(t, 72, time.Since(began).Seconds(), 10, "a timeout and a look of the monitor after the update")
-		open()
-		require.NoError(t, <-ended)
-
-		// A processor that knows the shorter timeout is replaced after it.
-		h = cut.accept(t)
-		after(2 * time.Second)
-		require.NoError(t, h.Update(t.Context(), nil, nil))
-		began = time.Now()
-		assert.Equal(t, []string{"j"}, <-requeued)
-		assert.InDelta(t, 10, time.Since(began).Seconds(), 2.5)
 	})
 }
 
@@ -289,8 +248,7 @@ func TestCheckAfterASuspension(t *testing.T) {
 
 func TestHeartbeats(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db)
-		b.setTimeout(t, 30*time.Second)
+		b := newBundleWith(t, db, fdbjobs.Options{Timeout: 30 * time.Second})
 		requeued, _ := b.monitor(t)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		h := b.accept(t)

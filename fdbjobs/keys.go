@@ -33,7 +33,6 @@ const (
 // The names of the keys that a queue has once.
 const (
 	nameRollup     = "rollup"
-	nameTimeout    = "timeout"
 	nameWatchReady = "ready"
 	nameMonitor    = "monitor"
 )
@@ -47,7 +46,7 @@ type keyspace struct {
 	waiting, accounts, ranks  tuple.Subspace
 	charges, weights          tuple.Subspace
 	// Keys that a queue has once.
-	rollup, timeout, watchReady, monitor []byte
+	rollup, watchReady, monitor []byte
 }
 
 func newKeyspace(root tuple.Subspace, queue string) *keyspace {
@@ -59,7 +58,7 @@ func newKeyspace(root tuple.Subspace, queue string) *keyspace {
 		entries: of(tagEntries), tallies: of(tagTallies),
 		waiting: of(tagWaiting), accounts: of(tagOwners), ranks: of(tagRanks),
 		charges: of(tagCharges), weights: of(tagWeights),
-		rollup: one(nameRollup), timeout: one(nameTimeout), watchReady: one(nameWatchReady), monitor: one(nameMonitor),
+		rollup: one(nameRollup), watchReady: one(nameWatchReady), monitor: one(nameMonitor),
 	}
 }
 
@@ -86,9 +85,8 @@ type row struct {
 	// checked says that the call that writes the row can return an error, if what follows from it is over a limit. It is not
 	// stored.
 	checked bool
-	// timeout says that the write renews the hold, and is the time without a renewal after which the job is queued again: see
-	// [Held.protect]. It is stored in active, not in the row.
-	timeout time.Duration
+	// renews says that the write renews the hold. It is not stored.
+	renews bool
 }
 
 // entered says how often a job has entered each status since it was added for the first time.

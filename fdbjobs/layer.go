@@ -12,7 +12,7 @@ import (
 	"settee/pkg/tuple"
 )
 
-// DefaultTimeout is the activity timeout of a queue without one of its own.
+// DefaultTimeout is the default of [Options].Timeout.
 const DefaultTimeout = 60 * time.Second
 
 // closingTime is how long Close lets a claim in progress continue. The jobs of an interrupted claim would wait for the
@@ -28,6 +28,7 @@ type Layer struct {
 	// claimers is Options.Claimers.
 	claimers func() int
 	derive   map[string]Derivation
+	timeout  time.Duration // Options.Timeout
 	now      func() time.Time
 
 	ctx     context.Context // for waiting calls; Close ends it at once
@@ -57,6 +58,11 @@ type Options struct {
 	// Derive says what follows from the jobs of a queue, by the queue's name. All processes must give the same, and so must
 	// those that only check the store. Default: nothing follows from any job.
 	Derive map[string]Derivation
+	// Timeout is the activity timeout: a running job is queued again if its holder has not renewed its hold for so long. All
+	// processes should use one value. If they differ, as during an upgrade, the holder's value counts: each renewal stores
+	// it. So no monitor takes a job from a holder that still works on it, but one with a longer timeout may queue the job
+	// a third of its own timeout late. Default: DefaultTimeout.
+	Timeout time.Duration
 	// Now is the clock: see "Clocks" in the package's doc comment. Timers are from package time. Default: time.Now.
 	Now func() time.Time
 }
@@ -76,9 +82,13 @@ func Open(db kv.Database, prefix []byte, opts Options) *Layer {
 	if opts.Claimers == nil {
 		opts.Claimers = func() int { return 16 }
 	}
+	if opts.Timeout <= 0 {
+		opts.Timeout = DefaultTimeout
+	}
 	l := &Layer{
 		db: db, space: tuple.SubspaceFromBytes(prefix), sealer: opts.Sealer, now: opts.Now, claimers: opts.Claimers, derive: opts.Derive,
-		random: rand.New(rand.NewChaCha8(opts.Seed)), queues: map[string]*Queue{},
+		timeout: opts.Timeout,
+		random:  rand.New(rand.NewChaCha8(opts.Seed)), queues: map[string]*Queue{},
 	}
 	l.ctx, l.close = context.WithCancel(context.Background())
 	l.claims, l.abandon = context.WithCancel(context.Background())
@@ -111,6 +121,9 @@ func (l *Layer) Queue(name string) *Queue {
 	l.queues[name] = q
 	return q
 }
+
+// Timeout returns the activity timeout of the queue's jobs: [Options].Timeout.
+func (q *Queue) Timeout() time.Duration { return q.layer.timeout }
 
 // start runs f in a goroutine that Close waits for. It reports false if the layer is closed.
 func (l *Layer) start(name string, f func(ctx context.Context)) bool {

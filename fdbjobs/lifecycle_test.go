@@ -408,46 +408,24 @@ func TestList(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
-	enginetest.Each(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db)
-		get := func(queue *fdbjobs.Queue) (d time.Duration) {
-			b.transact(t, func(tx kv.Transaction) (err error) {
-				d, err = queue.Timeout(tx)
-				return err
-			})
-			return d
-		}
-		assert.Equal(t, fdbjobs.DefaultTimeout, get(b.jobs))
-		for _, d := range []time.Duration{time.Second, 290 * time.Millisecond, 1_234_567_891 * time.Nanosecond, time.Hour} {
-			b.setTimeout(t, d)
-			assert.Equal(t, d, get(b.jobs))
-		}
-		assert.Equal(t, fdbjobs.DefaultTimeout, get(b.layer.Queue("other")), "each queue has its own")
-		for _, d := range []time.Duration{0, -time.Second} {
-			err := db.Transact(t.Context(), func(tx kv.Transaction) error { return b.jobs.SetTimeout(tx, d) })
-			require.ErrorIs(t, err, fdbjobs.ErrInvalid)
-		}
-		assert.Equal(t, time.Hour, get(b.jobs))
-	})
+	for timeout, want := range map[time.Duration]time.Duration{0: fdbjobs.DefaultTimeout, -1: fdbjobs.DefaultTimeout, time.Hour: time.Hour} {
+		b := newBundleWith(t, enginetest.Memory(t), fdbjobs.Options{Timeout: timeout})
+		assert.Equal(t, want, b.jobs.Timeout())
+	}
 }
 
-// TestRenewal: the first update after a sixth of the timeout renews the hold, and reads the timeout. Those before write
-// the state alone.
+// TestRenewal: the first update after a sixth of the timeout renews the hold. Those before write the state alone.
 func TestRenewal(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		b := newBundle(t, db)
-		b.setTimeout(t, time.Hour)
 		b.add(t, fdbjobs.Spec{ID: "j"})
 		h := b.accept(t)
-		assert.Equal(t, 20*time.Minute, h.Heartbeat())
-		b.setTimeout(t, time.Minute)
-		after(10*time.Minute - time.Second)
+		assert.Equal(t, 20*time.Second, h.Heartbeat())
+		after(10*time.Second - time.Millisecond)
 		require.NoError(t, h.Update(t.Context(), text(`{"s":1}`), nil))
 		assert.JSONEq(t, `{"s":1}`, string(b.get(t, "j").State))
-		assert.Equal(t, 20*time.Minute, h.Heartbeat())
-		after(time.Second)
+		after(time.Millisecond)
 		require.NoError(t, h.Update(t.Context(), nil, nil))
-		assert.Equal(t, 20*time.Second, h.Heartbeat())
 
 		after(9 * time.Second)
 		require.NoError(t, h.Update(t.Context(), text(`{"s":2}`), nil))

@@ -137,11 +137,6 @@ func (b *bundle) accept(t *testing.T) *fdbjobs.Held {
 	return held[0]
 }
 
-func (b *bundle) setTimeout(t *testing.T, timeout time.Duration) {
-	t.Helper()
-	b.transact(t, func(tx kv.Transaction) error { return b.jobs.SetTimeout(tx, timeout) })
-}
-
 // monitor runs a monitor until the test ends or stop is called. The ids that it requeued arrive in the channel, which
 // has room for some.
 func (b *bundle) monitor(t *testing.T) (requeued <-chan []string, stop func()) {

@@ -2,7 +2,6 @@ package fdbjobs
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -23,7 +22,7 @@ const (
 	sweepBatch = 300
 )
 
-// RunMonitor is the activity monitor. Until ctx ends it queues jobs again that were not updated for the queue's timeout,
+// RunMonitor is the activity monitor. Until ctx ends it queues jobs again that were not updated for the timeout ([Options]),
 // at most a sixth of the timeout late. Any number of monitors may run, in any processes, and at least one should. One of
 // them looks for all. If that one ends, another one looks after a third of the timeout, so a job may be queued half of the
 // timeout late. It returns ctx's error.
@@ -36,13 +35,13 @@ const (
 // ago, by this process's own monotonic clock. No two clocks are compared.
 func (q *Queue) RunMonitor(ctx context.Context, looked func(requeued []string, next time.Duration, err error)) error {
 	m := newMonitor(q)
+	// Rounded up: six looks from now, this one must be a whole timeout ago.
+	next := (q.Timeout() + monitorParts - 1) / monitorParts
 	for {
-		timeout, requeued, err := m.runOnce(ctx)
+		requeued, err := m.runOnce(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		// Rounded up: six looks from now, this one must be a whole timeout ago.
-		next := (timeout + monitorParts - 1) / monitorParts
 		if looked != nil {
 			looked(requeued, next, err)
 		}
@@ -65,8 +64,7 @@ type monitor struct {
 	queue   *Queue
 	id      string
 	samples []sample      // the oldest first
-	timeout time.Duration // the queue's, at the last read
-	longest time.Duration // timeout that it has read, of the queue or of a running job
+	longest time.Duration // timeout of a holder that it has read, or its own
 	swept   string        // the last owner of the latest sweep, unless that was the last of all
 
 	looks int64  // number of its looks
@@ -74,7 +72,9 @@ type monitor struct {
 	stale int    // number of looks since then that have found the same lease
 }
 
-func newMonitor(q *Queue) *monitor { return &monitor{queue: q, id: newID(q.layer.draw())} }
+func newMonitor(q *Queue) *monitor {
+	return &monitor{queue: q, id: newID(q.layer.draw()), longest: q.Timeout()}
+}
 
 // staleLooks is the number of looks in which a monitor finds the same lease before it looks itself. The monitor that looks
 // writes the lease in each of its looks, which may take a little longer than another one's.
@@ -107,16 +107,13 @@ func parseLease(value []byte) (id string, err error) {
 	return id, err
 }
 
-// runOnce looks once, if no other monitor does. It returns the queue's timeout, even with an error.
-func (m *monitor) runOnce(ctx context.Context) (timeout time.Duration, requeued []string, err error) {
+// runOnce looks once, if no other monitor does.
+func (m *monitor) runOnce(ctx context.Context) (requeued []string, err error) {
 	var lease []byte
 	leads := false
 	current, err := kv.TransactValue(ctx, m.queue.layer.db, func(tx kv.Transaction) (sample, error) {
 		version, reading := tx.ReadVersion(), tx.Get(m.queue.keys.monitor)
 		var err error
-		if timeout, err = m.queue.Timeout(tx.Snapshot()); err != nil {
-			return sample{}, err
-		}
 		if lease, err = reading.Await(); err != nil {
 			return sample{}, err
 		}
@@ -125,10 +122,9 @@ func (m *monitor) runOnce(ctx context.Context) (timeout time.Duration, requeued 
 		return sample{v, time.Now()}, err
 	})
 	if err != nil {
-		return cmp.Or(m.timeout, DefaultTimeout), nil, err
+		return nil, err
 	}
 	m.saw(lease)
-	m.timeout, m.longest = timeout, max(m.longest, timeout)
 	m.samples = append(m.samples, current)
 	if leads {
 		requeued, err = m.queue.requeueAll(ctx, func(renewed int64, timeout time.Duration) bool {
@@ -140,7 +136,7 @@ func (m *monitor) runOnce(ctx context.Context) (timeout time.Duration, requeued 
 	if leads && err == nil {
 		err = m.sweep(ctx)
 	}
-	return m.timeout, requeued, err
+	return requeued, err
 }
 
 // sweep forgets owners without jobs among the next ones, and old heartbeats.
@@ -182,11 +178,10 @@ func (m *monitor) forget(needed time.Time) {
 	}
 }
 
-// overdue reports whether a hold was renewed for the last time a timeout ago. The timeout is the queue's or the one that the
-// holder uses and has written with its renewal, if that is longer. So a timeout can be shortened at any time, and a monitor
-// need not know the previous one.
+// overdue reports whether a hold was renewed for the last time a timeout ago: the timeout of the holder, which it has
+// written with its renewal.
 func (m *monitor) overdue(now time.Time, renewed int64, timeout time.Duration) bool {
-	version, known := m.versionAt(now.Add(-max(timeout, m.timeout)))
+	version, known := m.versionAt(now.Add(-timeout))
 	return known && renewed <= version
 }
 

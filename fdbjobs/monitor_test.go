@@ -20,9 +20,8 @@ import (
 // monitors.
 func TestMonitor(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		const timeout = time.Minute
+		const timeout = fdbjobs.DefaultTimeout
 		b := newBundle(t, db)
-		b.setTimeout(t, timeout)
 		var told []<-chan []string
 		for range 5 {
 			requeued, _ := newBundle(t, db).monitor(t)
@@ -59,10 +58,9 @@ func TestMonitor(t *testing.T) {
 // TestOneMonitorLooks: of several monitors one reads the running jobs. When it ends, another one takes over.
 func TestOneMonitorLooks(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		const timeout, running = time.Minute, 20
+		const timeout, running = fdbjobs.DefaultTimeout, 20
 		store := enginetest.Control(db)
 		b := newBundle(t, store)
-		b.setTimeout(t, timeout)
 		_, stop := b.monitor(t)
 		after(time.Second)
 		for range 4 {
@@ -163,62 +161,31 @@ func TestMonitorAddedAgain(t *testing.T) {
 	})
 }
 
-// TestTimeoutChanges: while the timeout is raised and lowered, a processor that uses the one that it has read keeps its
-// job, and the job of a dead processor is queued again.
-func TestTimeoutChanges(t *testing.T) {
-	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db)
-		b.setTimeout(t, 10*time.Second)
-		requeued, _ := b.monitor(t)
-		b.add(t, fdbjobs.Spec{ID: "j"})
-		h := b.accept(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { // a processor that is as late as it may be
-			defer close(ended)
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-time.After(h.Heartbeat() * 2):
+// TestTimeoutsDiffer: a job is queued again a timeout of its holder after the last renewal, whatever the timeout of the
+// monitor is. A holder that is as late as it may be keeps its job.
+func TestTimeoutsDiffer(t *testing.T) {
+	for _, timeouts := range [][2]time.Duration{
+		{10 * time.Second, 10 * time.Second}, {10 * time.Minute, 10 * time.Second}, {10 * time.Second, 10 * time.Minute}, {time.Second, 2 * time.Second},
+	} {
+		t.Run(fmt.Sprint(timeouts), func(t *testing.T) {
+			enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+				holders, monitors := timeouts[0], timeouts[1]
+				b := newBundleWith(t, db, fdbjobs.Options{Timeout: holders})
+				requeued, _ := newBundleWith(t, db, fdbjobs.Options{Timeout: monitors}).monitor(t)
+				b.add(t, fdbjobs.Spec{ID: "j"})
+				h := b.accept(t)
+				for range 50 {
+					after(h.Heartbeat() * 2)
+					require.NoError(t, h.Update(t.Context(), nil, nil))
 				}
-				assert.NoError(t, h.Update(t.Context(), nil, nil))
-			}
-		}()
-		for _, timeout := range []time.Duration{
-			10 * time.Second, 10 * time.Minute, 20 * time.Second, time.Minute, 30 * time.Second, 4 * time.Second, 10 * time.Minute, 2 * time.Second,
-		} {
-			b.setTimeout(t, timeout)
-			after(50 * time.Second)
-			b.setTimeout(t, timeout/2)
-			after(12 * time.Minute)
-		}
-		cancel()
-		<-ended
-		assert.Empty(t, requeued)
-		began := time.Now()
-		assert.Equal(t, []string{"j"}, <-requeued)
-		assert.LessOrEqual(t, time.Since(began), time.Second+time.Second/6+time.Microsecond, "the last one is in force")
-	})
-}
-
-// TestTimeoutLoweredInSteps: a shorter timeout waits for the processors that may use the previous one, even if that was
-// shorter than an earlier one.
-func TestTimeoutLoweredInSteps(t *testing.T) {
-	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db)
-		b.setTimeout(t, 10*time.Minute)
-		requeued, _ := b.monitor(t)
-		after(time.Second)
-		b.setTimeout(t, 9*time.Minute)
-		after(11 * time.Minute)
-		b.add(t, fdbjobs.Spec{ID: "j"})
-		h := b.accept(t)
-		b.setTimeout(t, time.Second)
-		<-h.Context().Done()
-		assert.Empty(t, requeued, "its processor had not heard of it")
-		<-requeued
-	})
+				assert.Empty(t, requeued)
+				began := time.Now()
+				assert.Equal(t, []string{"j"}, <-requeued)
+				assert.GreaterOrEqual(t, time.Since(began), holders)
+				assert.LessOrEqual(t, time.Since(began), holders+monitors/3+time.Microsecond)
+			})
+		})
+	}
 }
 
 // TestMonitorGoesOn: an error of the store is reported, and does not end the monitor.
@@ -251,16 +218,14 @@ func TestMonitorGoesOn(t *testing.T) {
 	})
 }
 
-// TestTimeoutLoweredBeforeMonitor: a monitor that starts after the timeout was shortened leaves jobs alone whose
-// holders use the longer one.
+// TestTimeoutLoweredBeforeMonitor: a monitor that starts with a shorter timeout leaves jobs alone whose holders use a longer
+// one.
 func TestTimeoutLoweredBeforeMonitor(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		b := newBundle(t, db)
-		b.setTimeout(t, time.Minute)
+		longer, b := newBundle(t, db), newBundleWith(t, db, fdbjobs.Options{Timeout: 6 * time.Second})
 		b.add(t, fdbjobs.Spec{ID: "early"})
 		began := time.Now()
-		early := b.accept(t)
-		b.setTimeout(t, 6*time.Second)
+		early := longer.accept(t)
 		b.add(t, fdbjobs.Spec{ID: "late"})
 		late := b.accept(t)
 		requeued, _ := b.monitor(t)

@@ -2,6 +2,8 @@ package fdbjobs
 
 import (
 	"bytes"
+	"fmt"
+	"math"
 	"time"
 
 	"settee/pkg/kv"
@@ -27,7 +29,7 @@ func (b *batch) put(id string, old, next *row) error {
 	q, tx := b.queue, b.tx
 	if next.equals(old) {
 		tx.AddWriteConflictKey(q.keys.data.Pack(id))
-		if next != nil && next.timeout > 0 {
+		if next != nil && next.renews {
 			q.derive(id, next).set(tx)
 		}
 		return nil
@@ -76,7 +78,7 @@ func (r *row) equals(old *row) bool {
 		return r == old
 	}
 	stored := *r
-	stored.checked, stored.timeout = old.checked, old.timeout
+	stored.checked, stored.renews = old.checked, old.renews
 	return stored == *old
 }
 
@@ -102,7 +104,10 @@ func (q *Queue) derive(id string, r *row) derived {
 	case r.status == Pending:
 		d.place, d.rest, d.ready = q.keys.ready.Sub(r.owner), tuple.Tuple{*r.sequence, id}, true
 	case r.status == Running:
-		d.place, d.rest, d.timeout = q.keys.activeOf(r.owner, r.label), tuple.Tuple{id}, r.timeout
+		d.place, d.rest = q.keys.activeOf(r.owner, r.label), tuple.Tuple{id}
+		if r.renews {
+			d.timeout = q.Timeout()
+		}
 	}
 	return d
 }
@@ -173,13 +178,14 @@ func must(packed []byte, err error) []byte {
 	return packed
 }
 
-// parseActive reads the value of a key in active: the commit that renewed the hold last, and the timeout that protects it.
+// parseActive reads the value of a key in active: the commit that renewed the hold last, and the timeout of the holder.
 func parseActive(value []byte) (renewed tuple.Versionstamp, timeout time.Duration, err error) {
 	var seconds float64
-	if err = rows.Scan("a running job", value, &renewed, &seconds); err == nil {
-		timeout, err = timeoutOf(seconds)
+	err = rows.Scan("a running job", value, &renewed, &seconds)
+	if err == nil && !(seconds > 0) {
+		err = fmt.Errorf("reading a running job: %w: a timeout of %v seconds", tuple.ErrMalformed, seconds)
 	}
-	return renewed, timeout, err
+	return renewed, time.Duration(math.Round(seconds * float64(time.Second))), err
 }
 
 // queued returns the row of a job that waits until scheduled, or is ready if that time has passed.

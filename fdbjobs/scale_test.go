@@ -124,7 +124,7 @@ func modelSteps() (s steps) {
 	s.add = step{keys: 7, gets: 2, bytes: args + state + queued + row(stamp, pending, "", 1, 0, 0) + entry(pending) + counted(pending)}
 	s.accept = step{keys: 5, bytes: ready + held + row(nil, running, lock, 1, 1, 0) + counted(pending, running)}
 	s.update = step{keys: 1, gets: 1, bytes: state}
-	s.renew = step{keys: 2, gets: 2, bytes: state + held}
+	s.renew = step{keys: 2, gets: 1, bytes: state + held}
 	ended := active + row(nil, finished, lock, 1, 1, 1) + entry(running) + entry(finished) + counted(running, finished)
 	s.finish = step{keys: 7, gets: 1, bytes: state + ended}
 	moved := active + queued + counted(running, pending)
@@ -132,11 +132,11 @@ func modelSteps() (s steps) {
 	s.requeue = step{keys: 6, gets: 2, bytes: moved + row(stamp, pending, "", 2, 1, 0)}
 	s.heartbeat = step{keys: 1, bytes: key(other, lock) + len(tuple.Tuple{seconds}.Pack())}
 
-	// timeout, rollup; the job's row, state, args; charges and weight of the owner, the latter also with a conflict
-	s.later = step{gets: 8, ranges: 5, rows: 2} // delayed, the waiting owners, ready
+	// rollup; the job's row, state, args; charges and weight of the owner, the latter also with a conflict
+	s.later = step{gets: 7, ranges: 5, rows: 2} // delayed, the waiting owners, ready
 	s.first = s.later.minus(step{ranges: 1})    // the heartbeats, and fewer waiting owners
-	s.none = step{gets: 4, ranges: 5, rows: 1}  // no job; ready
-	s.standby = step{gets: 2}                   // timeout, the lease
+	s.none = step{gets: 3, ranges: 5, rows: 1}  // no job; ready
+	s.standby = step{gets: 1}                   // the lease
 	s.look = s.standby.plus(step{               // active, heartbeats, owners, and the two counters of one
 		keys: 1, bytes: key(other, "monitor") + len(tuple.Tuple{lock, int64(1)}.Pack()), ranges: 4, rows: 4,
 	})
@@ -147,8 +147,7 @@ func modelSteps() (s steps) {
 func TestModelSteps(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
 		store := enginetest.Control(db)
-		b := newBundle(t, store)
-		b.setTimeout(t, 30*time.Second)
+		b := newBundleWith(t, store, fdbjobs.Options{Timeout: 30 * time.Second})
 		var h *fdbjobs.Held
 		is := func(what string, want step, do func()) {
 			t.Helper()
@@ -185,8 +184,7 @@ func TestModelLook(t *testing.T) {
 	for _, overdue := range []bool{false, true} {
 		testkit.RunBubble(t, fmt.Sprint("overdue=", overdue), func(t *testing.T) {
 			store := enginetest.Control(enginetest.Memory(t))
-			b := newBundle(t, store)
-			b.setTimeout(t, 30*time.Second)
+			b := newBundleWith(t, store, fdbjobs.Options{Timeout: 30 * time.Second})
 			b.add(t, modelJob(0), modelJob(1), modelJob(2))
 			held := b.take(t, 2)
 			_, stop := b.monitor(t)

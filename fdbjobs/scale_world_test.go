@@ -126,7 +126,7 @@ type proc struct {
 func newWorld(t *testing.T, l load) *world {
 	w := &world{load: l, t: t, store: countKinds(enginetest.Memory(t))}
 	for i := range l.claimers {
-		opts := fdbjobs.Options{Seed: [32]byte{1, byte(i), byte(i >> 8)}}
+		opts := fdbjobs.Options{Seed: [32]byte{1, byte(i), byte(i >> 8)}, Timeout: l.timeout}
 		p := &proc{world: w, number: i, layer: fdbjobs.Open(w.store, prefix, opts)}
 		p.jobs, p.slots = p.layer.Queue("work"), make([]atomic.Pointer[fdbjobs.Held], l.jobs/l.claimers)
 		w.procs = append(w.procs, p)
@@ -147,7 +147,6 @@ func (w *world) run() {
 	defer w.close()
 	require.Greater(w.t, modelAtOnce*w.gap(), modelRead+modelCommit, "no update shares a transaction")
 	require.Zero(w.t, w.jobs%(w.claimers*w.every()), "a number of jobs ends in each process and period")
-	w.setTimeout()
 	monitored, stop := context.WithCancel(kindMonitors.context())
 	var monitors sync.WaitGroup
 	defer func() { stop(); monitors.Wait() }()
@@ -190,12 +189,6 @@ func (w *world) check(err error) {
 	if err != nil {
 		w.t.Error(err)
 	}
-}
-
-func (w *world) setTimeout() {
-	w.check(w.store.Transact(kindAdds.context(), func(tx kv.Transaction) error {
-		return w.procs[0].jobs.SetTimeout(tx, w.timeout)
-	}))
 }
 
 // fill adds jobs, and has each process take its share.

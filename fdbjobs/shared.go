@@ -60,7 +60,7 @@ type write struct {
 	also      func(kv.Transaction) error
 	state     json.RawMessage // nil if it keeps the state
 	facts     *stateFacts     // of state; nil without a derivation
-	renews    bool            // it renews the hold, and next needs the queue's timeout
+	renews    bool            // it renews the hold
 	ends      bool            // it ends the hold
 	resubmits *int64          // the time for which next queues the job; nil if it does not
 	size      int             // of rows and state in bytes, roughly
@@ -85,10 +85,9 @@ type write struct {
 
 // sharing is a transaction as one of its writes sees it.
 type sharing struct {
-	tx      kv.Transaction
-	batch   *batch
-	timeout kv.Future[time.Duration]
-	order   uint16 // unique among the writes
+	tx    kv.Transaction
+	batch *batch
+	order uint16 // unique among the writes
 }
 
 // sharedWriter makes the writes of one queue in this process.
@@ -280,9 +279,6 @@ func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) error {
 		w.readKept(tx)
 		if w.resubmits != nil {
 			sharing.batch.want(w.held.job.Owner, *w.resubmits)
-		}
-		if w.renews && sharing.timeout == nil {
-			sharing.timeout = s.queue.readTimeout(tx.Snapshot())
 		}
 	}
 	stale := false

@@ -295,22 +295,15 @@ func (s *simulation) deriver(p *simProcess, queue *fdbjobs.Queue) {
 	})
 }
 
-// governor sets timeouts and weights, and rolls up usage.
+// governor sets weights, and rolls up usage.
 func (s *simulation) governor(p *simProcess, queue *fdbjobs.Queue) {
 	s.actor(p, "governor", func(ctx context.Context) {
 		s.repeat(ctx, 3, func() {
-			timeout := s.plan.timeouts[s.intN(len(s.plan.timeouts))]
 			owner, weight := fmt.Sprint("owner ", s.intN(s.plan.owners)), float64(s.intN(5))
 			if weight == 0 {
 				s.counts["paused"]++
 			}
-			s.must(p.db.Transact(ctx, func(tx kv.Transaction) error {
-				if err := queue.SetWeight(tx, owner, weight); err != nil {
-					return err
-				}
-				return queue.SetTimeout(tx, timeout)
-			}), "set the timeout")
-			s.counts["timeouts set"]++
+			s.must(p.db.Transact(ctx, func(tx kv.Transaction) error { return queue.SetWeight(tx, owner, weight) }), "set a weight")
 			_, err := queue.RollUp(ctx, 10*time.Second, 0.5, int64(10*s.intN(3)))
 			s.must(err, "roll up")
 		})

@@ -115,7 +115,7 @@ func (c *totals) check(t *testing.T) {
 	for _, what := range []string{
 		"actors", "adds", "hastened", "paused", "added to a running job", "removed while running", "claims", "finishes", "resubmits", "updates",
 		"requeues", "halts", "kills", "freezes", "waits", "waits for none", "lost", "cancelled accepts",
-		"delayed, wake nobody", "expired", "rederived", "timeouts set", "last words", "shared", "failed alone",
+		"delayed, wake nobody", "expired", "rederived", "another timeout", "last words", "shared", "failed alone",
 		"conflict", "committed, reported unknown", "not committed, reported unknown", "transaction too old", "delay",
 		"lost watch", "late watch", "spurious watch",
 	} {

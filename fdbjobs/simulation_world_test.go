@@ -60,7 +60,7 @@ type plan struct {
 	creating          time.Duration
 	queues            []string
 	ids, owners       int
-	timeouts          []time.Duration
+	timeouts          []time.Duration // of processes
 	rates             faultkv.Rates
 	reads             float64
 	clocks            time.Duration // how far the clocks of two processes may differ
@@ -164,7 +164,11 @@ func (s *simulation) spawn() *simProcess {
 	}))
 	var seed [32]byte
 	binary.BigEndian.PutUint64(seed[:], s.chaos.Uint64())
-	layer := fdbjobs.Open(p.db, prefix, fdbjobs.Options{Seed: seed, Now: p.now, Derive: s.plan.derive()})
+	timeout := s.plan.timeouts[s.chaos.IntN(len(s.plan.timeouts))]
+	if timeout != s.plan.timeouts[0] {
+		s.counts["another timeout"]++
+	}
+	layer := fdbjobs.Open(p.db, prefix, fdbjobs.Options{Seed: seed, Now: p.now, Timeout: timeout, Derive: s.plan.derive()})
 	layer.SetTurnstile(&names{process: p.Process, given: map[string]int{}})
 	p.Cleanup(layer.Close)
 	for _, name := range s.plan.queues {
@@ -209,14 +213,6 @@ func (s *simulation) run() {
 // program is the course of the whole simulation.
 func (s *simulation) program(ctx context.Context) {
 	s.trace.add("main", "plan:", s.plan)
-	require.NoError(s.t, s.store.Transact(ctx, func(tx kv.Transaction) error {
-		for _, b := range s.ledger.books {
-			if err := b.queue.SetTimeout(tx, s.plan.timeouts[0]); err != nil {
-				return err
-			}
-		}
-		return nil
-	}))
 	left := s.plan.actors
 	for range s.plan.processes {
 		p := s.spawn()

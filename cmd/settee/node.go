@@ -189,9 +189,14 @@ func (n *node) jobsPart() lifecycle.Part {
 	}}
 }
 
+// activityTimeout is the activity timeout of jobs, 0 for the default.
+var activityTimeout time.Duration
+
 // openJobs opens the job layer and the replication jobs in it.
 func (n *node) openJobs(ctx context.Context) (err error) {
-	n.layer = fdbjobs.Open(n.db, jobsPrefix, fdbjobs.Options{Sealer: n.keys, Claimers: n.claimers, Derive: jobs.Derivations()})
+	n.layer = fdbjobs.Open(n.db, jobsPrefix, fdbjobs.Options{
+		Sealer: n.keys, Claimers: n.claimers, Derive: jobs.Derivations(), Timeout: activityTimeout,
+	})
 	n.jobs, err = jobs.Open(ctx, n.db, n.layer, jobs.Options{
 		UUID: config.UUID.Get(n.cfg), Documents: docsPrefix, Sealer: n.keys,
 		Settings: func() jobs.Settings { return jobSettings(n.live.Current()) },

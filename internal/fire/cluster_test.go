@@ -39,7 +39,7 @@ import (
 const (
 	// limit is how long the test waits for an expected event.
 	limit = 2 * time.Minute
-	// activityTimeout is the activity timeout of the jobs.
+	// activityTimeout is the activity timeout of the jobs: see cmd/settee/fire.go.
 	activityTimeout = 8 * time.Second
 	// patience is how long a client waits for an immediate response.
 	patience = 10 * time.Second
@@ -109,23 +109,21 @@ func newCluster(t *testing.T, build func(c *cluster) string) *cluster {
 			"replicator/min_backoff_penalty_sec=2", "replicator/max_backoff_penalty_sec=8"))
 	}
 	c.endpoints(c.nodes[frontends:]...)
-	for n, node := range c.nodes {
-		if n == frontends {
-			c.openStore() // sets the timeout before replication nodes start their monitors
-		}
+	for _, node := range c.nodes {
 		require.NoError(t, node.start())
 	}
+	c.openStore()
 	return c
 }
 
 // build builds the settee of this commit.
 func (c *cluster) build() string { return c.buildIn("") }
 
-// buildIn builds the settee of a module in a directory, with more build tags than the one of the store. Packages that two
-// modules have in common are compiled once.
+// buildIn builds the settee of a module in a directory, with more build tags than those of the store and of the activity
+// timeout. Packages that two modules have in common are compiled once.
 func (c *cluster) buildIn(module string, tags ...string) string {
 	program := filepath.Join(c.TempDir(), "settee")
-	require.NoError(c, servers.BuildSettee(c.Context(), module, strings.Join(append(tags, "fdb"), ","), program))
+	require.NoError(c, servers.BuildSettee(c.Context(), module, strings.Join(append(tags, "fdb", "fire"), ","), program))
 	return program
 }
 
@@ -196,12 +194,9 @@ func (c *cluster) openStore() {
 	var err error
 	c.store, err = kv.Open(c.Context(), c.storeURL(), kv.Options{})
 	require.NoError(c, err)
-	layer := fdbjobs.Open(c.store, tuple.NewSubspace("fdbjobs").Bytes(), fdbjobs.Options{Derive: jobs.Derivations()})
+	layer := fdbjobs.Open(c.store, tuple.NewSubspace("fdbjobs").Bytes(), fdbjobs.Options{Derive: jobs.Derivations(), Timeout: activityTimeout})
 	c.jobs, err = jobs.Open(c.Context(), c.store, layer, jobs.Options{Documents: tuple.NewSubspace("docs").Bytes()})
 	require.NoError(c, err)
-	require.NoError(c, c.store.Transact(c.Context(), func(tx kv.Transaction) error {
-		return errors.Join(c.jobs.Jobs.SetTimeout(tx, activityTimeout), c.jobs.Watches.Queue().SetTimeout(tx, activityTimeout))
-	}))
 	c.Cleanup(func() {
 		layer.Close()
 		_ = c.store.Close()

@@ -21,7 +21,7 @@ import (
 //
 //	("ending", replication id) -> (job id, lock, timeout in seconds, milliseconds since the Unix epoch)
 //
-// lock is the lock of the run's hold, and timeout the queue's activity timeout. [Run.Identify] waits until there is no
+// lock is the lock of the run's hold, and timeout the activity timeout of the process that wrote the row. [Run.Identify] waits until there is no
 // such row. The run that the row names removes it at its end ([Run.Release]).
 //
 // If the process of that run dies, the row is void after the timeout, as the hold would have been. A waiting run
@@ -95,10 +95,6 @@ func (s *reservations) noteEndings(tx kv.Transaction, runs ...endingRun) error {
 	if !found {
 		return nil
 	}
-	timeout, err := s.jobs.Timeout(tx.Snapshot())
-	if err != nil {
-		return err
-	}
 	for i, run := range runs {
 		if read[i].row == nil {
 			continue
@@ -112,7 +108,7 @@ func (s *reservations) noteEndings(tx kv.Transaction, runs ...endingRun) error {
 			return err
 		}
 		if string(reserved) == run.jobID && (row == nil || void(row)) {
-			tx.Set(s.endingKey(run.replicationID), ending{run.jobID, run.lock, timeout, time.Now()}.pack())
+			tx.Set(s.endingKey(run.replicationID), ending{run.jobID, run.lock, s.jobs.Timeout(), time.Now()}.pack())
 		}
 	}
 	return nil

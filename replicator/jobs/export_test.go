@@ -52,11 +52,6 @@ var LateProblem = lateProblem
 // NextRun returns when a job runs next that waits for a time.
 func (j *Job) NextRun() time.Time { return j.nextRun() }
 
-// SetTimeout sets the time after which a running job without an update is queued again.
-func (s *Store) SetTimeout(ctx context.Context, timeout time.Duration) error {
-	return s.db.Transact(ctx, func(tx kv.Transaction) error { return s.jobs.SetTimeout(tx, timeout) })
-}
-
 // SkipAtOnce is the most jobs that one transaction skips.
 const SkipAtOnce = skipAtOnce
 

@@ -87,13 +87,20 @@ func setup(t testing.TB, opts ...jobs.Options) *bundle {
 
 func setupOn(t testing.TB, db kv.Database, opts ...jobs.Options) *bundle {
 	t.Helper()
+	return setupWith(t, db, fdbjobs.Options{}, append(opts, jobs.Options{})[0])
+}
+
+// setupWith opens a store with a layer that has some options.
+func setupWith(t testing.TB, db kv.Database, layer fdbjobs.Options, opts jobs.Options) *bundle {
+	t.Helper()
 	b := &bundle{TB: t, db: newStore(db)}
-	b.layer = fdbjobs.Open(b.db, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})
+	layer.Derive = jobs.Derivations()
+	b.layer = fdbjobs.Open(b.db, []byte("jobs"), layer)
 	t.Cleanup(func() {
 		b.layer.Close()
 		b.check()
 	})
-	b.reopen(append(opts, jobs.Options{})[0])
+	b.reopen(opts)
 	return b
 }
 

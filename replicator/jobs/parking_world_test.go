@@ -72,7 +72,7 @@ func newParkWorld(t *testing.T, seed uint64, wrap func(kv.Database) kv.Database)
 	db := enginetest.Memory(t)
 	opts := jobs.Options{UUID: serverUUID, Documents: docsPrefix}
 	w := &parkWorld{
-		bundle: setupOn(t, db, opts), jobs: []int{2, 12}[seed%2], drops: seed%3 == 2, random: rand.New(rand.NewPCG(seed, 2)), seqs: map[place]int{},
+		bundle: setupWith(t, db, fdbjobs.Options{Timeout: parkTimeout}, opts), jobs: []int{2, 12}[seed%2], drops: seed%3 == 2, random: rand.New(rand.NewPCG(seed, 2)), seqs: map[place]int{},
 		copied: map[string]int{}, targets: map[string]int{}, places: map[string]place{}, names: map[string]*replicator.Replication{}, counts: map[string]int{},
 	}
 	for i := range uint64(3) {
@@ -81,17 +81,13 @@ func newParkWorld(t *testing.T, seed uint64, wrap func(kv.Database) kv.Database)
 			faultkv.TooOld: 0.01, faultkv.Delay: 0.2,
 			faultkv.LostWatch: 0.05, faultkv.LateWatch: 0.1, faultkv.SpuriousWatch: 0.1,
 		}}))
-		p := &process{layer: fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})}
+		p := &process{layer: fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{Timeout: parkTimeout, Derive: jobs.Derivations()})}
 		t.Cleanup(p.layer.Close)
 		var err error
 		p.jobs, err = jobs.Open(t.Context(), faulty, p.layer, opts)
 		require.NoError(t, err)
 		w.processes = append(w.processes, p)
 	}
-	require.NoError(t, w.store.SetTimeout(t.Context(), parkTimeout))
-	require.NoError(t, w.db.Transact(t.Context(), func(tx kv.Transaction) error {
-		return w.store.Watches.Queue().SetTimeout(tx, parkTimeout)
-	}))
 	return w
 }
 

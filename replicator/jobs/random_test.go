@@ -87,11 +87,12 @@ type process struct {
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
+	const timeout = 5 * time.Second
 	db := enginetest.Memory(t)
 	opts := jobs.Options{
 		UUID: serverUUID, TransientMaxAge: 10 * time.Second, StuckAfter: time.Second, Documents: docsPrefix, UpdateDocs: seed%2 == 0,
 	}
-	w := &world{bundle: setupOn(t, db, opts), random: rand.New(rand.NewPCG(seed, 1)), counts: map[string]int{}, copies: map[string]*jobs.Run{}}
+	w := &world{bundle: setupWith(t, db, fdbjobs.Options{Timeout: timeout}, opts), random: rand.New(rand.NewPCG(seed, 1)), counts: map[string]int{}, copies: map[string]*jobs.Run{}}
 	t.Cleanup(func() {
 		synctest.Wait() // commits of calls that were cancelled may still be made
 		w.checkConditions()
@@ -102,7 +103,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 			faultkv.TooOld: 0.01, faultkv.Delay: 0.1,
 			faultkv.LostWatch: 0.05, faultkv.LateWatch: 0.1, faultkv.SpuriousWatch: 0.1,
 		}})
-		p := &process{db: faulty, layer: fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})}
+		p := &process{db: faulty, layer: fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{Timeout: timeout, Derive: jobs.Derivations()})}
 		t.Cleanup(p.layer.Close)
 		var err error
 		p.jobs, err = jobs.Open(t.Context(), faulty, p.layer, opts)
@@ -111,7 +112,6 @@ func newWorld(t *testing.T, seed uint64) *world {
 		t.Cleanup(p.docs.Close)
 		w.processes = append(w.processes, p)
 	}
-	require.NoError(t, w.store.SetTimeout(t.Context(), 5*time.Second))
 	return w
 }
 

@@ -13,6 +13,7 @@ import (
 	"settee/fdbjobs"
 	"settee/internal/testkit"
 	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
 	"settee/pkg/kv/faultkv"
 	"settee/replicator"
 	"settee/replicator/jobs"
@@ -504,8 +505,7 @@ func TestLost(t *testing.T) {
 		},
 	} {
 		testkit.RunBubble(t, name, func(t *testing.T) {
-			b := setup(t)
-			require.NoError(t, b.store.SetTimeout(t.Context(), 30*time.Second))
+			b := setupWith(t, enginetest.Memory(t), fdbjobs.Options{Timeout: 30 * time.Second}, jobs.Options{})
 			b.replicate("")
 			run := b.accept()
 			require.Equal(t, 10*time.Second, run.Heartbeat())

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -216,13 +215,12 @@ func TestStoreThatFails(t *testing.T) {
 			}
 			return failed
 		},
-		"Accept":     func() error { _, err := accept(t.Context(), b.store); return err },
-		"SetTimeout": func() error { return b.store.SetTimeout(t.Context(), time.Minute) },
-		"Update":     func() error { return run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocsRead = 1 }) },
-		"Identify":   func() error { return run.Identify(t.Context(), id('a')) },
-		"Complete":   func() error { return run.Complete(t.Context(), nothing) },
-		"Stop":       func() error { return run.Stop(t.Context(), "", "", nothing) },
-		"Lost":       func() error { return run.Lost(t.Context()) },
+		"Accept":   func() error { _, err := accept(t.Context(), b.store); return err },
+		"Update":   func() error { return run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocsRead = 1 }) },
+		"Identify": func() error { return run.Identify(t.Context(), id('a')) },
+		"Complete": func() error { return run.Complete(t.Context(), nothing) },
+		"Stop":     func() error { return run.Stop(t.Context(), "", "", nothing) },
+		"Lost":     func() error { return run.Lost(t.Context()) },
 	} {
 		require.ErrorIs(t, call(), errBroken, name)
 	}

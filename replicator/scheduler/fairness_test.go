@@ -207,10 +207,7 @@ func TestManyDocuments(t *testing.T) {
 		slots, churn = 500, 100
 	}
 	inWorld(t, []string{fmt.Sprint("replicator/max_jobs=", slots), fmt.Sprint("replicator/max_churn=", churn)}, func(w *world) {
-		require.NoError(t, w.db.Transact(context.Background(), func(tx kv.Transaction) error {
-			return w.jobs.Jobs.SetTimeout(tx, 20*time.Minute)
-		}))
-		w.beat = 5 * time.Minute
+		w.timeout, w.beat = 20*time.Minute, 5*time.Minute
 		w.add("a/_replicator", documents, true)
 		w.start("n1", "n2", "n3")
 		began := time.Now()

@@ -45,6 +45,8 @@ type cluster struct {
 	t   *testing.T
 	db  kv.Database
 	log *testkit.Journal
+	// timeout is the activity timeout of the stores that open opens.
+	timeout time.Duration
 	// open opens the store as another process would.
 	open func(jobs.Options) *jobs.Store
 	// documents opens the store's databases, without faults.
@@ -57,23 +59,19 @@ func newCluster(t *testing.T) *cluster {
 	documents := func(hooks docstore.Hooks) *docstore.Store {
 		return docstore.Open(db, docsPrefix, docstore.Options{Hooks: hooks})
 	}
-	return &cluster{t: t, db: db, documents: documents, log: new(testkit.Journal), open: func(opts jobs.Options) *jobs.Store {
+	c := &cluster{t: t, db: db, documents: documents, log: new(testkit.Journal)}
+	c.open = func(opts jobs.Options) *jobs.Store {
 		faulty := faultkv.Wrap(db, faultkv.Options{Seed: processes.Add(1), Rates: faultkv.Rates{
 			faultkv.Conflict: 0.05, faultkv.UnknownCommitted: 0.1, faultkv.UnknownNotCommitted: 0.05,
 			faultkv.TooOld: 0.01, faultkv.Delay: 0.05, faultkv.SpuriousWatch: 0.1,
 		}})
-		layer := fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})
+		layer := fdbjobs.Open(faulty, []byte("jobs"), fdbjobs.Options{Timeout: c.timeout, Derive: jobs.Derivations()})
 		t.Cleanup(layer.Close)
 		store, err := jobs.Open(t.Context(), faulty, layer, opts)
 		require.NoError(t, err)
 		return store
-	}}
-}
-
-// setTimeout sets the time after which a running job without an update is queued again.
-func (n *node) setTimeout(timeout time.Duration) {
-	n.t.Helper()
-	require.NoError(n.t, n.db.Transact(n.t.Context(), func(tx kv.Transaction) error { return n.jobs.Jobs.SetTimeout(tx, timeout) }))
+	}
+	return c
 }
 
 // node is a process: its store and its job server.
@@ -338,8 +336,8 @@ func TestDroppedNode(t *testing.T) {
 		couchtest.Populate(t, source, couchtest.Population{Seed: 2, Docs: 400, Conflicted: 20, Deleted: 20})
 
 		c := newCluster(t)
+		c.timeout = 3 * time.Second
 		frontend := c.join()
-		frontend.setTimeout(3 * time.Second)
 		// The first batches pass, then all requests hang.
 		g := newGate(t, source, func(r *http.Request, before int) bool {
 			return strings.HasSuffix(r.URL.Path, "/_bulk_get") && before >= 10
@@ -373,8 +371,9 @@ func TestDroppedNode(t *testing.T) {
 func TestNewOptions(t *testing.T) {
 	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
 		source, target := peer.DB(t, "optionsource"), peer.DB(t, "optiontarget")
-		n := newCluster(t).start("a")
-		n.setTimeout(10 * limit) // the job is not queued by a monitor
+		c := newCluster(t)
+		c.timeout = 10 * limit // the job is not queued by a monitor
+		n := c.start("a")
 		job := n.replicate(`{"source":%q,"target":%q,"continuous":true}`, source, target)
 		running := n.until(job.ID, func(j *jobs.Job) bool { return j.State.State == replicator.StateRunning })
 		n.replicate(`{"source":%q,"target":%q,"continuous":true,"worker_processes":2}`, source, target)

@@ -35,6 +35,7 @@ type world struct {
 	docs     *docstore.Store
 	settings *settings
 	began    time.Time
+	timeout  time.Duration // the activity timeout of nodes
 	beat     time.Duration // interval of reports
 
 	nodes map[string]*simulated
@@ -93,7 +94,7 @@ func inWorld(t *testing.T, sets []string, test func(w *world)) {
 }
 
 func (w *world) open() (*fdbjobs.Layer, *jobs.Store) {
-	layer := fdbjobs.Open(w.db, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})
+	layer := fdbjobs.Open(w.db, []byte("jobs"), fdbjobs.Options{Timeout: w.timeout, Derive: jobs.Derivations()})
 	store, err := jobs.Open(context.Background(), w.db, layer, jobs.Options{Documents: []byte("docs")})
 	require.NoError(w, err)
 	return layer, store

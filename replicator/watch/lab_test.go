@@ -42,6 +42,7 @@ type lab struct {
 	target    *source // the server b.example
 	db        kv.Database
 	jobs      *jobs.Store
+	timeout   time.Duration // the activity timeout of the stores that are opened next
 	transport http.RoundTripper
 	settings  atomic.Pointer[config.Config]
 	mu        sync.Mutex
@@ -81,7 +82,7 @@ func newLab(t *testing.T, source *source, transport http.RoundTripper) *lab {
 // store opens the jobs of a store.
 func (l *lab) store(db kv.Database) *jobs.Store {
 	l.Helper()
-	layer := fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{Derive: jobs.Derivations()})
+	layer := fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{Timeout: l.timeout, Derive: jobs.Derivations()})
 	l.Cleanup(layer.Close)
 	store, err := jobs.Open(l.Context(), db, layer, jobs.Options{Documents: []byte("docs"), UUID: "0123"})
 	require.NoError(l, err)

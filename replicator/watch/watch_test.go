@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
-	"settee/pkg/kv"
 )
 
 // A change wakes the jobs of its database at once, and no others. Nothing is asked meanwhile.
@@ -244,9 +243,7 @@ func TestHandOverAfterABurst(t *testing.T) {
 // A watch whose job has a short activity timeout is kept alive from its beginning.
 func TestWatchIsKeptAlive(t *testing.T) {
 	inLab(t, func(l *lab) {
-		require.NoError(t, l.db.Transact(t.Context(), func(tx kv.Transaction) error {
-			return l.jobs.Watches.Queue().SetTimeout(tx, 8*time.Second)
-		}))
+		l.timeout = 8 * time.Second
 		first, second := l.start(), l.start()
 		time.Sleep(time.Second) // their heartbeats have begun
 		l.source.write("db")
