@@ -60,8 +60,8 @@ type Options struct {
 	Derive map[string]Derivation
 	// Timeout is the activity timeout: a running job is queued again if its holder has not renewed its hold for so long. All
 	// processes should use one value. If they differ, as during an upgrade, the holder's value counts: each renewal stores
-	// it. So no monitor takes a job from a holder that still works on it, but one with a longer timeout may queue the job
-	// a third of its own timeout late. Default: DefaultTimeout.
+	// it. So no monitor takes a job from a holder that still works on it, but a monitor with another value may queue the job
+	// late, by at most the longer of the two values. Default: DefaultTimeout.
 	Timeout time.Duration
 	// Now is the clock: see "Clocks" in the package's doc comment. Timers are from package time. Default: time.Now.
 	Now func() time.Time

@@ -24,8 +24,8 @@ const (
 
 // RunMonitor is the activity monitor. Until ctx ends it queues jobs again that were not updated for the timeout ([Options]),
 // at most a sixth of the timeout late. Any number of monitors may run, in any processes, and at least one should. One of
-// them looks for all. If that one ends, another one looks after a third of the timeout, so a job may be queued half of the
-// timeout late. It returns ctx's error.
+// them looks for all. If that one ends, another one that has run for a timeout looks after a third of the timeout, so a job
+// may be queued half of the timeout late. It returns ctx's error.
 //
 // After each look it calls looked, if that is not nil, with the ids of the jobs that it has taken from their holders, the
 // time until the next look, and an error of the store, after which it continues. The ids may lack jobs of a commit whose
@@ -81,11 +81,15 @@ func newMonitor(q *Queue) *monitor {
 const staleLooks = 2
 
 // leads decides in a transaction whether this monitor looks for all, and writes its lease then. It looks if no other one does.
-// That saves reads, and is no lock: two may look at the same time.
+// That saves reads, and is no lock: two may look at the same time. A monitor that has not run for a timeout cannot find
+// overdue jobs yet, so it leaves the lead to those that can.
 func (m *monitor) leads(tx kv.Transaction, lease []byte) bool {
 	of, err := parseLease(lease)
-	if lease != nil && (err != nil || of != m.id) && !(bytes.Equal(lease, m.lease) && m.stale+1 >= staleLooks) {
-		return false
+	if lease != nil && (err != nil || of != m.id) {
+		_, knows := m.versionAt(time.Now().Add(-m.queue.Timeout()))
+		if stale := bytes.Equal(lease, m.lease) && m.stale+1 >= staleLooks; !stale || !knows {
+			return false
+		}
 	}
 	tx.Set(m.queue.keys.monitor, tuple.Tuple{m.id, m.looks}.Pack())
 	return true

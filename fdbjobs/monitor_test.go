@@ -67,6 +67,7 @@ func TestOneMonitorLooks(t *testing.T) {
 			newBundle(t, store).monitor(t)
 			after(time.Second)
 		}
+		after(timeout) // from then on they can replace the first one
 		for i := range running {
 			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i)})
 		}

@@ -435,7 +435,8 @@ type monitoring struct {
 	began   time.Time
 }
 
-// requeueWithin is how much later than two timeouts an abandoned job may be queued: the store may be slow.
+// requeueWithin is how much later than two timeouts an abandoned job may be queued, or three if timeouts differ: the store
+// may be slow.
 const requeueWithin = 4 * time.Second
 
 // handWithin is the longest time from a claim's commit until the job is passed to an acceptor or resubmitted.
@@ -480,8 +481,9 @@ func (l *ledger) lookForLateRun(b *book, e *entry, watched time.Time) {
 	if watched.After(since) {
 		since = watched
 	}
-	timeout := slices.Max(l.s.plan.timeouts)
-	if late := time.Since(since) - 2*timeout; late > requeueWithin { // monitors may die one after the other
+	// Monitors may die one after the other. One with a shorter timeout than the holder's then begins anew.
+	timeouts := time.Duration(1+len(l.s.plan.timeouts)) * slices.Max(l.s.plan.timeouts)
+	if late := time.Since(since) - timeouts; late > requeueWithin {
 		l.s.fail("%s %q has not been queued again %v after its timeout", b.queue.Name(), e.id, late)
 	}
 }
