@@ -36,16 +36,17 @@ type view struct {
 	partition partition // that the claimer prefers
 
 	byRank  *ownersByRank
-	waiting []*contender                  // the owners that were read from byRank
-	mine    []*contender                  // of these, those in the partition that are not yet in owners
-	owners  []*contender                  // to choose from
-	jobCost float64                       // what a running job counts
-	others  []*contender                  // of waiting, those with jobs in other partitions, if these are taken
-	anyPart bool                          // they are
-	tried   int                           // the number of owners that were taken out of others
-	jobs    map[string]*readyJob          // by key in ready
-	weights map[string]kv.Future[float64] // of the owners of jobs, read with conflicts
-	next    int64                         // the earliest scheduled time, or 0; it is read last
+	waiting []*contender                            // the owners that were read from byRank
+	mine    []*contender                            // of these, those in the partition that are not yet in owners
+	owners  []*contender                            // to choose from
+	jobCost float64                                 // what a running job counts
+	others  []*contender                            // of waiting, those with jobs in other partitions, if these are taken
+	anyPart bool                                    // they are
+	tried   int                                     // the number of owners that were taken out of others
+	windows map[*contender]kv.Future[[]kv.KeyValue] // their first ready rows
+	jobs    map[string]*readyJob                    // by key in ready
+	weights map[string]kv.Future[float64]           // of the owners of jobs, read with conflicts
+	next    int64                                   // the earliest scheduled time, or 0; it is read last
 	// partitionRead: partition was not remembered. recovered: an earlier run was committed, and nothing else was read.
 	partitionRead, recovered bool
 
@@ -67,7 +68,7 @@ func (c *claim) run(tx kv.Transaction) (*view, error) {
 	q, now := c.queue, tx.Snapshot()
 	v := &view{
 		claim: c, tx: tx, random: rand.New(rand.NewPCG(c.seeds[0], c.seeds[1])), rolled: q.share.readRollup(now),
-		jobs: map[string]*readyJob{}, weights: map[string]kv.Future[float64]{},
+		windows: map[*contender]kv.Future[[]kv.KeyValue]{}, jobs: map[string]*readyJob{}, weights: map[string]kv.Future[float64]{},
 	}
 	again := c.earlier != nil // an earlier run has taken jobs
 	if done, err := v.recover(); done || err != nil {
@@ -169,6 +170,9 @@ func (v *view) readOwners(chosen int) (bool, error) {
 	}
 	if some := v.mine[:min(len(v.mine), atOnce)]; len(some) > 0 {
 		v.mine = v.mine[len(some):]
+		if len(v.owners) == 0 {
+			v.startWindows(some[:min(len(some), v.n)]) // these are probably served first
+		}
 		return true, v.addOwners(some)
 	}
 	if chosen > 0 || v.evictable != nil {
@@ -204,31 +208,27 @@ func (v *view) addOwners(owners []*contender) (err error) {
 // readJobs reads the jobs that were chosen, with conflicts, and returns the picks that fit into the transaction. complete is
 // false if some jobs cannot be taken: their rows are no longer among those of their owners then.
 func (v *view) readJobs(picks []pick) (fitting []pick, complete bool, err error) {
-	all, size := true, 0
-	for some := range slices.Chunk(picks, readAtOnce) {
-		if size >= enoughBytes {
-			break
-		}
-		for _, p := range some {
-			if err := v.startJob(p); err != nil {
-				return nil, false, err
-			}
-		}
-		for _, p := range some {
-			job, err := v.awaitJob(p)
-			if err != nil {
-				return nil, false, err
-			}
-			if job == nil {
-				p.of.rows = slices.DeleteFunc(p.of.rows, func(key []byte) bool { return bytes.Equal(key, p.key) })
-				all = false
-				continue
-			}
-			size += len(job.Args) + len(job.State)
-			fitting = append(fitting, p)
+	for _, p := range picks {
+		if err := v.startJob(p); err != nil {
+			return nil, false, err
 		}
 	}
-	return fitting, all, nil
+	complete = true
+	for size := 0; len(picks) > 0 && size < enoughBytes; picks = picks[1:] {
+		p := picks[0]
+		job, err := v.awaitJob(p)
+		if err != nil {
+			return nil, false, err
+		}
+		if job == nil {
+			p.of.rows = slices.DeleteFunc(p.of.rows, func(key []byte) bool { return bytes.Equal(key, p.key) })
+			complete = false
+			continue
+		}
+		size += len(job.Args) + len(job.State)
+		fitting = append(fitting, p)
+	}
+	return fitting, complete, nil
 }
 
 // startJob starts reading a job, and the weight of its owner: the claim conflicts with pausing an owner.
@@ -240,7 +240,7 @@ func (v *view) startJob(p pick) error {
 	if err != nil {
 		return err
 	}
-	v.jobs[string(p.key)] = &readyJob{read: v.queue.readJob(v.tx, id)}
+	v.jobs[string(p.key)] = &readyJob{read: v.queue.readJob(v.tx, v.tx.Snapshot(), id)}
 	if v.weights[p.of.owner] == nil {
 		v.weights[p.of.owner] = v.queue.share.readWeight(v.tx, p.of.owner)
 	}

@@ -290,7 +290,7 @@ func (v *view) recover() (bool, error) {
 		if row == nil || !row.heldBy(earlier.Lock) {
 			continue
 		}
-		job, err := v.queue.readJob(v.tx.Snapshot(), earlier.ID).job(row)
+		job, err := v.queue.readJob(v.tx.Snapshot(), v.tx.Snapshot(), earlier.ID).job(row)
 		if err != nil {
 			return false, err
 		}

@@ -13,7 +13,7 @@ import (
 
 // Get reads a job. The error is ErrNotFound if it does not exist.
 func (q *Queue) Get(tx kv.ReadTransaction, id string) (*Job, error) {
-	return q.readJob(tx, id).Await()
+	return q.readJob(tx, tx, id).Await()
 }
 
 // jobRead is a pending read of a job. Most args are one chunk. The row says how many more there are.
@@ -26,14 +26,16 @@ type jobRead struct {
 	listed      kv.Future[[]byte] // instead of args
 }
 
-func (q *Queue) readJob(tx kv.ReadTransaction, id string) jobRead {
+// readJob starts reading a job: its row through own, and the rest through rest. A write of the rest conflicts with a read of
+// the row as well, so the rest needs no conflicts of its own.
+func (q *Queue) readJob(own, rest kv.ReadTransaction, id string) jobRead {
 	return jobRead{
-		id: id, queue: q, tx: tx,
-		row: q.readRow(tx, id), state: tx.Get(q.keys.state.Pack(id)), args: tx.Get(q.keys.args.Pack(id, 0)),
+		id: id, queue: q, tx: rest,
+		row: q.readRow(own, id), state: rest.Get(q.keys.state.Pack(id)), args: rest.Get(q.keys.args.Pack(id, 0)),
 	}
 }
 
-// readListed is readJob with Listed instead of the args. It reads the row through own, and the rest through rest.
+// readListed is readJob with Listed instead of the args.
 func (q *Queue) readListed(own, rest kv.ReadTransaction, id string) jobRead {
 	state, listed := rest.Get(q.keys.state.Pack(id)), rest.Get(q.keys.listed.Pack(id))
 	return jobRead{id: id, queue: q, row: q.readRow(own, id), state: state, listed: listed}

@@ -11,9 +11,9 @@ const (
 	// ownersAtOnce is the minimum number of owners that a claim reads at the same time, and maxOwners the maximum of all.
 	ownersAtOnce = 8
 	maxOwners    = 500
-	// readAtOnce is the number of jobs that a claim reads at the same time. enoughBytes is the size of args and states
-	// after which it stops, because with large ones its five seconds would end before it had maxClaim.
-	readAtOnce  = 16
+	// enoughBytes is the size of args and states after which a claim reads no further ones, because with large ones its five
+	// seconds would end before it had maxClaim. It starts reading all jobs at the same time, but only the first chunk of the
+	// args of each.
 	enoughBytes = 16_000_000
 	// window is the minimum number of an owner's ready rows that a claim looks at. With other claimers it is more: a
 	// quarter of it, multiplied by the number of claimers that share the owner. maxWindow is the maximum number for an
@@ -27,22 +27,31 @@ func (v *view) ownersToRead(partition partition) int {
 	return min(max(v.n, ownersAtOnce, 4*partition.claimers), maxOwners)
 }
 
-// readWindows reads the first ready rows of owners: of as many as have maxWindow rows.
-func (v *view) readWindows(owners []*contender) error {
+// startWindows starts reading the first ready rows of owners: of as many as have maxWindow rows. It returns these owners.
+func (v *view) startWindows(owners []*contender) (started []*contender) {
 	// Enough that several are likely to be in the partition, if the owner has so many.
-	own := max(window/4, 4*v.n/len(owners))
-	var reads []kv.Future[[]kv.KeyValue]
-	for all := 0; len(reads) < len(owners) && all < maxWindow; {
-		p, limit := owners[len(reads)], window
+	own, all := max(window/4, 4*v.n/max(len(owners), 1)), 0
+	for _, p := range owners {
+		if all >= maxWindow {
+			break
+		}
+		limit := window
 		if p.partition.prefers() {
 			limit = min(max(window, own*p.partition.shared), maxWindow)
 		}
-		reads = append(reads, v.queue.readReady(v.tx.Snapshot(), p.owner, limit))
+		if v.windows[p] == nil {
+			v.windows[p] = v.queue.readReady(v.tx.Snapshot(), p.owner, limit)
+		}
 		all += limit
+		started = append(started, p)
 	}
-	for i, read := range reads {
-		p := owners[i]
-		pairs, err := read.Await()
+	return started
+}
+
+// readWindows awaits the first ready rows of owners, of as many as startWindows returns.
+func (v *view) readWindows(owners []*contender) error {
+	for _, p := range v.startWindows(owners) {
+		pairs, err := v.windows[p].Await()
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,34 @@
+package fdbjobs_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"settee/fdbjobs"
+	"settee/pkg/kv"
+	"settee/pkg/kv/enginetest"
+)
+
+// TestClaimRounds: a claim reads what does not depend on each other at the same time, however many jobs it takes: the waiting
+// owners; the usage and the ready rows of the first ones; the jobs.
+func TestClaimRounds(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		store := enginetest.Control(db)
+		b := newBundle(t, store)
+		for i := range 2 * fdbjobs.MaxClaim {
+			b.add(t, fdbjobs.Spec{ID: fmt.Sprint(i), Owner: "o"})
+		}
+		for range 2 {
+			store.Delay.Store(int64(100 * time.Millisecond))
+			began := time.Now()
+			held := b.take(t, fdbjobs.MaxClaim)
+			store.Delay.Store(0)
+			assert.Len(t, held, fdbjobs.MaxClaim)
+			assert.Equal(t, 300*time.Millisecond, time.Since(began))
+			after(time.Second)
+		}
+	})
+}
