@@ -20,7 +20,6 @@ type Runs struct {
 	parking      *parkedRows
 	records      *jobRecords
 	mirrors      *mirrorRows
-	usage        *usageRows
 	writer       *writer
 }
 

@@ -12,6 +12,7 @@ import (
 	"settee/pkg/tuple"
 	"settee/replicator"
 	"settee/replicator/rates"
+	"settee/replicator/shares"
 )
 
 // Check checks all rows of the package: their forms, and that they agree with the jobs that they belong to. It removes
@@ -20,7 +21,8 @@ import (
 // [fdbjobs.Layer.Check].
 func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer) error {
 	all := &core{jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), space: tuple.NewSubspace("replicator")}
-	k := checker{all, &parkedRows{all}, &jobRecords{all}, &usageRows{all}, new(uint16)}
+	all.shares = shares.Open(c.DB, all.jobs, nil, nil)
+	k := checker{all, &parkedRows{all}, &jobRecords{all}, new(uint16)}
 	states := k.jobs.States()
 	if err := c.Walk(ctx, rows.Range(states), k.state); err != nil {
 		return err
@@ -39,10 +41,10 @@ var rowChecks = map[string]struct {
 	"parked":          {3, 3, checker.parked},
 	"asks":            {3, 3, checker.asks},
 	"watched":         {1, 2, checker.watched},
-	"paused":          {1, 1, checker.paused},
+	"paused":          {1, 1, checker.share},
 	"ending":          {1, 1, checker.ending},
 	"deleted":         {1, 1, checker.deleted},
-	"times":           {3, 3, checker.sum},
+	"times":           {3, 3, checker.share},
 	"rates":           {3, 3, checker.work},
 	"mirror_events":   {1, 2, checker.events},
 }
@@ -138,19 +140,8 @@ func (k checker) record(e entry) (func() error, error) {
 	}, nil
 }
 
-func (k checker) paused(e entry) (func() error, error) {
-	var owner string
-	if !rows.As(e.key[0], &owner) {
-		return e.unknown()
-	}
-	if _, err := parsePause(e.Value); err != nil {
-		return e.unreadable("when a database was paused")
-	}
-	p, err := k.usage.readPause(e, owner)
-	if err == nil && !p.paused {
-		e.Stray(e.Key, "a pause of the owner %q, which is not paused", owner)
-	}
-	return nil, err
+func (k checker) share(e entry) (func() error, error) {
+	return nil, k.shares.CheckRow(e.Page, e.KeyValue)
 }
 
 // ending checks a row of a run that ends, whose job may be gone.
@@ -166,15 +157,8 @@ func (checker) ending(e entry) (func() error, error) {
 }
 
 func (checker) deleted(e entry) (func() error, error) {
-	if _, _, ok := ownerDatabase(string(e.Value)); !ok {
+	if _, instance, _ := shares.ParseOwner(string(e.Value)); instance == "" {
 		return e.unreadable("a deleted database")
-	}
-	return nil, nil
-}
-
-func (checker) sum(e entry) (func() error, error) {
-	if _, err := rows.ParseInt(e.Value); err != nil {
-		return e.unreadable("the time of an owner")
 	}
 	return nil, nil
 }

@@ -14,7 +14,6 @@ type checker struct {
 	*core
 	parking *parkedRows
 	records *jobRecords
-	usage   *usageRows
 	due     *uint16 // the number of the latest job that a repair made due
 }
 

@@ -13,6 +13,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/tuple"
 	"settee/replicator"
+	"settee/replicator/shares"
 )
 
 // QueueName is the name of the queue of replications.
@@ -36,6 +37,7 @@ type core struct {
 	jobs, watches, upkeep *fdbjobs.Queue
 	verifications         *fdbjobs.Queue
 	space                 tuple.Subspace
+	shares                *shares.Shares
 	uuid                  string
 	settings              func() Settings
 	// docs has no hooks, because a job's write to its document is not a user's. It starts no
@@ -65,8 +67,8 @@ func (s *core) read(tx kv.ReadTransaction, id string) (*Job, error) {
 // ownerExists reports whether an owner is a user or a database that exists. It conflicts with the
 // deletion of the database, unless tx is a snapshot.
 func (s *core) ownerExists(tx kv.ReadTransaction, owner string) (bool, error) {
-	name, instance, ok := ownerDatabase(owner)
-	if !ok {
+	name, instance, _ := shares.ParseOwner(owner)
+	if name == "" {
 		return true, nil
 	}
 	db, err := s.docs.DatabaseIn(tx, name)
@@ -182,8 +184,8 @@ func (s *core) deletedDatabases(tx kv.ReadTransaction, after string) ([]deletedD
 	}
 	deleted := make([]deletedDatabase, len(pairs))
 	for i, pair := range pairs {
-		_, instance, ok := ownerDatabase(string(pair.Value))
-		if !ok {
+		_, instance, _ := shares.ParseOwner(string(pair.Value))
+		if instance == "" {
 			return nil, fmt.Errorf("reading a deleted replicator database: malformed owner %q", pair.Value)
 		}
 		deleted[i] = deletedDatabase{instance: instance, owner: string(pair.Value)}

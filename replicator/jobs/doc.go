@@ -91,10 +91,8 @@
 //
 // # Owners
 //
-// The owner of a job, in whose queue it waits, is its user, as "user:" and the name, or its
-// database, as the name, a bar and the database's instance. So a database does not wait behind
-// the jobs of a deleted database of the same name. A setting for a replicator database by name
-// applies to all owners that begin with the name and a bar.
+// The owner of a job, in whose queue it waits, is its user or its database (shares.OwnerOf). So a database does not wait behind
+// the jobs of a deleted database of the same name. The package shares says what owners share.
 //
 // # Replication ids
 //
@@ -121,7 +119,7 @@
 //
 // # Keys
 //
-// Below the subspace ("replicator"), in which replicator/rates has rows, too:
+// Below the subspace ("replicator"), in which replicator/shares and replicator/rates have rows, too:
 //
 //	("uuid")                             -> the server uuid, made once
 //	("replication_ids", replication_id)  -> job id
@@ -134,6 +132,4 @@
 //	("watched", server, "parks")         -> int64: changes when a job of the server is parked
 //	("ending", replication_id)           -> (job id, lock, timeout, time): its run ends, see endings.go
 //	("deleted", instance)                -> owner: a deleted database that may still have jobs
-//	("paused", owner)                    -> (time, weight before) of a database without shares, see pauses.go
-//	("times", sum, slice, owner)         -> int64: milliseconds that an owner's jobs ran, or were entitled to, see entitled.go
 package jobs

@@ -11,6 +11,7 @@ import (
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
 	"settee/replicator"
+	"settee/replicator/shares"
 )
 
 const (
@@ -226,6 +227,6 @@ func effectOf(change *docstore.Change, current *replicator.Replication) (*docume
 // removes them. No job can be added later, because adding one reads with a conflict that the
 // database exists.
 func (s *Documents) cancelAll(tx kv.Transaction, db *docstore.Database) error {
-	tx.Set(s.space.Pack("deleted", db.Instance()), []byte(databaseOwner(db.Name(), db.Instance())))
+	tx.Set(s.space.Pack("deleted", db.Instance()), []byte(shares.OwnerOf(db.Name(), db.Instance(), "")))
 	return s.upkeep.Add(tx, fdbjobs.Spec{ID: cancelledTask})
 }

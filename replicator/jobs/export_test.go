@@ -33,9 +33,6 @@ func (s *Store) ListFrom(ctx context.Context, skip, limit int) ([]*Job, int64, e
 // LeastMaxAge is how long every transient job is kept after its end.
 const LeastMaxAge = leastMaxAge
 
-// Entitlements divides running jobs among their owners.
-var Entitlements = entitlements
-
 // Limits and errors that tests name.
 const (
 	MaxDocumentIDSize = maxDocumentIDSize

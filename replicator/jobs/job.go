@@ -8,6 +8,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/replicator"
+	"settee/replicator/shares"
 )
 
 // Job is a replication job.
@@ -166,23 +167,7 @@ func (j *Job) sameUser(other *Job) bool {
 // owner returns the owner of the queue that the job waits in: its replicator database or its
 // user. A database that is deleted and created again is another owner.
 func (j *Job) owner() string {
-	if j.Transient() {
-		return userPrefix + deref(j.Args.User)
-	}
-	return databaseOwner(*j.Args.Database, j.instance())
-}
-
-// userPrefix begins the owners that are users. Database names contain no colon and no bar.
-const userPrefix = "user:"
-
-func databaseOwner(name, instance string) string { return name + "|" + instance }
-
-// ownerDatabase returns the database of an owner, and ok false if the owner is a user.
-func ownerDatabase(owner string) (name, instance string, ok bool) {
-	if strings.HasPrefix(owner, userPrefix) {
-		return "", "", false
-	}
-	return strings.Cut(owner, "|")
+	return shares.OwnerOf(deref(j.Args.Database), j.instance(), deref(j.Args.User))
 }
 
 // instance returns the instance of the job's replicator database.

@@ -11,6 +11,7 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/kv"
 	"settee/replicator"
+	"settee/replicator/shares"
 )
 
 // MaxLimit is the most jobs on a page of [Lists.List].
@@ -30,7 +31,6 @@ type Lists struct {
 	parking      *parkedRows
 	records      *jobRecords
 	mirrors      *mirrorRows
-	usage        *usageRows
 	pages        *pages
 }
 
@@ -117,7 +117,7 @@ func (s *Lists) filtered(ctx context.Context, f Filter) (l listing, err error) {
 			return l, err
 		}
 	case f.User != nil:
-		if l.owner = userPrefix + *f.User; len(l.owner) > fdbjobs.MaxNameSize {
+		if l.owner = shares.OwnerOf("", "", *f.User); len(l.owner) > fdbjobs.MaxNameSize {
 			l.states = States{Shown: []replicator.ShownState{}} // no job has such an owner
 		}
 	case f.Transient:
@@ -138,7 +138,7 @@ func (s *Lists) currentOwner(ctx context.Context, database string) (string, erro
 	if err != nil {
 		return "", err
 	}
-	return databaseOwner(db.Name(), db.Instance()), nil
+	return shares.OwnerOf(db.Name(), db.Instance(), ""), nil
 }
 
 // Document returns the job of a document of a replicator database, as lists have it if its definition cannot be opened. It

@@ -21,7 +21,6 @@ import (
 type pages struct {
 	*core
 	mirrors *mirrorRows
-	usage   *usageRows
 }
 
 // page is a part of a list.
@@ -83,12 +82,12 @@ func (s *pages) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n
 // ownership is what the jobs of an owner in a list have in common.
 type ownership struct {
 	exists bool // see core.ownerExists
-	pause
+	pause  ownerPause
 }
 
 func (s *pages) ownership(tx kv.ReadTransaction, owner string) (of ownership, err error) {
 	if of.exists, err = s.ownerExists(tx, owner); err == nil && of.exists {
-		of.pause, err = s.usage.readPause(tx, owner)
+		of.pause, err = s.readPause(tx, owner)
 	}
 	return of, err
 }
@@ -134,12 +133,12 @@ func (s *pages) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (t
 // chosen returns which jobs a list by owner has. It has none of the deleted databases that are given.
 func (s *pages) chosen(tx kv.ReadTransaction, l listing, deleted []deletedDatabase) (fdbjobs.Selection, error) {
 	if l.owner != "" {
-		p, err := s.usage.readPause(tx, l.owner)
+		p, err := s.readPause(tx, l.owner)
 		return fdbjobs.Selection{Owner: &l.owner, Parts: partsOf(l.states, p.paused, l.labels)}, err
 	}
-	paused, err := s.pausedOwners(tx)
+	paused, err := s.shares.Paused(tx)
 	instead := map[string][]fdbjobs.Part{}
-	for _, owner := range paused {
+	for owner := range paused {
 		instead[owner] = partsOf(l.states, true, l.labels)
 	}
 	for _, d := range deleted {
@@ -162,7 +161,7 @@ func (s *pages) single(tx kv.ReadTransaction, job *Job, err error) (*Job, error)
 	if job, err = s.opened(tx, job, err); err != nil {
 		return job, err
 	}
-	p, err := s.usage.readPause(tx, job.owner())
+	p, err := s.readPause(tx, job.owner())
 	if job.setPause(p); err != nil {
 		return job, err
 	}

@@ -44,6 +44,17 @@ var waitingIn = map[string]inStates{
 	tagAgain:    {replicator.ShownPending, replicator.StateCrashing},
 }
 
+// pendingStates returns the states that people are told of pending jobs, by tag, without the tags of ofMirror.
+func pendingStates() map[string]replicator.ShownState {
+	states := map[string]replicator.ShownState{}
+	for tag, in := range waitingIn {
+		if !ofMirror(fdbjobs.Part{Tag: tag}) {
+			states[tag] = in.shown
+		}
+	}
+	return states
+}
+
 // dueTags are the tags of due jobs, by the tags that they had while they waited for a time.
 var dueTags = map[string]string{tagCrashing: tagAgain, tagWaiting: ""}
 

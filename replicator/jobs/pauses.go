@@ -5,20 +5,12 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
-	"settee/pkg/kv/rows"
-	"settee/pkg/tuple"
 	"settee/replicator"
 )
 
 // Pauses, on one page. A database or a document can be paused, and a job does not run while either is.
 //
-// A database is paused while [replicator.shares] gives it 0. Its owner then has the weight 0, and claims do not meet it. Each
-// node stops its runs when it sees the setting (shares.go of the scheduler), and a run that was taken before the weight was
-// set is stopped as it begins. When the database was paused, and which weight it had before, is in
-//
-//	("paused", owner) -> (seconds since the Unix epoch, weight before)
-//
-// which setWeight writes and clears in the transaction that changes the weight.
+// A database is paused while it has no shares (package shares). Its jobs stay as they are: lists and counts read its pause.
 //
 // A document is paused while it says `"paused": true`. Its job is pending with the tag "paused", and scheduled for a time
 // that does not come. Its args say since when, and when it would have run. Its definition is the same one, so its state
@@ -31,70 +23,20 @@ import (
 // A run whose document is paused has lost its job, as if the definition had changed: it writes what it has read and its last
 // checkpoint, and [Run.Release] writes its end into the state.
 
-// pause says whether an owner is paused. since and before are zero if they are not known.
-type pause struct {
+// ownerPause says whether an owner is paused, and since when; zero if that is not known.
+type ownerPause struct {
 	paused bool
 	since  time.Time
-	before float64
-}
-
-func (s *usageRows) pauseKey(owner string) []byte { return s.space.Pack("paused", owner) }
-
-// setWeight sets the weight of an owner.
-func (s *usageRows) setWeight(tx kv.Transaction, owner string, weight float64) error {
-	weights, err := s.jobs.Weights(tx, owner)
-	before := weights[owner]
-	if err != nil || before == weight {
-		return err
-	}
-	switch {
-	case weight == 0:
-		tx.Set(s.pauseKey(owner), tuple.Tuple{time.Now().Unix(), before}.Pack())
-	case before == 0:
-		tx.Clear(s.pauseKey(owner))
-	}
-	return s.jobs.SetWeight(tx, owner, weight)
 }
 
 // readPause returns whether an owner is paused.
-func (s *usageRows) readPause(tx kv.ReadTransaction, owner string) (pause, error) {
-	if _, _, ok := ownerDatabase(owner); !ok {
-		return pause{}, nil
-	}
-	row := tx.Get(s.pauseKey(owner))
-	weights, err := s.jobs.Weights(tx, owner)
-	if err != nil || weights[owner] > 0 {
-		return pause{}, err
-	}
-	value, err := row.Await()
-	if err != nil || value == nil {
-		return pause{paused: true}, err
-	}
-	return parsePause(value)
+func (s *core) readPause(tx kv.ReadTransaction, owner string) (p ownerPause, err error) {
+	paused, err := s.shares.Paused(tx, owner)
+	p.since, p.paused = paused[owner]
+	return p, err
 }
 
-// pausedOwners returns the owners that are paused. It reads one row for each owner whose weight is not the default one.
-func (s *core) pausedOwners(tx kv.ReadTransaction) (paused []string, err error) {
-	weights, err := s.jobs.Weights(tx)
-	for owner, weight := range weights {
-		if _, _, ok := ownerDatabase(owner); ok && weight == 0 {
-			paused = append(paused, owner)
-		}
-	}
-	return paused, err
-}
-
-func parsePause(value []byte) (pause, error) {
-	var since int64
-	p := pause{paused: true}
-	if err := rows.Scan("when a database was paused", value, &since, &p.before); err != nil {
-		return pause{}, err
-	}
-	p.since = time.Unix(since, 0)
-	return p, nil
-}
-
-func (j *Job) setPause(p pause) {
+func (j *Job) setPause(p ownerPause) {
 	if j.Status != fdbjobs.Finished {
 		j.Paused, j.PausedSince = p.paused, p.since
 	}

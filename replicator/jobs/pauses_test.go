@@ -9,6 +9,7 @@ import (
 	"settee/internal/testkit"
 	"settee/replicator"
 	"settee/replicator/jobs"
+	"settee/replicator/shares"
 )
 
 // The jobs of a paused database say so, and since when. Its share keeps what it was before.
@@ -63,7 +64,7 @@ func TestPauses(t *testing.T) {
 				require.Equal(t, job.Paused, !job.PausedSince.IsZero())
 			}
 		}
-		share := func(database string) *jobs.Share {
+		share := func(database string) *shares.Share {
 			t.Helper()
 			all, err := b.store.Shares.List(t.Context())
 			require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 	"settee/replicator"
+	"settee/replicator/shares"
 )
 
 // quiet are the owners of the databases whose jobs need nobody, by instance: those that are paused, and those that are deleted, whose
@@ -29,7 +30,7 @@ func (q quiet) has(jobID string) bool {
 }
 
 func (s *core) readQuiet(tx kv.ReadTransaction) (quiet, error) {
-	paused, err := s.pausedOwners(tx)
+	paused, err := s.shares.Paused(tx)
 	if err != nil {
 		return nil, err
 	}
@@ -38,8 +39,8 @@ func (s *core) readQuiet(tx kv.ReadTransaction) (quiet, error) {
 		return nil, err
 	}
 	q := quiet{}
-	for _, owner := range paused {
-		_, instance, _ := ownerDatabase(owner)
+	for owner := range paused {
+		_, instance, _ := shares.ParseOwner(owner)
 		q[instance] = quietOwner{owner, false}
 	}
 	for _, d := range deleted {

@@ -483,7 +483,7 @@ func (r *Run) explainStart(state *replicator.JobState) {
 // account makes the writes that follow from each write of the state: the charge for the running
 // time, and the end of its row of a parked job.
 func (r *Run) account(tx kv.Transaction, c charge, state *replicator.JobState) error {
-	r.store.usage.charge(tx, c)
+	r.store.shares.Charge(tx, c.owner, c.at, c.ran)
 	at := sourceOf(state.Parked)
 	for _, was := range r.parkedAt {
 		if was == at {
@@ -518,6 +518,13 @@ func (r *Run) settle(
 // updates continue from such a write, so that no progress is taken back.
 func mayHaveCommitted(err error) bool {
 	return errors.Is(err, kv.ErrCommitUnknown) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// charge is the running time that one write of the state charges an owner for.
+type charge struct {
+	owner string
+	at    time.Time
+	ran   time.Duration // since the last charge
 }
 
 // charge returns the charge of a write now. A mirror takes no slot, so it is not charged.

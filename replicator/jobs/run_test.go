@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"settee/fdbjobs"
@@ -560,5 +561,27 @@ func TestRunNow(t *testing.T) {
 		require.ErrorIs(b, err, jobs.ErrEnded)
 		_, err = b.store.Requests.RunNow(b.Context(), "none")
 		require.ErrorIs(b, err, jobs.ErrNotFound)
+	})
+}
+
+// Charging begins when a job is accepted, not when a node began to wait for one.
+func TestWaitingIsNotCharged(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
+		b := setup(t)
+		b.create(repdb)
+		taken := make(chan *jobs.Run)
+		go func() {
+			runs, err := b.store.Runs.Accept(b.Context(), 1, nil)
+			assert.NoError(t, err)
+			taken <- runs[0]
+		}()
+		time.Sleep(3 * time.Hour) // of the bubble's clock
+		b.put(repdb, "a", "", `"continuous": true`)
+		run := <-taken
+		time.Sleep(2 * time.Second)
+		require.NoError(t, run.Start(b.Context(), "node", "pid"))
+		shares, err := b.store.Shares.List(b.Context())
+		require.NoError(t, err)
+		require.Equal(t, 2*time.Second, shares[0].Usage)
 	})
 }

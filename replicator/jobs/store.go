@@ -16,6 +16,7 @@ import (
 	"settee/pkg/tuple"
 	"settee/replicator"
 	"settee/replicator/rates"
+	"settee/replicator/shares"
 )
 
 // Options are the options of [Open].
@@ -63,7 +64,7 @@ type Store struct {
 	// Verifications compares both ends of single jobs, for the scheduler.
 	Verifications *Verifications
 	// Shares sets, decays and lists the shares of owners, for the scheduler and the HTTP interface.
-	Shares *Shares
+	Shares *shares.Shares
 	// Rates keeps what the nodes did in the last day, for the scheduler and the HTTP interface.
 	Rates *rates.Rates
 	// Upkeep is for the program: the tasks of upkeep, and what it does when it opens a store.
@@ -73,17 +74,17 @@ type Store struct {
 // newStore returns the parts of a store. Each has the types of rows that it uses.
 func newStore(c *core) *Store {
 	reservations, parking, records := &reservations{c}, &parkedRows{c}, &jobRecords{c}
-	mirrors, usage := &mirrorRows{c}, &usageRows{c}
-	writer, pages := &writer{c, reservations, parking, records, mirrors}, &pages{c, mirrors, usage}
+	mirrors := &mirrorRows{c}
+	writer, pages := &writer{c, reservations, parking, records, mirrors}, &pages{c, mirrors}
 	return &Store{
 		core: c, ServerUUID: c.uuid, Jobs: c.jobs,
 
 		Documents: &Documents{c, writer},
 		Requests:  &Requests{c, reservations, parking, records, mirrors, writer, pages},
-		Lists:     &Lists{c, reservations, parking, records, mirrors, usage, pages},
-		Runs:      &Runs{c, reservations, parking, records, mirrors, usage, writer},
+		Lists:     &Lists{c, reservations, parking, records, mirrors, pages},
+		Runs:      &Runs{c, reservations, parking, records, mirrors, writer},
 		Watches:   &Watches{c, parking, mirrors},
-		Shares:    &Shares{c, usage},
+		Shares:    c.shares,
 
 		Verifications: &Verifications{c, records},
 		Rates:         rates.Open(c.db),
@@ -102,6 +103,7 @@ func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Option
 			Sealer: opts.Sealer, Sealed: replicator.IsReplicatorDatabase, Salted: replicator.IsReplicatorDatabase,
 		}),
 	}
+	c.shares = shares.Open(db, c.jobs, c.docs, pendingStates())
 	if c.settings == nil {
 		fixed := Settings{
 			cmp.Or(opts.MaxHistory, 10), cmp.Or(opts.TransientMaxAge, 24*time.Hour), cmp.Or(opts.StuckAfter, 2*time.Minute), opts.UpdateDocs,

@@ -23,7 +23,7 @@
 // While fewer than max_jobs jobs are busy, due jobs start at once. When all slots are in use, the node starts up to
 // max_churn due jobs every interval. For each of them it stops a continuous job that has run for min_run_time. That job
 // writes a checkpoint and goes to the end of its owner's queue. One transaction chooses both jobs by the usage of all
-// owners on all nodes (replicator/jobs/shares.go has the whole rule, and its constants):
+// owners on all nodes (package replicator/shares has the whole rule, and its constants):
 //
 //   - an owner is a replicator database, or the user of transient jobs; its weight is its shares;
 //   - its usage is the time that its jobs have run, which decays by usage_coeff each interval;

@@ -12,12 +12,12 @@ import (
 )
 
 // What a node does with the configured shares: it sets the weights of the databases in the store, and stops the jobs of
-// databases that are paused. replicator/jobs/shares.go says what weights decide.
+// databases that are paused. Package replicator/shares says what weights decide.
 
 // rollUp applies the decay of usage when it is due.
 func (s *Server) rollUp(ctx context.Context, cfg *config.Config) error {
-	decay := jobs.Decay{Interval: config.Interval.Get(cfg), Coeff: config.UsageCoeff.Get(cfg)}
-	if err := s.opts.Jobs.Shares.RollUp(ctx, decay, weights(cfg)); err != nil {
+	err := s.opts.Jobs.Shares.RollUp(ctx, config.Interval.Get(cfg), config.UsageCoeff.Get(cfg), weights(cfg))
+	if err != nil {
 		return fmt.Errorf("rolling up usage: %w", err)
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"settee/frontend/internal/web"
 	"settee/pkg/config"
 	"settee/replicator"
-	"settee/replicator/jobs"
+	"settee/replicator/shares"
 )
 
 // share is a replicator database, or a user of transient replications, in _scheduler/shares.
@@ -31,7 +31,7 @@ type share struct {
 	SharesBefore float64 `json:"shares_before,omitempty"`
 }
 
-func shareOf(s jobs.Share) share {
+func shareOf(s shares.Share) share {
 	return share{
 		Database: orNull(s.Database), User: orNull(s.User), Shares: sharesOf(s.Weight),
 		Usage: s.Usage.Seconds(), Running: s.Jobs[replicator.ShownRunning], Pending: s.Jobs[replicator.ShownPending],
@@ -49,12 +49,12 @@ func sharesOf(weight float64) float64 { return math.Round(weight * config.Defaul
 func (e *Endpoints) ListShares(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := web.StoreContext(r)
 	defer cancel()
-	shares, err := e.Jobs.Shares.List(ctx)
+	list, err := e.Jobs.Shares.List(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the shares of replicator databases: %w", err)
 	}
-	rows := make([]share, len(shares))
-	for i, s := range shares {
+	rows := make([]share, len(list))
+	for i, s := range list {
 		rows[i] = shareOf(s)
 	}
 	return web.Respond(w, r, http.StatusOK, struct {

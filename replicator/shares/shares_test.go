@@ -1,6 +1,7 @@
-package jobs_test
+package shares_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -10,8 +11,20 @@ import (
 
 	"settee/fdbjobs"
 	"settee/internal/testkit"
-	"settee/replicator/jobs"
+	"settee/pkg/docstore"
+	"settee/pkg/kv"
+	"settee/pkg/kv/check"
+	"settee/pkg/kv/enginetest"
+	"settee/pkg/kv/rows"
+	"settee/pkg/tuple"
+	"settee/replicator"
+	"settee/replicator/shares"
 )
+
+// pendingStates are the states of pending jobs by tag.
+var pendingStates = map[string]replicator.ShownState{
+	"": replicator.ShownPending, "again": replicator.ShownPending, "crashing": replicator.ShownCrashing, "waiting": replicator.ShownScheduled,
+}
 
 // What an owner cannot use is divided among the others by weight, and no owner gets more than it
 // has jobs.
@@ -50,51 +63,38 @@ func TestEntitlements(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			assert.InDeltaMapValues(t, c.want, jobs.Entitlements(c.owners), 1e-9)
+			assert.InDeltaMapValues(t, c.want, shares.Entitlements(c.owners, pendingStates), 1e-9)
 		})
 	}
-}
-
-// Charging begins when a job is accepted, not when a node began to wait for one.
-func TestWaitingIsNotCharged(t *testing.T) {
-	testkit.Bubble(t, func(t *testing.T) {
-		b := setup(t)
-		b.create(repdb)
-		taken := make(chan *jobs.Run)
-		go func() {
-			runs, err := b.store.Runs.Accept(b.Context(), 1, nil)
-			assert.NoError(t, err)
-			taken <- runs[0]
-		}()
-		time.Sleep(3 * time.Hour) // of the bubble's clock
-		b.put(repdb, "a", "", `"continuous": true`)
-		run := <-taken
-		time.Sleep(2 * time.Second)
-		require.NoError(t, run.Start(b.Context(), "node", "pid"))
-		shares, err := b.store.Shares.List(b.Context())
-		require.NoError(t, err)
-		require.Equal(t, 2*time.Second, shares[0].Usage)
-	})
 }
 
 // TestWeights: the weights of many databases are set, and fall back when they are no longer configured.
 func TestWeights(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
-		b := setup(t)
+		db := enginetest.Memory(t)
+		layer := fdbjobs.Open(db, []byte("jobs"), fdbjobs.Options{})
+		defer layer.Close()
+		docs := docstore.Open(db, []byte("docs/"), docstore.Options{})
+		defer docs.Close()
+		owners := shares.Open(db, layer.Queue("queue"), docs, pendingStates)
 		const databases = 120
 		weights := map[string]float64{"no replicator database": 2, "missing/_replicator": 2}
 		for i := range databases {
 			name := fmt.Sprintf("d%03d/_replicator", i)
-			b.create(name)
-			b.put(name, "doc", "", fmt.Sprintf(`"doc_ids": ["%d"]`, i))
+			database, err := docs.Create(t.Context(), name)
+			require.NoError(t, err)
+			owner := shares.OwnerOf(name, database.Instance(), "")
+			require.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
+				return layer.Queue("queue").Add(tx, fdbjobs.Spec{ID: name, Owner: owner})
+			}))
 			weights[name] = float64(i%3 + 1)
 		}
 		rollUp := func(weights map[string]float64) {
 			time.Sleep(time.Hour)
-			require.NoError(t, b.store.Shares.RollUp(t.Context(), jobs.Decay{Interval: time.Minute, Coeff: 0.5}, weights))
+			require.NoError(t, owners.RollUp(t.Context(), time.Minute, 0.5, weights))
 		}
-		shares := func() (found map[string]float64) {
-			all, err := b.store.Shares.List(t.Context())
+		list := func() (found map[string]float64) {
+			all, err := owners.List(t.Context())
 			require.NoError(t, err)
 			found = map[string]float64{}
 			for _, share := range all {
@@ -103,14 +103,19 @@ func TestWeights(t *testing.T) {
 			return found
 		}
 		rollUp(weights)
-		found := shares()
+		found := list()
 		require.Len(t, found, databases)
 		for name, weight := range found {
 			require.Equal(t, weights[name], weight, name)
 		}
 		rollUp(nil)
-		for name, weight := range shares() {
+		for name, weight := range list() {
 			require.InDelta(t, fdbjobs.DefaultWeight, weight, 0, name)
 		}
+		require.NoError(t, check.Sound(t.Context(), db, func(ctx context.Context, c *check.Checker) error {
+			return c.Walk(ctx, rows.Range(tuple.NewSubspace("replicator")), func(p *check.Page, row kv.KeyValue) (func() error, error) {
+				return nil, owners.CheckRow(p, row)
+			})
+		}))
 	})
 }

@@ -1,0 +1,4 @@
+package shares
+
+// Entitlements divides running jobs among their owners.
+var Entitlements = entitlements
