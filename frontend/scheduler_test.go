@@ -410,7 +410,7 @@ func TestParkedJobs(t *testing.T) {
 	watch := map[string]any{"server": "http://a.example/", "database": "db"}
 	got = n.Get("/_scheduler/jobs/"+id).Is(t, http.StatusOK).JSON(t)
 	require.Equal(t, watch, conditionOf(got)["watch"], "its watch has not begun")
-	held, err := n.jobs.Watches.Queue().Accept(t.Context(), fdbjobs.AcceptOptions{Count: 1})
+	held, err := n.jobs.Watches.Queue.Accept(t.Context(), fdbjobs.AcceptOptions{Count: 1})
 	require.NoError(t, err)
 	watch["by"] = "feed"
 	require.NoError(t, held[0].Update(t.Context(), []byte(`{"by":"feed","seq":"9"}`), nil))

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// MaxDocumentSize is the most bytes of JSON in the body of a document of a replicator
+	// maxDocumentSize is the most bytes of JSON in the body of a document of a replicator
 	// database. One transaction writes it together with the args of its job.
-	MaxDocumentSize = 4_000_000
+	maxDocumentSize = 4_000_000
 	// maxDocumentIDSize is the most bytes of such a document's id, which is part of the job id.
 	maxDocumentIDSize = fdbjobs.MaxNameSize - 33
 )
@@ -32,7 +32,7 @@ type Documents struct {
 // called for each revision that is checked; nil means the zero value. Design documents are ignored.
 //
 // A revision with an invalid definition is refused with a *replicator.ParseError. One that
-// exceeds [MaxDocumentSize], or whose job would be too large, is refused with
+// exceeds maxDocumentSize, or whose job would be too large, is refused with
 // docstore.ErrTooLarge, and a document id over maxDocumentIDSize with docstore.ErrDocumentID.
 //
 // The job of a document follows its winning revision. It is added, changed or removed in the
@@ -81,8 +81,8 @@ func (s *Documents) checkDocument(db *docstore.Database, change *docstore.Change
 		return nil, fmt.Errorf("%w: in a replicator database it may have %d bytes, and it has %d",
 			docstore.ErrDocumentID, maxDocumentIDSize, len(change.ID))
 	}
-	if n := change.Body.Len(); n > MaxDocumentSize {
-		return nil, fmt.Errorf("%w: a replication document of %d bytes; the most is %d", docstore.ErrTooLarge, n, MaxDocumentSize)
+	if n := change.Body.Len(); n > maxDocumentSize {
+		return nil, fmt.Errorf("%w: a replication document of %d bytes; the most is %d", docstore.ErrTooLarge, n, maxDocumentSize)
 	}
 	doc, err := replicator.ParseBody(change.ID, false, change.Body, options)
 	if err != nil || doc.Replication == nil {

@@ -36,6 +36,7 @@ const LeastMaxAge = leastMaxAge
 // Limits and errors that tests name.
 const (
 	MaxDocumentIDSize = maxDocumentIDSize
+	MaxDocumentSize   = maxDocumentSize
 	MaxRuns           = maxRuns
 	MaxScanned        = maxScanned
 )

@@ -394,7 +394,7 @@ func TestUnwatch(t *testing.T) {
 			return ended
 		}
 		watch := func() *fdbjobs.Held {
-			held, err := b.store.Watches.Queue().Accept(ctx, fdbjobs.AcceptOptions{Wait: -1})
+			held, err := b.store.Watches.Queue.Accept(ctx, fdbjobs.AcceptOptions{Wait: -1})
 			require.NoError(b, err)
 			if len(held) == 0 {
 				return nil

@@ -239,7 +239,7 @@ func (w *parkWorld) run() []string {
 		others.Go(func() { w.watcher(ctx) })
 	}
 	for _, p := range w.processes {
-		for _, queue := range []*fdbjobs.Queue{p.jobs.Jobs, p.jobs.Watches.Queue()} {
+		for _, queue := range []*fdbjobs.Queue{p.jobs.Jobs, p.jobs.Watches.Queue} {
 			others.Go(func() {
 				_ = queue.RunMonitor(ctx, func(_ []string, _ time.Duration, err error) {
 					if err != nil {
@@ -445,7 +445,7 @@ func (w *parkWorld) park(run *jobs.Run) (ended bool, err error) {
 func (w *parkWorld) watcher(ctx context.Context) {
 	for ctx.Err() == nil {
 		p := w.process()
-		held, err := p.jobs.Watches.Queue().Accept(ctx, fdbjobs.AcceptOptions{})
+		held, err := p.jobs.Watches.Queue.Accept(ctx, fdbjobs.AcceptOptions{})
 		if !w.must(err, context.Canceled) {
 			return
 		}

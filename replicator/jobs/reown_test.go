@@ -26,7 +26,7 @@ func TestReown(t *testing.T) {
 	owner := func() (owner string) {
 		b.Helper()
 		require.NoError(b, b.db.Transact(b.Context(), func(tx kv.Transaction) error {
-			watch, err := b.store.Watches.Queue().Read(tx, sourceServer).Await()
+			watch, err := b.store.Watches.Queue.Read(tx, sourceServer).Await()
 			owner = watch.Owner
 			return err
 		}))

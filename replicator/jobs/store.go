@@ -83,10 +83,10 @@ func newStore(c *core) *Store {
 		Requests:  &Requests{c, reservations, parking, records, mirrors, writer, pages},
 		Lists:     &Lists{c, reservations, parking, records, mirrors, pages},
 		Runs:      &Runs{c, reservations, parking, records, mirrors, writer},
-		Watches:   &Watches{c, parking, mirrors},
+		Watches:   &Watches{c, c.watches, parking, mirrors},
 		Shares:    c.shares,
 
-		Verifications: &Verifications{c, records},
+		Verifications: &Verifications{c, c.verifications, records},
 		Rates:         rates.Open(c.db),
 		Upkeep:        &Upkeep{c, reservations, mirrors, writer},
 	}

@@ -19,6 +19,8 @@ const VerifyQueue = "verify"
 // Verifications compares both ends of single jobs, for the scheduler.
 type Verifications struct {
 	*core
+	// Queue is the job layer's queue of comparisons.
+	Queue   *fdbjobs.Queue
 	records *jobRecords
 }
 
@@ -71,9 +73,6 @@ func (s *Requests) verifyOne(tx kv.Transaction, job *Job, token string, now time
 	}
 	return s.verifications.Add(tx, fdbjobs.Spec{ID: job.ID, Owner: job.owner(), Token: token})
 }
-
-// Queue returns the job layer's queue of comparisons.
-func (s *Verifications) Queue() *fdbjobs.Queue { return s.verifications }
 
 // Job returns the replication job that a comparison is of, or ErrNotFound, fdbjobs.ErrSealed, or an error of the store.
 func (s *Verifications) Job(ctx context.Context, h *fdbjobs.Held) (*Job, error) {

@@ -36,7 +36,7 @@ func TestVerifications(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		verifications := b.store.Verifications
-		done <- verifications.Queue().Work(ctx, 1, func(ctx context.Context, h *fdbjobs.Held) error {
+		done <- verifications.Queue.Work(ctx, 1, func(ctx context.Context, h *fdbjobs.Held) error {
 			job, err := verifications.Job(ctx, h)
 			if err != nil {
 				t.Error(err)

@@ -18,6 +18,8 @@ import (
 // of parked jobs, ask for changes, wake jobs, and publish events to mirrors.
 type Watches struct {
 	*core
+	// Queue is the job layer's queue of watches. Its jobs have no args, and begin with the state {}.
+	Queue   *fdbjobs.Queue
 	parking *parkedRows
 	mirrors *mirrorRows
 }
@@ -125,9 +127,6 @@ func (s *Watches) Ask(ctx context.Context, some []ParkedRow, at func(ParkedRow) 
 		})
 	})
 }
-
-// Queue returns the job layer's queue of watches. Its jobs have no args, and begin with the state {}.
-func (s *Watches) Queue() *fdbjobs.Queue { return s.watches }
 
 // Unwatch ends the watch of a server if it has no parked jobs and no mirrors, and reports whether it did. The caller finishes the job of
 // the watch in the same transaction if ended is true, and leaves it running otherwise.

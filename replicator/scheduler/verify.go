@@ -33,7 +33,7 @@ type comparison struct {
 // newComparisons returns the server of this node's comparisons. None makes room for another one.
 func (s *Server) newComparisons() *jobserver.Server[*comparison] {
 	log := s.opts.Log.With().Str("queue", "comparisons").Logger()
-	queue := s.opts.Jobs.Verifications.Queue()
+	queue := s.opts.Jobs.Verifications.Queue
 	return jobserver.New(jobserver.Options[*comparison]{
 		Queue: queue, Config: s.opts.Config,
 		Accept: jobserver.AcceptFrom(queue, func(h *fdbjobs.Held) *comparison {

@@ -52,8 +52,8 @@ type Watcher struct {
 func New(opts Options) *Watcher {
 	w := &Watcher{opts: opts, paces: map[paceKey]*paces{}, targets: map[string]*targetServer{}}
 	w.server = jobserver.New(jobserver.Options[*watch]{
-		Queue: opts.Jobs.Watches.Queue(), Config: opts.Config, Changed: opts.Changed,
-		Accept: jobserver.AcceptFrom(opts.Jobs.Watches.Queue(), w.newWatch, func(one *watch) *fdbjobs.Held { return one.held }),
+		Queue: opts.Jobs.Watches.Queue, Config: opts.Config, Changed: opts.Changed,
+		Accept: jobserver.AcceptFrom(opts.Jobs.Watches.Queue, w.newWatch, func(one *watch) *fdbjobs.Held { return one.held }),
 		Run:    w.run, GiveBack: w.giveBack,
 		Limiter:    &jobserver.AtMost[*watch]{Max: func() int { return config.MaxWatches.Get(opts.Config()) }},
 		Interval:   func(*config.Config) time.Duration { return turnEvery },
