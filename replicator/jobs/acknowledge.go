@@ -47,54 +47,44 @@ func (s *Requests) Acknowledge(ctx context.Context, id string, ack *replicator.A
 func (s *Requests) AcknowledgeProblem(ctx context.Context, p *Problem, ack replicator.Acknowledgement) (n int, err error) {
 	done := map[string]bool{} // also by transactions whose result is not known
 	for _, key := range p.keys {
-		r := fdbjobs.EntryRange{Prefix: key, Limit: acknowledgedAtOnce}
-		for more := true; more; {
-			var found []fdbjobs.Entry
-			whole, err := s.part(ctx, &r.Limit, func(tx kv.Transaction) (err error) {
-				found, err = s.acknowledgeSome(tx, p, r, ack, done)
-				return err
-			})
-			switch {
-			case err != nil:
-				return len(done), fmt.Errorf("acknowledging the jobs of a problem: %w", err)
-			case !whole:
-				continue
-			}
-			if more = len(found) == r.Limit; more {
-				last := found[len(found)-1]
-				r.After = tuple.Tuple{last.Key[problemSize], last.ID}
-			}
+		_, err := parts(ctx, s.db, acknowledgedAtOnce, nil, func(tx kv.Transaction, after tuple.Tuple, most int) (tuple.Tuple, bool, error) {
+			return s.acknowledgeSome(tx, p, fdbjobs.EntryRange{Prefix: key, After: after, Limit: most}, ack, done)
+		})
+		if err != nil {
+			return len(done), fmt.Errorf("acknowledging the jobs of a problem: %w", err)
 		}
 	}
 	return len(done), nil
 }
 
-// acknowledgeSome acknowledges the jobs of some entries of a problem. It returns the entries, also those of jobs of paused databases.
+// acknowledgeSome acknowledges the jobs of some entries of a problem, without those of paused databases. It returns the end of the last
+// entry's key, and whether there may be more.
 func (s *Requests) acknowledgeSome(
 	tx kv.Transaction, p *Problem, r fdbjobs.EntryRange, ack replicator.Acknowledgement, done map[string]bool,
-) ([]fdbjobs.Entry, error) {
+) (last tuple.Tuple, more bool, err error) {
 	q, err := s.readQuiet(tx.Snapshot())
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	found, err := s.jobs.Entries(tx.Snapshot(), indexNeeds, r).Await()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for _, e := range found {
+		last = tuple.Tuple{e.Key[problemSize], e.ID}
 		if q.has(e.ID) {
 			continue
 		}
 		needs := p.Attention
 		if needs.Since, err = sinceOf(e); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if err := s.setAcknowledged(tx, e.ID, ack.Of(needs)); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		done[e.ID] = true
 	}
-	return found, nil
+	return last, len(found) == r.Limit, nil
 }
 
 // setAcknowledged writes the acknowledgement of a job, or removes it if ack is nil. Nothing else of the job changes. If its definition
@@ -137,26 +127,22 @@ func (s *core) setAcknowledged(tx kv.Transaction, id string, ack *replicator.Ack
 
 // removeAcknowledgements removes the acknowledgements whose end has come.
 func (s *Upkeep) removeAcknowledgements(ctx context.Context) error {
-	limit := acknowledgedAtOnce
-	for more := true; more; {
-		done, err := s.part(ctx, &limit, func(tx kv.Transaction) error {
-			r := fdbjobs.EntryRange{Until: tuple.Tuple{time.Now().Unix() + 1}, Limit: limit}
-			found, err := s.marked(tx.Snapshot(), replicator.MarkAcknowledged, r).Await()
-			if err != nil {
-				return err
-			}
-			more = len(found) == limit
-			for _, m := range found {
-				if err := s.setAcknowledged(tx, m.id, nil); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+	_, err := parts(ctx, s.db, acknowledgedAtOnce, nil, func(tx kv.Transaction, after tuple.Tuple, most int) (tuple.Tuple, bool, error) {
+		r := fdbjobs.EntryRange{After: after, Until: tuple.Tuple{time.Now().Unix() + 1}, Limit: most}
+		found, err := s.marked(tx.Snapshot(), replicator.MarkAcknowledged, r).Await()
 		if err != nil {
-			return fmt.Errorf("removing acknowledgements that have ended: %w", err)
+			return nil, false, err
 		}
-		more = more || !done
+		for _, m := range found {
+			after = m.key()
+			if err := s.setAcknowledged(tx, m.id, nil); err != nil {
+				return nil, false, err
+			}
+		}
+		return after, len(found) == most, nil
+	})
+	if err != nil {
+		return fmt.Errorf("removing acknowledgements that have ended: %w", err)
 	}
 	return nil
 }

@@ -196,21 +196,32 @@ func (s *core) deletedDatabases(tx kv.ReadTransaction, after string) ([]deletedD
 // partTime is the longest time for one transaction that changes several jobs. Its commit must come before kv.MaxTransactionAge.
 const partTime = kv.MaxTransactionAge / 2
 
-// part runs one transaction of several that each change up to limit jobs. If that is too much for a transaction,
-// it halves the limit, and done is false.
-func (s *core) part(ctx context.Context, limit *int, run func(kv.Transaction) error) (done bool, err error) {
-	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
-		var until time.Time
-		if *limit > 1 {
-			until = time.Now().Add(partTime)
+// parts runs transactions that each change up to most jobs, until one says that there are no more. The first one begins at from, and
+// each later one where the one before it says: parts returns the latest of these places. If a transaction is too much, parts runs it again with
+// half as many jobs.
+func parts[P any](
+	ctx context.Context, db kv.Database, most int, from P, run func(tx kv.Transaction, from P, most int) (next P, more bool, err error),
+) (P, error) {
+	for more := true; more; {
+		var next P
+		err := db.Transact(ctx, func(tx kv.Transaction) (err error) {
+			var until time.Time
+			if most > 1 {
+				until = time.Now().Add(partTime)
+			}
+			next, more, err = run(tx, from, most)
+			return kv.InTime(until, err)
+		})
+		switch {
+		case kv.TooMuch(err) && most > 1:
+			most, more = most/2, true
+		case err != nil:
+			return from, err
+		default:
+			from = next
 		}
-		return kv.InTime(until, run(tx))
-	})
-	if kv.TooMuch(err) && *limit > 1 {
-		*limit /= 2
-		return false, nil
 	}
-	return err == nil, err
+	return from, nil
 }
 
 // inParts calls do with parts of a list, at most that many elements each. If a part is too much for a transaction, it continues with

@@ -31,20 +31,10 @@ func (s *Upkeep) pauseMirror(ctx context.Context, mirror string) error {
 	if err != nil || inLine {
 		return err
 	}
-	limit := pauseAtOnce
-	for after := ""; ; {
-		last, more := "", false
-		done, err := s.part(ctx, &limit, func(tx kv.Transaction) (err error) {
-			last, more, err = s.pauseSome(tx, mirror, after, limit)
-			return err
-		})
-		if err != nil || done && !more {
-			return err
-		}
-		if done {
-			after = last
-		}
-	}
+	_, err = parts(ctx, s.db, pauseAtOnce, "", func(tx kv.Transaction, after string, most int) (string, bool, error) {
+		return s.pauseSome(tx, mirror, after, most)
+	})
+	return err
 }
 
 // differs reports whether a database in a state has a job that is to be paused or resumed.

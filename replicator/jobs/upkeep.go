@@ -127,25 +127,14 @@ func (s *Upkeep) removeOwned(ctx context.Context, d deletedDatabase) error {
 func (s *Upkeep) removeAll(
 	ctx context.Context, some func(tx kv.Transaction, last string, limit int) ([]*fdbjobs.Job, error),
 ) error {
-	limit := removeAtOnce
-	for last := ""; ; {
-		var removed []*fdbjobs.Job
-		done, err := s.part(ctx, &limit, func(tx kv.Transaction) (err error) {
-			if removed, err = some(tx, last, limit); err != nil {
-				return err
-			}
-			return s.removeRest(tx, removed)
-		})
-		switch {
-		case err != nil:
-			return err
-		case !done:
-			continue
-		case len(removed) < limit:
-			return nil
+	_, err := parts(ctx, s.db, removeAtOnce, "", func(tx kv.Transaction, last string, most int) (string, bool, error) {
+		removed, err := some(tx, last, most)
+		if err != nil || len(removed) == 0 {
+			return last, false, err
 		}
-		last = removed[len(removed)-1].ID
-	}
+		return removed[len(removed)-1].ID, len(removed) == most, s.removeRest(tx, removed)
+	})
+	return err
 }
 
 // removeRest removes what belongs to jobs that were removed.
@@ -198,26 +187,20 @@ func (s *Upkeep) followMirrors(ctx context.Context) error {
 
 // dropMirror removes the jobs of the databases of a mirror if it has ended.
 func (s *Upkeep) dropMirror(ctx context.Context, mirror string) error {
-	limit := dropAtOnce
-	for ended := false; ; {
-		done, err := s.part(ctx, &limit, func(tx kv.Transaction) (err error) {
-			ended, err = s.dropSome(tx, mirror, limit)
-			return err
-		})
-		if err != nil || done && ended {
-			return err
-		}
-	}
+	_, err := parts(ctx, s.db, dropAtOnce, nil, func(tx kv.Transaction, _ any, most int) (_ any, more bool, err error) {
+		more, err = s.dropSome(tx, mirror, most)
+		return nil, more, err
+	})
+	return err
 }
 
-// dropSome removes up to limit jobs of a mirror that has ended, and reports whether it has none any more. It removes none
-// of a mirror that lives, and reports true.
-func (s *Upkeep) dropSome(tx kv.Transaction, mirror string, limit int) (ended bool, err error) {
+// dropSome removes up to most jobs of a mirror that has ended, and reports whether it may have more.
+func (s *Upkeep) dropSome(tx kv.Transaction, mirror string, most int) (more bool, err error) {
 	// A mirror that was added again brings the jobs in line with its own definition.
 	if live, err := s.mirrors.liveMirror(tx, mirror); err != nil || live != nil {
-		return true, err
+		return false, err
 	}
-	found, err := s.mirrors.mirrored(tx, mirror, fdbjobs.EntryRange{Limit: limit}).Await()
+	found, err := s.mirrors.mirrored(tx, mirror, fdbjobs.EntryRange{Limit: most}).Await()
 	if err != nil {
 		return false, err
 	}
@@ -226,7 +209,7 @@ func (s *Upkeep) dropSome(tx kv.Transaction, mirror string, limit int) (ended bo
 			return false, err
 		}
 	}
-	return len(found) < limit, nil
+	return len(found) == most, nil
 }
 
 // ForgetEndings lets runs begin that would wait for runs of an earlier process. It is for a process that has just opened

@@ -20,32 +20,31 @@ const (
 // rows of jobs whose runs are about to park, so that [Run.Park] queues them at once. Rows that are marked already cost
 // their reading. n is the number of jobs that became due, also if Wake fails. Wake may be repeated.
 func (s *Watches) Wake(ctx context.Context, server string, databases []string) (n int, err error) {
-	var left []wakePlace // databases that have not been read to the end
+	var begin waking
 	databases = slices.Clone(databases)
 	slices.Sort(databases)
 	for _, database := range slices.Compact(databases) {
 		if database != "" && len(database) <= maxDatabaseSize {
-			left = append(left, wakePlace{source{server, database}, ""})
+			begin.left = append(begin.left, wakePlace{source{server, database}, ""})
 		}
 	}
-	limit, earlier := wakeAtOnce, map[string]bool{}
-	for len(left) > 0 && len(server) <= maxServerSize {
-		places := left[:min(len(left), wakeDatabases, limit)]
-		var woken int
-		var unread []wakePlace
-		done, err := s.part(ctx, &limit, func(tx kv.Transaction) (err error) {
-			woken, unread, err = s.wake(tx, places, limit/len(places), earlier)
-			return err
-		})
-		if err != nil {
-			return n, err
-		}
-		if done {
-			n += woken
-			left = append(left[len(places):], unread...)
-		}
+	if len(begin.left) == 0 || len(server) > maxServerSize {
+		return 0, nil
 	}
-	return n, nil
+	earlier := map[string]bool{}
+	end, err := parts(ctx, s.db, wakeAtOnce, begin, func(tx kv.Transaction, from waking, most int) (waking, bool, error) {
+		places := from.left[:min(len(from.left), wakeDatabases, most)]
+		woken, unread, err := s.wake(tx, places, most/len(places), earlier)
+		next := waking{append(from.left[len(places):], unread...), from.woken + woken}
+		return next, len(next.left) > 0, err
+	})
+	return end.woken, err
+}
+
+// waking is how far a call of Wake is: the databases whose rows are not read to the end, and the number of jobs that became due.
+type waking struct {
+	left  []wakePlace
+	woken int
 }
 
 // wakePlace is where the rows of a database are read next: after the row of a job.
