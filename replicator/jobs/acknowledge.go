@@ -66,23 +66,21 @@ func (s *Requests) acknowledgeSome(
 	if err != nil {
 		return nil, false, err
 	}
-	found, err := s.jobs.Entries(tx.Snapshot(), indexNeeds, r).Await()
+	found, err := s.timed(tx.Snapshot(), indexNeeds, r).Await()
 	if err != nil {
 		return nil, false, err
 	}
-	for _, e := range found {
-		last = tuple.Tuple{e.Key[problemSize], e.ID}
-		if q.has(e.ID) {
+	for _, j := range found {
+		last = j.key()
+		if q.has(j.id) {
 			continue
 		}
 		needs := p.Attention
-		if needs.Since, err = sinceOf(e); err != nil {
+		needs.Since = readTime(j.at)
+		if err := s.setAcknowledged(tx, j.id, ack.Of(needs)); err != nil {
 			return nil, false, err
 		}
-		if err := s.setAcknowledged(tx, e.ID, ack.Of(needs)); err != nil {
-			return nil, false, err
-		}
-		done[e.ID] = true
+		done[j.id] = true
 	}
 	return last, len(found) == r.Limit, nil
 }
@@ -128,14 +126,16 @@ func (s *core) setAcknowledged(tx kv.Transaction, id string, ack *replicator.Ack
 // removeAcknowledgements removes the acknowledgements whose end has come.
 func (s *Upkeep) removeAcknowledgements(ctx context.Context) error {
 	_, err := parts(ctx, s.db, acknowledgedAtOnce, nil, func(tx kv.Transaction, after tuple.Tuple, most int) (tuple.Tuple, bool, error) {
-		r := fdbjobs.EntryRange{After: after, Until: tuple.Tuple{time.Now().Unix() + 1}, Limit: most}
-		found, err := s.marked(tx.Snapshot(), replicator.MarkAcknowledged, r).Await()
+		ended := fdbjobs.EntryRange{
+			Prefix: tuple.Tuple{string(replicator.MarkAcknowledged)}, After: after, Until: tuple.Tuple{time.Now().Unix() + 1}, Limit: most,
+		}
+		found, err := s.timed(tx.Snapshot(), indexMarks, ended).Await()
 		if err != nil {
 			return nil, false, err
 		}
-		for _, m := range found {
-			after = m.key()
-			if err := s.setAcknowledged(tx, m.id, nil); err != nil {
+		for _, j := range found {
+			after = j.key()
+			if err := s.setAcknowledged(tx, j.id, nil); err != nil {
 				return nil, false, err
 			}
 		}

@@ -219,7 +219,7 @@ func (s *pages) ofServers(tx kv.ReadTransaction, _ listing, after fdbjobs.Positi
 // marked returns the pageRead of the jobs with a mark, by time. A position has the time in place of an owner.
 func (s *pages) marked(mark replicator.MarkType) pageRead {
 	return func(tx kv.ReadTransaction, _ listing, after fdbjobs.Position, n int) (out page, err error) {
-		r := fdbjobs.EntryRange{Limit: n, Reverse: mark == replicator.MarkDocumentsRefused}
+		r := fdbjobs.EntryRange{Prefix: tuple.Tuple{string(mark)}, Limit: n, Reverse: mark == replicator.MarkDocumentsRefused}
 		if after != (fdbjobs.Position{}) {
 			key, err := timedKey(after)
 			switch {
@@ -231,13 +231,13 @@ func (s *pages) marked(mark replicator.MarkType) pageRead {
 				r.After = key
 			}
 		}
-		found, err := s.core.marked(tx, mark, r).Await()
+		found, err := s.timed(tx, indexMarks, r).Await()
 		if err != nil {
 			return out, err
 		}
 		places := make([]indexRow, len(found))
-		for i, m := range found {
-			places[i] = indexRow{m.id, timedPosition(m.at, m.id)}
+		for i, j := range found {
+			places[i] = indexRow{j.id, timedPosition(j.at, j.id)}
 		}
 		return s.ofIndex(tx, places, n, whole)
 	}

@@ -169,38 +169,19 @@ func (s *Lists) firstRows(tx kv.ReadTransaction, p *Problem, limit int) (first [
 		return nil, since, err
 	}
 	for _, key := range p.keys {
-		r := fdbjobs.EntryRange{Prefix: key, Limit: entriesAtOnce}
-		for read := 0; read < maxCounted && len(first) < limit; read += entriesAtOnce {
-			found, err := s.jobs.Entries(tx, indexNeeds, r).Await()
-			if err != nil {
-				return nil, since, err
+		if len(first) == limit {
+			break
+		}
+		err := s.eachTimed(tx, indexNeeds, fdbjobs.EntryRange{Prefix: key}, q, func(j timedJob) bool {
+			if len(first) == 0 {
+				since = readTime(j.at)
 			}
-			for _, e := range found {
-				at, err := sinceOf(e)
-				if err != nil {
-					return nil, since, err
-				}
-				if r.After = (tuple.Tuple{storedTime(at), e.ID}); q.has(e.ID) || len(first) == limit {
-					continue
-				}
-				if len(first) == 0 {
-					since = at
-				}
-				first = append(first, indexRow{id: e.ID})
-			}
-			if len(found) < entriesAtOnce {
-				break
-			}
+			first = append(first, indexRow{id: j.id})
+			return len(first) < limit
+		})
+		if err != nil {
+			return nil, since, err
 		}
 	}
 	return first, since, nil
-}
-
-// sinceOf returns since when the job of an entry needs a person.
-func sinceOf(e fdbjobs.Entry) (time.Time, error) {
-	var at int64
-	if len(e.Key) != problemSize+1 || !rows.As(e.Key[problemSize], &at) {
-		return time.Time{}, fmt.Errorf("reading the jobs that need attention: %w", tuple.ErrMalformed)
-	}
-	return readTime(at), nil
 }

@@ -3,13 +3,11 @@ package jobs
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
-	"settee/replicator"
 	"settee/replicator/shares"
 )
 
@@ -49,47 +47,46 @@ func (s *core) readQuiet(tx kv.ReadTransaction) (quiet, error) {
 	return q, nil
 }
 
-// markedJob is an entry of the index marks.
-type markedJob struct {
+// timedJob is an entry of an index whose keys end with a time: marks and needs.
+type timedJob struct {
 	id string
 	at int64 // seconds since the Unix epoch
 }
 
 // key returns the end of the entry's key.
-func (m markedJob) key() tuple.Tuple { return tuple.Tuple{m.at, m.id} }
+func (j timedJob) key() tuple.Tuple { return tuple.Tuple{j.at, j.id} }
 
-// marked starts reading the jobs with a mark, by time. The range is below the mark.
-func (s *core) marked(tx kv.ReadTransaction, mark replicator.MarkType, r fdbjobs.EntryRange) kv.Future[[]markedJob] {
-	r.Prefix = tuple.Tuple{string(mark)}
-	return kv.Map(s.jobs.Entries(tx, indexMarks, r), func(found []fdbjobs.Entry) ([]markedJob, error) {
-		out := make([]markedJob, len(found))
+// timed starts reading entries of such an index, by time. The prefix of the range is all before the time.
+func (s *core) timed(tx kv.ReadTransaction, index string, r fdbjobs.EntryRange) kv.Future[[]timedJob] {
+	return kv.Map(s.jobs.Entries(tx, index, r), func(found []fdbjobs.Entry) ([]timedJob, error) {
+		out := make([]timedJob, len(found))
 		for i, e := range found {
-			if out[i].id = e.ID; !rows.Store(e.Key, nil, &out[i].at) {
-				return nil, fmt.Errorf("reading the marks of replication jobs: %w", tuple.ErrMalformed)
+			if out[i].id = e.ID; len(e.Key) != len(r.Prefix)+1 || !rows.As(e.Key[len(r.Prefix)], &out[i].at) {
+				return nil, fmt.Errorf("reading the index %q of replication jobs: %w", index, tuple.ErrMalformed)
 			}
 		}
 		return out, nil
 	})
 }
 
-// entriesAtOnce is the number of entries of an index by time that are read at once.
-const entriesAtOnce = 100
+// timedAtOnce is the number of entries of an index by time that are read at once.
+const timedAtOnce = 100
 
-// eachMarked calls do with the times of the jobs with a mark that are not quiet, the earliest first, until it returns false.
-// It reads at most maxCounted entries with times until then.
-func (s *core) eachMarked(tx kv.ReadTransaction, mark replicator.MarkType, until time.Time, q quiet, do func(at time.Time) bool) error {
-	r := fdbjobs.EntryRange{Until: tuple.Tuple{until.Unix() + 1}, Limit: entriesAtOnce}
-	for read := 0; read < maxCounted; read += entriesAtOnce {
-		found, err := s.marked(tx, mark, r).Await()
+// eachTimed calls do with the jobs of a range that are not quiet, the earliest first, until it returns false. It reads at most maxCounted
+// entries.
+func (s *core) eachTimed(tx kv.ReadTransaction, index string, r fdbjobs.EntryRange, q quiet, do func(timedJob) bool) error {
+	r.Limit = timedAtOnce
+	for read := 0; read < maxCounted; read += timedAtOnce {
+		found, err := s.timed(tx, index, r).Await()
 		if err != nil {
 			return err
 		}
-		for _, m := range found {
-			if !q.has(m.id) && !do(readTime(m.at)) {
+		for _, j := range found {
+			if !q.has(j.id) && !do(j) {
 				return nil
 			}
 		}
-		if len(found) < entriesAtOnce {
+		if len(found) < timedAtOnce {
 			return nil
 		}
 		r.After = found[len(found)-1].key()

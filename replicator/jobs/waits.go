@@ -11,6 +11,7 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/kv"
 	"settee/pkg/route"
+	"settee/pkg/tuple"
 	"settee/replicator"
 )
 
@@ -75,7 +76,8 @@ func (s *Lists) Waits(ctx context.Context, crashed time.Time) (w Waits, err erro
 			return err
 		}
 		each := func(mark replicator.MarkType, do func(at time.Time) bool) error {
-			return s.eachMarked(tx.Snapshot(), mark, time.Now(), q, do)
+			until := fdbjobs.EntryRange{Prefix: tuple.Tuple{string(mark)}, Until: tuple.Tuple{time.Now().Unix() + 1}}
+			return s.eachTimed(tx.Snapshot(), indexMarks, until, q, func(j timedJob) bool { return do(readTime(j.at)) })
 		}
 		if err := each(replicator.MarkBehind, func(at time.Time) bool {
 			w.Behind = at
