@@ -64,6 +64,31 @@ func (s *core) read(tx kv.ReadTransaction, id string) (*Job, error) {
 	return s.parse(raw)
 }
 
+// find returns a job, also if its replicator database is gone, or nil if there is none. A job whose args cannot be opened has none.
+func (s *core) find(tx kv.ReadTransaction, id string) (*Job, error) {
+	raw, err := s.jobs.Get(tx, id)
+	if errors.Is(err, fdbjobs.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	job, err := s.parse(raw)
+	if errors.Is(err, fdbjobs.ErrSealed) {
+		return job, nil
+	}
+	return job, err
+}
+
+// mustExist returns fdbjobs.ErrHalt if an owner does not exist, see ownerExists.
+func (s *core) mustExist(tx kv.ReadTransaction, owner string) error {
+	exists, err := s.ownerExists(tx, owner)
+	if err == nil && !exists {
+		return fdbjobs.ErrHalt // an instance never comes back
+	}
+	return err
+}
+
 // ownerExists reports whether an owner is a user or a database that exists. It conflicts with the
 // deletion of the database, unless tx is a snapshot.
 func (s *core) ownerExists(tx kv.ReadTransaction, owner string) (bool, error) {

@@ -65,7 +65,7 @@ func (s *Upkeep) pauseSome(tx kv.Transaction, mirror, after string, limit int) (
 		if !differs(e.state, paused) {
 			continue
 		}
-		child, err := s.writer.readChild(tx, e.id)
+		child, err := s.find(tx, e.id)
 		switch {
 		case err != nil:
 			return "", false, err

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,24 +36,17 @@ type MirroredDatabase struct {
 
 // holds returns fdbjobs.ErrHalt if the run no longer holds its job, or the job has a new definition or is paused.
 func (r MirrorRun) holds(tx kv.ReadTransaction) error {
-	raw, err := r.store.jobs.Get(tx, r.job.ID)
+	job, err := r.store.find(tx, r.job.ID)
 	switch {
-	case errors.Is(err, fdbjobs.ErrNotFound):
-		return fdbjobs.ErrHalt
 	case err != nil:
 		return err
-	case raw.Status != fdbjobs.Running || raw.Lock != r.held.Job().Lock:
+	case job == nil || job.Status != fdbjobs.Running || job.held.lock != r.job.held.lock:
+		return fdbjobs.ErrHalt
+	case job.Args.Definition != r.job.Args.Definition || job.Args.Paused != nil:
 		return fdbjobs.ErrHalt
 	}
-	if job, err := r.store.parse(raw); err != nil || job.Args.Definition != r.job.Args.Definition || job.Args.Paused != nil {
-		return errors.Join(err, fdbjobs.ErrHalt)
-	}
-	// It leaves the run's own fields alone: another goroutine may keep the job alive meanwhile.
-	exists, err := r.store.ownerExists(tx, r.job.owner())
-	if err == nil && !exists {
-		err = fdbjobs.ErrHalt
-	}
-	return err
+	// Run.check would write to the run: another goroutine may keep the job alive meanwhile.
+	return r.store.mustExist(tx, r.job.owner())
 }
 
 // holding runs fn in a transaction while the run holds its job.
@@ -289,7 +281,7 @@ func (r MirrorRun) redefine(tx kv.Transaction, database string, spec fdbjobs.Spe
 	if err != nil {
 		return err
 	}
-	existing, err := r.store.writer.readChild(tx, job.ID)
+	existing, err := r.store.find(tx, job.ID)
 	if err != nil {
 		return err
 	}
@@ -353,7 +345,7 @@ func (r MirrorRun) againMirrored(ctx context.Context, databases []string, change
 		if e.state != replicator.MirroredCurrent {
 			return nil
 		}
-		job, err := r.store.writer.readChild(tx, e.id)
+		job, err := r.store.find(tx, e.id)
 		if err != nil || job == nil || job.Args.Replication == nil || job.Status == fdbjobs.Finished {
 			return err
 		}

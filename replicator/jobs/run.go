@@ -45,11 +45,8 @@ type Run struct {
 // that writes the job, except those that queue it again: such a job is dropped when it is
 // accepted.
 func (r *Run) check(tx kv.ReadTransaction) error {
-	exists, err := r.store.ownerExists(tx, r.job.owner())
-	if err == nil && !exists {
-		r.gone = true // an instance never comes back
-		err = fdbjobs.ErrHalt
-	}
+	err := r.store.mustExist(tx, r.job.owner())
+	r.gone = r.gone || errors.Is(err, fdbjobs.ErrHalt)
 	return err
 }
 
@@ -57,15 +54,8 @@ func (r *Run) check(tx kv.ReadTransaction) error {
 // stays: its next run finds whether it is gone, too.
 func (r *Run) drop(ctx context.Context) error {
 	err := r.store.db.Transact(ctx, func(tx kv.Transaction) error {
-		raw, err := r.store.jobs.Get(tx, r.job.ID)
-		if errors.Is(err, fdbjobs.ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		job, err := r.store.parse(raw) // with the rows that it has in the store, which this run may not know
-		if err != nil {
+		job, err := r.store.find(tx, r.job.ID) // with the rows that it has in the store, which this run may not know
+		if err != nil || job == nil {
 			return err
 		}
 		if job.held.lock != r.job.held.lock || job.Args.Definition != r.job.Args.Definition {

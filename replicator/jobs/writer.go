@@ -3,7 +3,6 @@ package jobs
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"slices"
 	"time"
 
@@ -205,25 +204,9 @@ func (s *writer) remove(tx kv.Transaction, job *Job) error {
 	return s.put(tx, job, nil, fdbjobs.Spec{})
 }
 
-// readChild reads the job of a mirror's database, also if its replicator database is gone. It returns nil if there is none.
-func (s *writer) readChild(tx kv.ReadTransaction, id string) (*Job, error) {
-	raw, err := s.jobs.Get(tx, id)
-	if errors.Is(err, fdbjobs.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	job, err := s.parse(raw)
-	if errors.Is(err, fdbjobs.ErrSealed) {
-		return job, nil
-	}
-	return job, err
-}
-
 // removeChild removes the job of a mirror's database, if there is one.
 func (s *writer) removeChild(tx kv.Transaction, id string) error {
-	job, err := s.readChild(tx, id)
+	job, err := s.find(tx, id)
 	if err != nil || job == nil {
 		return err
 	}
