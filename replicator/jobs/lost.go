@@ -175,10 +175,10 @@ func (r *Run) listEnding(ctx context.Context, rows [][]byte, unlisted int64, tok
 	})
 }
 
-// Last says what the last progress of a run is that has lost its job, and what it has copied, for the case that the job
-// was paused.
-func (r *Run) Last(copied replicator.Stats, change func(*replicator.JobState)) {
-	r.copied, r.last = copied.DocCounts, change
+// Last says what the run alone has copied, for the record of its end. change sets its last progress, for the case that it has lost its
+// job, which was paused. It may be nil.
+func (r *Run) Last(copied replicator.DocCounts, change func(*replicator.JobState)) {
+	r.copied, r.last = copied, change
 }
 
 // left writes the end of this run into the state of a job that has been paused or resumed while it ran, and tags a job

@@ -90,7 +90,7 @@ func TestPausedRun(t *testing.T) {
 				if again {
 					rev = b.put(repdb, "d", rev, "")
 				}
-				run.Last(replicator.Stats{DocCounts: replicator.DocCounts{DocsWritten: 7}}, func(s *replicator.JobState) { s.Stats.DocsWritten = 7 })
+				run.Last(replicator.DocCounts{DocsWritten: 7}, func(s *replicator.JobState) { s.Stats.DocsWritten = 7 })
 				b.db.on.Store(true)
 				require.NoError(t, run.Release(t.Context()))
 				b.db.on.Store(false)

@@ -30,7 +30,7 @@ type Run struct {
 	// writes whose result is unknown since.
 	parkedAt []source
 	started  bool                       // Start has succeeded
-	copied   replicator.DocCounts       // see Copied
+	copied   replicator.DocCounts       // see Last
 	last     func(*replicator.JobState) // see Last
 	// secrets are the secrets of the job's definition. They are masked in everything that is
 	// written.
@@ -140,9 +140,6 @@ func (r *Run) mayLack(state *replicator.JobState, now time.Time) {
 		state.Behind = &replicator.Behind{Since: now}
 	}
 }
-
-// Copied says what the run alone has copied, for the record of its end.
-func (r *Run) Copied(docs replicator.DocCounts) { r.copied = docs }
 
 // recordEnd records the end of the run in the transaction that writes the state after it.
 func (r *Run) recordEnd(tx kv.Transaction, outcome replicator.Outcome, state *replicator.JobState) error {

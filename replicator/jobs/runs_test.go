@@ -49,7 +49,7 @@ func TestRuns(t *testing.T) {
 			require.Empty(t, b.outcomes(id))
 			ran := func(n int64) *jobs.Run {
 				run := b.accept()
-				run.Copied(replicator.DocCounts{DocsWritten: n})
+				run.Last(replicator.DocCounts{DocsWritten: n}, nil)
 				<-time.After(time.Second)
 				return run
 			}

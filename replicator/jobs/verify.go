@@ -74,11 +74,6 @@ func (s *Requests) verifyOne(tx kv.Transaction, job *Job, token string, now time
 	return s.verifications.Add(tx, fdbjobs.Spec{ID: job.ID, Owner: job.owner(), Token: token})
 }
 
-// Job returns the replication job that a comparison is of, or ErrNotFound, fdbjobs.ErrSealed, or an error of the store.
-func (s *Verifications) Job(ctx context.Context, h *fdbjobs.Held) (*Job, error) {
-	return kv.TransactValue(ctx, s.db, func(tx kv.Transaction) (*Job, error) { return s.read(tx.Snapshot(), h.Job().ID) })
-}
-
 // Record removes a comparison that has ended, and records what it has found, unless its job is gone (of and found are nil then) or
 // replicates something else by now. It returns fdbjobs.ErrHalt when that is done, because the comparison is no longer held.
 func (s *Verifications) Record(ctx context.Context, h *fdbjobs.Held, of *Job, found *replicator.JobVerified) error {

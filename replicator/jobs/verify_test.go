@@ -37,7 +37,7 @@ func TestVerifications(t *testing.T) {
 	go func() {
 		verifications := b.store.Verifications
 		done <- verifications.Queue.Work(ctx, 1, func(ctx context.Context, h *fdbjobs.Held) error {
-			job, err := verifications.Job(ctx, h)
+			job, err := b.store.Lists.Get(ctx, h.Job().ID)
 			if err != nil {
 				t.Error(err)
 				return err

@@ -219,11 +219,11 @@ func (s *Server) refuse(ctx context.Context, r *running) (invalid bool, err erro
 func (s *Server) ended(ctx context.Context, r *running, result *worker.Result, err error) (jobserver.Outcome, error) {
 	r.counted.count(result.RunStats)
 	if r.run.Ending() {
-		r.run.Last(result.RunStats, r.health.heal(result.CopyTo))
+		r.run.Last(result.RunStats.DocCounts, r.health.heal(result.CopyTo))
 		r.Log.Debug().Err(r.run.Redact(err)).Msg("the job was removed or changed, and its run has ended")
 		return jobserver.Recorded, fdbjobs.ErrHalt
 	}
-	r.run.Copied(result.RunStats.DocCounts)
+	r.run.Last(result.RunStats.DocCounts, nil)
 	if errors.Is(err, worker.ErrStopped) && s.isStuck(r, result) {
 		err = r.health.failure()
 	}

@@ -51,7 +51,10 @@ func (s *Server) newComparisons() *jobserver.Server[*comparison] {
 // compare makes a comparison and records its result, unless it is stopped.
 func (s *Server) compare(ctx context.Context, c *comparison) (jobserver.Outcome, error) {
 	verifications := s.opts.Jobs.Verifications
-	job, err := verifications.Job(ctx, c.held)
+	job, err := s.opts.Jobs.Lists.Get(ctx, c.held.Job().ID)
+	if err == nil && job.Sealed {
+		err = fdbjobs.ErrSealed
+	}
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
 		return jobserver.Recorded, verifications.Record(ctx, c.held, nil, nil)
