@@ -18,10 +18,9 @@ type Job struct {
 	Args   *replicator.JobArgs
 	State  *replicator.JobState
 
-	// Paused reports whether the job's database has no shares, so that the job does not run, and PausedSince since when;
-	// it is zero if that is not known. Jobs of lists, and those that Get and Document return, have them until they end.
-	Paused      bool
-	PausedSince time.Time
+	// Paused is not nil if the job's database has no shares, so that the job does not run. Its Since is zero if that is not known.
+	// Jobs of lists, and those that Get and Document return, have it until they end.
+	Paused *replicator.Pause
 
 	// Sealed reports that this node cannot open the definition of a job that was read alone: then Args are as lists have them.
 	Sealed bool
@@ -83,7 +82,7 @@ func (j *Job) Condition() replicator.State {
 	switch {
 	case j.Status == fdbjobs.Running:
 		return replicator.StateRunning
-	case j.Status == fdbjobs.Pending && (j.Paused || j.State.State != replicator.StateCrashing):
+	case j.Status == fdbjobs.Pending && (j.Paused != nil || j.State.State != replicator.StateCrashing):
 		return replicator.StatePending
 	}
 	return j.State.State
@@ -91,20 +90,16 @@ func (j *Job) Condition() replicator.State {
 
 // states returns the states of the job. Its pause is known.
 func (j *Job) states() inStates {
-	return statesIn(fdbjobs.Part{Status: j.Status, Tag: j.tag}, j.Paused)
+	return statesIn(fdbjobs.Part{Status: j.Status, Tag: j.tag}, j.Paused != nil)
 }
 
 // Facts returns what replicator.Explain needs to know of the job. cluster may be nil.
 func (j *Job) Facts(now time.Time, cluster *replicator.Cluster) *replicator.Facts {
-	f := &replicator.Facts{
+	return &replicator.Facts{
 		Now: now, Status: replicator.JobStatus(j.Status), Scheduled: j.scheduled, Queued: j.tag == tagCrashing || j.tag == tagWaiting,
 		Again: j.tag == tagAgain, Parked: !j.Parked().IsZero(), Turn: j.tag == tagTurn, Redefined: j.redefined, Args: j.Args, State: j.State, Cluster: cluster,
-		Mirror: j.Summary,
+		Mirror: j.Summary, Pause: j.Paused,
 	}
-	if j.Paused {
-		f.Pause = &replicator.Pause{Since: j.PausedSince}
-	}
-	return f
 }
 
 // nextRun returns when a job runs next that waits for a time: a crashing job, or the job of a periodic replication.

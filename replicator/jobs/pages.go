@@ -82,13 +82,15 @@ func (s *pages) page(tx kv.ReadTransaction, l listing, after fdbjobs.Position, n
 // ownership is what the jobs of an owner in a list have in common.
 type ownership struct {
 	exists bool // see core.ownerExists
-	pause  ownerPause
+	pause  *replicator.Pause
 }
 
 func (s *pages) ownership(tx kv.ReadTransaction, owner string) (of ownership, err error) {
-	if of.exists, err = s.ownerExists(tx, owner); err == nil && of.exists {
-		of.pause, err = s.readPause(tx, owner)
+	if of.exists, err = s.ownerExists(tx, owner); err != nil || !of.exists {
+		return of, err
 	}
+	paused, err := s.shares.Paused(tx, owner)
+	of.pause = paused[owner]
 	return of, err
 }
 
@@ -133,8 +135,8 @@ func (s *pages) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (t
 // chosen returns which jobs a list by owner has. It has none of the deleted databases that are given.
 func (s *pages) chosen(tx kv.ReadTransaction, l listing, deleted []deletedDatabase) (fdbjobs.Selection, error) {
 	if l.owner != "" {
-		p, err := s.readPause(tx, l.owner)
-		return fdbjobs.Selection{Owner: &l.owner, Parts: partsOf(l.states, p.paused, l.labels)}, err
+		paused, err := s.shares.Paused(tx, l.owner)
+		return fdbjobs.Selection{Owner: &l.owner, Parts: partsOf(l.states, paused[l.owner] != nil, l.labels)}, err
 	}
 	paused, err := s.shares.Paused(tx)
 	instead := map[string][]fdbjobs.Part{}
@@ -161,10 +163,11 @@ func (s *pages) single(tx kv.ReadTransaction, job *Job, err error) (*Job, error)
 	if job, err = s.opened(tx, job, err); err != nil {
 		return job, err
 	}
-	p, err := s.readPause(tx, job.owner())
-	if job.setPause(p); err != nil {
+	paused, err := s.shares.Paused(tx, job.owner())
+	if err != nil {
 		return job, err
 	}
+	job.setPause(paused[job.owner()])
 	return s.summed(tx, job)
 }
 

@@ -23,29 +23,17 @@ import (
 // A run whose document is paused has lost its job, as if the definition had changed: it writes what it has read and its last
 // checkpoint, and [Run.Release] writes its end into the state.
 
-// ownerPause says whether an owner is paused, and since when; zero if that is not known.
-type ownerPause struct {
-	paused bool
-	since  time.Time
-}
-
-// readPause returns whether an owner is paused.
-func (s *core) readPause(tx kv.ReadTransaction, owner string) (p ownerPause, err error) {
-	paused, err := s.shares.Paused(tx, owner)
-	p.since, p.paused = paused[owner]
-	return p, err
-}
-
-func (j *Job) setPause(p ownerPause) {
+// setPause sets the pause of the job's database, nil if there is none.
+func (j *Job) setPause(p *replicator.Pause) {
 	if j.Status != fdbjobs.Finished {
-		j.Paused, j.PausedSince = p.paused, p.since
+		j.Paused = p
 	}
 }
 
 // IsPaused reports whether the job has not ended and its document, its mirror or its database is paused. The pause of its
 // database must have been read. Such a job needs no attention.
 func (j *Job) IsPaused() bool {
-	return j.Status != fdbjobs.Finished && (j.Args.Paused != nil || j.Paused)
+	return j.Status != fdbjobs.Finished && (j.Args.Paused != nil || j.Paused != nil)
 }
 
 // pausedFor is how long a job waits that is paused.

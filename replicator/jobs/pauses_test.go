@@ -46,13 +46,13 @@ func TestPauses(t *testing.T) {
 				is := id == "crashes"
 				job, err := b.store.Lists.Document(t.Context(), database, id)
 				require.NoError(t, err)
-				var since time.Time
+				var pause *replicator.Pause
 				if is {
-					since = time.Unix(at.Unix(), 0)
+					pause = &replicator.Pause{Since: time.Unix(at.Unix(), 0)}
 				}
-				require.Equal(t, []any{is, since}, []any{job.Paused, job.PausedSince}, id)
+				require.Equal(t, pause, job.Paused, id)
 				job = b.get(job.ID)
-				require.Equal(t, []any{is, since}, []any{job.Paused, job.PausedSince}, id)
+				require.Equal(t, pause, job.Paused, id)
 			}
 		}
 		for _, opts := range []jobs.ListOptions{{Limit: 10}, {Limit: 10, Order: jobs.ByCrash}} {
@@ -60,8 +60,8 @@ func TestPauses(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, list.Jobs, 2)
 			for _, job := range list.Jobs {
-				require.Equal(t, *job.Args.DocID == "crashes", job.Paused)
-				require.Equal(t, job.Paused, !job.PausedSince.IsZero())
+				require.Equal(t, *job.Args.DocID == "crashes", job.Paused != nil)
+				require.True(t, job.Paused == nil || !job.Paused.Since.IsZero())
 			}
 		}
 		share := func(database string) *shares.Share {
@@ -83,6 +83,6 @@ func TestPauses(t *testing.T) {
 		set(map[string]float64{"a/_replicator": 3})
 		require.Empty(t, b.rows("paused"))
 		require.Equal(t, []any{3., 0., true}, []any{share("a/_replicator").Weight, share("a/_replicator").Before, share("a/_replicator").PausedSince.IsZero()})
-		require.False(t, b.get(b.jobID("a/_replicator", "crashes")).Paused)
+		require.Nil(t, b.get(b.jobID("a/_replicator", "crashes")).Paused)
 	})
 }

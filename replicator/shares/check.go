@@ -19,7 +19,7 @@ func (s *Shares) CheckRow(p *check.Page, row kv.KeyValue) error {
 			return nil
 		}
 		found, err := s.Paused(p, owner)
-		if _, is := found[owner]; err == nil && !is {
+		if err == nil && found[owner] == nil {
 			p.Stray(row.Key, "a pause of the owner %q, which is not paused", owner)
 		}
 		return err

@@ -6,6 +6,7 @@ import (
 	"settee/pkg/kv"
 	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
+	"settee/replicator"
 )
 
 // pause is since when a database is paused, and its weight before. Both are zero if they are not known.
@@ -32,18 +33,18 @@ func (s *Shares) setWeight(tx kv.Transaction, owner string, weight float64) erro
 	return s.queue.SetWeight(tx, owner, weight)
 }
 
-// Paused returns since when owners are paused, those of some that are, or all if there are none. The time is zero if it is not known.
-func (s *Shares) Paused(tx kv.ReadTransaction, some ...string) (map[string]time.Time, error) {
+// Paused returns the pauses of the owners among some that are paused, or, if there are none, of all. Since is zero if it is not known.
+func (s *Shares) Paused(tx kv.ReadTransaction, some ...string) (map[string]*replicator.Pause, error) {
 	weights, err := s.queue.Weights(tx, some...)
 	if err != nil {
 		return nil, err
 	}
 	pauses, err := s.pauses(tx, weights)
-	since := make(map[string]time.Time, len(pauses))
+	paused := make(map[string]*replicator.Pause, len(pauses))
 	for owner, p := range pauses {
-		since[owner] = p.since
+		paused[owner] = &replicator.Pause{Since: p.since}
 	}
-	return since, err
+	return paused, err
 }
 
 // pauses returns the pauses of the owners whose weight is 0.

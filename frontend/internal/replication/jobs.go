@@ -305,7 +305,7 @@ func (e *Endpoints) RunNow(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return failureOf("running a replication job", err)
 	}
-	job.Paused, job.PausedSince, job.Summary = seen.Paused, seen.PausedSince, seen.Summary
+	job.Paused, job.Summary = seen.Paused, seen.Summary
 	told, status := e.telling(r).condition(job), http.StatusAccepted
 	if told.State == replicator.ShownRunning {
 		status = http.StatusOK
@@ -358,7 +358,7 @@ func (e *Endpoints) VerifyNow(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return failureOf("verifying a job", err)
 	}
-	job.Paused, job.PausedSince, job.Summary = seen.Paused, seen.PausedSince, seen.Summary
+	job.Paused, job.Summary = seen.Paused, seen.Summary
 	return web.Respond(w, r, http.StatusAccepted, struct {
 		OK        bool                 `json:"ok"`
 		ID        string               `json:"id"`
