@@ -124,9 +124,9 @@ func (s *Runs) setAside(ctx context.Context, held *fdbjobs.Held, why error) erro
 		Timestamp: state.LastUpdated, Type: replicator.EventCrashed, Reason: state.Error, Code: state.Fault.EndCode(),
 	}, s.settings().MaxHistory)
 	state.FollowMirrored(state.LastUpdated)
-	text, err := encodeState(state)
+	text, err := encodeState(held.Job().ID, state)
 	if err != nil {
-		return fmt.Errorf("writing the state of the replication job %q: %w", held.Job().ID, err)
+		return err
 	}
 	held.Tag = tagCrashing
 	return held.Resubmit(ctx, state.LastUpdated.Add(setAsideDelay), text, func(tx kv.Transaction) error {
@@ -144,9 +144,9 @@ func (s *Runs) fail(ctx context.Context, held *fdbjobs.Held, why error) error {
 		failed.Mirrored, failed.Behind = cmp.Or(was.Mirrored, new(replicator.MirroredJob)), was.Behind
 		failed.FollowMirrored(failed.LastUpdated)
 	}
-	state, err := json.Marshal(failed)
+	state, err := encodeState(held.Job().ID, failed)
 	if err != nil {
-		return fmt.Errorf("writing the state of a replication job: %w", err)
+		return err
 	}
 	held.Tag = tagFailed
 	err = held.Finish(ctx, state, func(tx kv.Transaction) error {

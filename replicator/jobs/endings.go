@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	"settee/fdbjobs"
@@ -54,12 +54,10 @@ func (e ending) pack() []byte {
 }
 
 func parseEnding(value []byte) (e ending, err error) {
-	elements, err := tuple.Unpack(value)
 	var seconds float64
 	var noted int64
-	if err != nil || len(elements) != 4 || !rows.As(elements[0], &e.jobID) || !rows.As(elements[1], &e.lock) ||
-		!rows.As(elements[2], &seconds) || !rows.As(elements[3], &noted) {
-		return ending{}, fmt.Errorf("reading the end of a replication: malformed value %x", value)
+	if err := rows.Scan("the end of a replication", value, &e.jobID, &e.lock, &seconds, &noted); err != nil {
+		return ending{}, err
 	}
 	e.timeout, e.since = time.Duration(seconds*float64(time.Second)), time.UnixMilli(noted)
 	return e, nil
@@ -203,12 +201,11 @@ func (s *reservations) removeVoid(ctx context.Context) error {
 	for {
 		pairs, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
 			pairs, err := tx.Snapshot().GetRange(rest, kv.RangeOptions{Limit: endingsAtOnce}).Slice()
-			for _, pair := range pairs {
-				if err == nil && void(pair.Value) {
-					err = clearIf(tx, pair)
-				}
+			if err != nil {
+				return nil, err
 			}
-			return pairs, err
+			voids := slices.DeleteFunc(slices.Clone(pairs), func(pair kv.KeyValue) bool { return !void(pair.Value) })
+			return pairs, clearUnchanged(tx, voids)
 		})
 		if err != nil || len(pairs) < endingsAtOnce {
 			return err
@@ -217,11 +214,13 @@ func (s *reservations) removeVoid(ctx context.Context) error {
 	}
 }
 
-// clearIf clears a key that still has a value.
-func clearIf(tx kv.Transaction, pair kv.KeyValue) error {
-	value, err := tx.Get(pair.Key).Await()
-	if err == nil && bytes.Equal(value, pair.Value) {
-		tx.Clear(pair.Key)
+// clearUnchanged clears rows that are as they were read.
+func clearUnchanged(tx kv.Transaction, read []kv.KeyValue) error {
+	now, err := kv.Each(read, func(row kv.KeyValue) kv.Future[[]byte] { return tx.Get(row.Key) })
+	for i, value := range now {
+		if bytes.Equal(value, read[i].Value) {
+			tx.Clear(read[i].Key)
+		}
 	}
 	return err
 }

@@ -45,15 +45,6 @@ func (j *Job) encodeArgs() (json.RawMessage, error) {
 	return args, nil
 }
 
-// encodeState returns the state of a job as the job layer stores it.
-func (j *Job) encodeState() (json.RawMessage, error) {
-	state, err := json.Marshal(j.State)
-	if err != nil {
-		return nil, fmt.Errorf("writing the state of the replication job %q: %w", j.ID, err)
-	}
-	return state, nil
-}
-
 // Transient reports whether the job was added by POST /_replicate, or by a mirror that was.
 func (j *Job) Transient() bool { return j.Args.Database == nil }
 
@@ -248,15 +239,16 @@ func readTime(seconds int64) time.Time {
 	return time.Unix(seconds, 0)
 }
 
-// encodeState encodes a state in the size that the job layer accepts. Servers choose the length
+// encodeState encodes the state of a job in the size that the job layer accepts. Servers choose the length
 // of sequences and reasons, so it drops what is not essential, oldest events first.
-func encodeState(state *replicator.JobState) (json.RawMessage, error) {
+func encodeState(jobID string, state *replicator.JobState) (json.RawMessage, error) {
 	for {
 		text, err := json.Marshal(state)
-		if err != nil || len(text) <= fdbjobs.MaxStateSize {
-			return text, err
-		}
 		switch {
+		case err != nil:
+			return nil, fmt.Errorf("writing the state of the replication job %q: %w", jobID, err)
+		case len(text) <= fdbjobs.MaxStateSize:
+			return text, nil
 		case len(state.History) > 1:
 			state.History = state.History[:len(state.History)/2]
 		case state.SourceSeq != nil || state.ThroughSeq != nil || len(state.CheckpointedSourceSeq) > len(unknownSeq):

@@ -191,10 +191,17 @@ type mirroredEntry struct {
 	instance     string
 }
 
-// mirrored reads the databases of a mirror by name. The prefix of r begins after the mirror.
-func (s *mirrorRows) mirrored(tx kv.ReadTransaction, mirror string, r fdbjobs.EntryRange) kv.Future[[]mirroredEntry] {
-	return s.readEntries(tx, indexMirrored, mirror, r, func(e *mirroredEntry) []any { return []any{nil, &e.database} })
+// mirrored reads up to limit databases of a mirror by name: those after one, or from the first one if after is empty.
+func (s *mirrorRows) mirrored(tx kv.ReadTransaction, mirror, after string, limit int) kv.Future[[]mirroredEntry] {
+	r := fdbjobs.EntryRange{Limit: limit}
+	if after != "" {
+		r.After = tuple.Tuple{after, replicator.ChildJobID(mirror, after)}
+	}
+	return s.readEntries(tx, indexMirrored, mirror, r, databaseOf)
 }
+
+// databaseOf is for entries of the index mirrored.
+func databaseOf(e *mirroredEntry) []any { return []any{nil, &e.database} }
 
 // mirrorTimes reads the databases of a mirror that the index mirror_time has, in its order.
 func (s *mirrorRows) mirrorTimes(tx kv.ReadTransaction, mirror, what string, r fdbjobs.EntryRange) kv.Future[[]mirroredEntry] {
@@ -202,7 +209,7 @@ func (s *mirrorRows) mirrorTimes(tx kv.ReadTransaction, mirror, what string, r f
 	return s.readEntries(tx, indexMirrorTime, mirror, r, func(e *mirroredEntry) []any { return []any{nil, nil, &e.at, &e.database} })
 }
 
-// readEntries reads entries. key returns where the elements of a key go.
+// readEntries reads entries. The prefix of r begins after the mirror. key returns where the elements of a key go.
 func (s *mirrorRows) readEntries(
 	tx kv.ReadTransaction, index, mirror string, r fdbjobs.EntryRange, key func(*mirroredEntry) []any,
 ) kv.Future[[]mirroredEntry] {
@@ -226,7 +233,7 @@ func (s *mirrorRows) readEntries(
 
 // database reads one database of a mirror. The result is nil if the mirror does not know it.
 func (s *mirrorRows) database(tx kv.ReadTransaction, mirror, database string) kv.Future[*mirroredEntry] {
-	read := s.mirrored(tx, mirror, fdbjobs.EntryRange{Prefix: tuple.Tuple{database}, Limit: 1})
+	read := s.readEntries(tx, indexMirrored, mirror, fdbjobs.EntryRange{Prefix: tuple.Tuple{database}, Limit: 1}, databaseOf)
 	return kv.Map(read, func(found []mirroredEntry) (*mirroredEntry, error) {
 		if len(found) == 0 {
 			return nil, nil

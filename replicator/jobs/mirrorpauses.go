@@ -52,11 +52,7 @@ func (s *Upkeep) pauseSome(tx kv.Transaction, mirror, after string, limit int) (
 	if err != nil || live == nil || live.Args.Replication == nil { // that one may be paused: this node cannot open it
 		return "", false, err
 	}
-	page := fdbjobs.EntryRange{Limit: limit}
-	if after != "" {
-		page.After = tuple.Tuple{after, replicator.ChildJobID(mirror, after)}
-	}
-	found, err := s.mirrors.mirrored(tx, mirror, page).Await()
+	found, err := s.mirrors.mirrored(tx, mirror, after, limit).Await()
 	if err != nil || len(found) == 0 {
 		return "", false, err
 	}

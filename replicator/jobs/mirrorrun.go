@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -89,12 +88,8 @@ func (r MirrorRun) AwaitEvents(ctx context.Context) (kv.Watch, error) {
 
 // Databases returns up to limit databases of the mirror after one, by name.
 func (r MirrorRun) Databases(ctx context.Context, after string, limit int) ([]MirroredDatabase, error) {
-	page := fdbjobs.EntryRange{Limit: limit}
-	if after != "" {
-		page.After = tuple.Tuple{after, replicator.ChildJobID(r.job.ID, after)}
-	}
 	return kv.TransactValue(ctx, r.store.db, func(tx kv.Transaction) ([]MirroredDatabase, error) {
-		found, err := r.store.mirrors.mirrored(tx.Snapshot(), r.job.ID, page).Await()
+		found, err := r.store.mirrors.mirrored(tx.Snapshot(), r.job.ID, after, limit).Await()
 		out := make([]MirroredDatabase, len(found))
 		for i, e := range found {
 			out[i] = MirroredDatabase{e.database, e.state, e.state == replicator.MirroredGone || r.defines(e), e.instance}
@@ -416,15 +411,7 @@ func (r MirrorRun) FollowEvents(ctx context.Context, limit int, follow func([]Mi
 	if err := follow(events); err != nil {
 		return 0, err
 	}
-	return len(stored), r.holding(ctx, func(tx kv.Transaction) error {
-		now, err := kv.Each(stored, func(row kv.KeyValue) kv.Future[[]byte] { return tx.Get(row.Key) })
-		for i, value := range now {
-			if bytes.Equal(value, stored[i].Value) {
-				tx.Clear(stored[i].Key)
-			}
-		}
-		return err
-	})
+	return len(stored), r.holding(ctx, func(tx kv.Transaction) error { return clearUnchanged(tx, stored) })
 }
 
 // HasFeed reports whether the watch of the mirror's source follows the server's feed at the moment.

@@ -319,22 +319,18 @@ func (s *pages) indexedJob(tx kv.ReadTransaction, raw *fdbjobs.Job, owners map[s
 // number of that time instead of an owner, and the database instead of an id.
 func (s *pages) mirrored(mirror string, order Order) pageRead {
 	return func(tx kv.ReadTransaction, _ listing, after fdbjobs.Position, n int) (out page, err error) {
-		r, id := fdbjobs.EntryRange{Limit: n}, replicator.ChildJobID(mirror, after.ID)
 		var read kv.Future[[]mirroredEntry]
-		switch first := after == (fdbjobs.Position{}); {
-		case order == ByCrash:
-			if !first {
+		if order == ByCrash {
+			r := fdbjobs.EntryRange{Limit: n}
+			if after != (fdbjobs.Position{}) {
 				if r.After, err = timedKey(after); err != nil {
 					return out, err
 				}
-				r.After = append(r.After, id)
+				r.After = append(r.After, replicator.ChildJobID(mirror, after.ID))
 			}
 			read = s.mirrors.mirrorTimes(tx, mirror, timeFailing, r)
-		default:
-			if !first {
-				r.After = tuple.Tuple{after.ID, id}
-			}
-			read = s.mirrors.mirrored(tx, mirror, r)
+		} else {
+			read = s.mirrors.mirrored(tx, mirror, after.ID, n)
 		}
 		found, err := read.Await()
 		if err != nil {

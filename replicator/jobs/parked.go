@@ -107,9 +107,8 @@ func (r *ParkedRow) parseValue(raw []byte) error {
 
 // parseParked parses a row.
 func (s *parkedRows) parseParked(pair kv.KeyValue) (r ParkedRow, err error) {
-	e, err := s.space.Unpack(pair.Key)
-	if err != nil || len(e) != 4 || !rows.As(e[1], &r.Server) || !rows.As(e[2], &r.Database) || !rows.As(e[3], &r.JobID) {
-		return r, fmt.Errorf("reading a parked job: %w", errors.Join(err, tuple.ErrMalformed))
+	if err := rows.ScanKey("a parked job", s.space, pair.Key, nil, &r.Server, &r.Database, &r.JobID); err != nil {
+		return r, err
 	}
 	err = r.parseValue(pair.Value)
 	return r, err

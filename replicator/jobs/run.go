@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -437,8 +436,8 @@ func (r *Run) write(
 	if !r.stored || time.Since(next.LastUpdated) >= restate || !reflect.DeepEqual(&next, r.job.State) {
 		next.LastUpdated = time.Now()
 		var err error
-		if text, err = encodeState(&next); err != nil {
-			return fmt.Errorf("writing the state of the replication job %q: %w", r.job.ID, err)
+		if text, err = encodeState(r.job.ID, &next); err != nil {
+			return err
 		}
 	}
 	c, lost := r.charge(), r.lost

@@ -200,7 +200,7 @@ func (s *Upkeep) dropSome(tx kv.Transaction, mirror string, most int) (more bool
 	if live, err := s.mirrors.liveMirror(tx, mirror); err != nil || live != nil {
 		return false, err
 	}
-	found, err := s.mirrors.mirrored(tx, mirror, fdbjobs.EntryRange{Limit: most}).Await()
+	found, err := s.mirrors.mirrored(tx, mirror, "", most).Await()
 	if err != nil {
 		return false, err
 	}

@@ -3,8 +3,6 @@ package jobs
 import (
 	"context"
 	"crypto/rand"
-	"errors"
-	"fmt"
 	mathrand "math/rand/v2"
 	"time"
 
@@ -90,10 +88,9 @@ func (s *Watches) readAsks(tx kv.ReadTransaction, server string, some kv.KeyRang
 	pairs, err := tx.GetRange(some, kv.RangeOptions{Limit: limit}).Slice()
 	found := make([]ParkedRow, len(pairs))
 	for i, pair := range pairs {
-		key, err := index.Unpack(pair.Key)
 		row, seconds := ParkedRow{Server: server, Database: string(pair.Value)}, int64(0)
-		if err != nil || len(key) != 2 || !rows.As(key[0], &seconds) || !rows.As(key[1], &row.JobID) {
-			return nil, fmt.Errorf("reading the questions to a server: %w", errors.Join(err, tuple.ErrMalformed))
+		if err := rows.ScanKey("the questions to a server", index, pair.Key, &seconds, &row.JobID); err != nil {
+			return nil, err
 		}
 		row.Ask = time.Unix(seconds, 0)
 		found[i] = row

@@ -145,7 +145,7 @@ func (j *Job) spec(spec fdbjobs.Spec) (_ fdbjobs.Spec, err error) {
 			return spec, err
 		}
 	}
-	spec.State, err = j.encodeState()
+	spec.State, err = encodeState(j.ID, j.State)
 	return spec, err
 }
 
