@@ -11,6 +11,7 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 	"settee/replicator"
 	"settee/replicator/shares"
@@ -198,11 +199,10 @@ type deletedDatabase struct{ instance, owner string }
 // deletedDatabases returns up to deletedAtOnce deleted databases with instances greater than
 // after.
 func (s *core) deletedDatabases(tx kv.ReadTransaction, after string) ([]deletedDatabase, error) {
-	begin, end := s.space.Sub("deleted").Range()
+	all := rows.Range(s.space.Sub("deleted"))
 	if after != "" {
-		begin = kv.KeyAfter(s.space.Pack("deleted", after))
+		all.Begin = kv.KeyAfter(s.space.Pack("deleted", after))
 	}
-	all := kv.KeyRange{Begin: begin, End: end}
 	pairs, err := tx.GetRange(all, kv.RangeOptions{Limit: deletedAtOnce}).Slice()
 	if err != nil {
 		return nil, err

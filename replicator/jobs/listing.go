@@ -10,6 +10,7 @@ import (
 
 	"settee/fdbjobs"
 	"settee/pkg/kv"
+	"settee/pkg/kv/rows"
 	"settee/replicator"
 	"settee/replicator/shares"
 )
@@ -272,9 +273,8 @@ func (s *Lists) Failures(ctx context.Context, id string) (Failures, error) {
 		return Failures{}, err
 	}
 	var count failureCount
-	begin, end := s.records.failureRows(job.ID).Range()
-	ring := kv.KeyRange{Begin: begin, End: end}
-	var rows []json.RawMessage
+	ring := rows.Range(s.records.failureRows(job.ID))
+	var listed []json.RawMessage
 	for more := true; more; {
 		page, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
 			read := tx.Snapshot().Get(s.records.failureKey(job.ID))
@@ -289,20 +289,17 @@ func (s *Lists) Failures(ctx context.Context, id string) (Failures, error) {
 			return Failures{}, err
 		}
 		for _, pair := range page {
-			rows = append(rows, pair.Value)
+			listed = append(listed, pair.Value)
 			ring.Begin = kv.KeyAfter(pair.Key)
 		}
 		more = len(page) == failuresAtOnce
 	}
-	if len(rows) > 0 {
-		next := int(count.listed) % len(rows) // the oldest row of a full ring
-		if len(rows) < replicator.MaxFailures {
-			next = 0
-		}
-		rows = append(slices.Clone(rows[next:]), rows[:next]...)
+	if len(listed) == replicator.MaxFailures {
+		oldest := int(count.listed % replicator.MaxFailures)
+		listed = append(slices.Clone(listed[oldest:]), listed[:oldest]...)
 	}
-	slices.Reverse(rows)
-	return Failures{Total: count.total, Latest: rows}, nil
+	slices.Reverse(listed)
+	return Failures{Total: count.total, Latest: listed}, nil
 }
 
 // Records are what is stored of the past of a job, besides its [Failures].

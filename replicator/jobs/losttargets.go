@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"time"
 
 	"settee/pkg/kv"
 	"settee/replicator"
@@ -12,41 +11,28 @@ import (
 // Jobs whose rows have another Target by now, or are woken, are left alone. It also marks the rows of jobs whose runs are about
 // to park, as Wake does. n is the number of jobs that became due, also if WakeLost fails. It may be repeated.
 func (s *Watches) WakeLost(ctx context.Context, lost []ParkedRow) (n int, err error) {
+	made := map[string]bool{} // the jobs that became due, also by a run of a transaction whose result was unknown
 	err = inParts(lost, wakeAtOnce, func(some []ParkedRow) error {
-		woken, err := s.wakeLost(ctx, some)
-		n += woken
-		return err
-	})
-	return n, err
-}
-
-// wakeLost wakes the jobs of some rows in one transaction.
-func (s *Watches) wakeLost(ctx context.Context, lost []ParkedRow) (int, error) {
-	made := map[string]bool{} // the jobs that became due, also by a run of the transaction whose result was unknown
-	err := s.db.Transact(ctx, func(tx kv.Transaction) error {
-		found, err := s.parking.again(tx, lost)
-		if err != nil {
-			return err
-		}
-		var ids []string
-		for i, old := range found {
-			if old == nil || old.Woken || old.Target != lost[i].Target {
-				continue
-			}
-			next := *old
-			next.Woken, next.Ask, next.Lost = true, time.Time{}, lost[i].Lost
-			s.parking.setParked(tx, old, next)
-			ids = append(ids, old.JobID)
-		}
-		due, err := s.jobs.MakeDue(tx, ids, tagParked, "", 0)
-		for i, is := range due {
-			if is {
-				made[ids[i]] = true
-			}
-		}
-		return err
+		return s.db.Transact(ctx, func(tx kv.Transaction) error { return s.wakeLost(tx, some, made) })
 	})
 	return len(made), err
+}
+
+// wakeLost is WakeLost for some rows.
+func (s *Watches) wakeLost(tx kv.Transaction, lost []ParkedRow, made map[string]bool) error {
+	found, err := s.parking.again(tx, lost)
+	if err != nil {
+		return err
+	}
+	var woken []ParkedRow
+	for i, row := range found {
+		if row != nil && !row.Woken && row.Target == lost[i].Target {
+			row.Lost = lost[i].Lost
+			woken = append(woken, *row)
+		}
+	}
+	_, err = s.wakeRows(tx, woken, made)
+	return err
 }
 
 // Vendor is the name of the vendor that nodes give of themselves.

@@ -65,7 +65,7 @@ func (s *Watches) wake(tx kv.Transaction, places []wakePlace, each int, earlier 
 		}
 		reads[i] = tx.GetRange(r, kv.RangeOptions{Limit: each})
 	}
-	var ids []string
+	var found []ParkedRow
 	for i, place := range places {
 		pairs, err := reads[i].Slice()
 		if err != nil {
@@ -77,30 +77,36 @@ func (s *Watches) wake(tx kv.Transaction, places []wakePlace, each int, earlier 
 				return 0, nil, err
 			}
 			place.after = row.JobID
-			if row.Woken {
-				if earlier[row.JobID] {
-					n++ // that run was committed
-				}
-				continue
+			switch {
+			case !row.Woken:
+				found = append(found, row)
+			case earlier[row.JobID]:
+				n++ // that run was committed
 			}
-			next := row
-			next.Woken, next.Ask = true, time.Time{}
-			s.parking.setParked(tx, &row, next)
-			ids = append(ids, row.JobID)
 		}
 		if len(pairs) == each {
 			unread = append(unread, place)
 		}
 	}
-	due, err := s.jobs.MakeDue(tx, ids, tagParked, "", 0)
-	if err != nil {
-		return 0, nil, err
+	due, err := s.wakeRows(tx, found, earlier)
+	return n + due, unread, err
+}
+
+// wakeRows marks rows, and makes their jobs due that are parked. It returns how many became due, and notes them in made.
+func (s *Watches) wakeRows(tx kv.Transaction, found []ParkedRow, made map[string]bool) (n int, err error) {
+	ids := make([]string, len(found))
+	for i, row := range found {
+		next := row
+		next.Woken, next.Ask = true, time.Time{}
+		s.parking.setParked(tx, &row, next)
+		ids[i] = row.JobID
 	}
-	for i, made := range due {
-		if made {
-			earlier[ids[i]] = true
+	due, err := s.jobs.MakeDue(tx, ids, tagParked, "", 0)
+	for i, is := range due {
+		if is {
+			made[ids[i]] = true
 			n++
 		}
 	}
-	return n, unread, nil
+	return n, err
 }
