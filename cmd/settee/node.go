@@ -218,17 +218,14 @@ func (n *node) requeueJobs(ctx context.Context) error {
 	if !kv.Exclusive(n.db) {
 		return nil
 	}
-	for _, queue := range []string{jobs.QueueName, jobs.WatchQueue, jobs.VerifyQueue, upkeep.Queue} {
-		requeued, err := n.layer.Queue(queue).RequeueAll(ctx)
-		if err != nil {
-			return fmt.Errorf("queueing the jobs of an earlier process: %w", err)
-		}
-		if requeued > 0 {
-			n.log.Info().Str("queue", queue).Int("jobs", requeued).Msg("queued the jobs that the previous process was running")
+	requeued, err := n.jobs.Upkeep.RequeueAll(ctx)
+	for queue, count := range requeued {
+		if count > 0 {
+			n.log.Info().Str("queue", queue).Int("jobs", count).Msg("queued the jobs that the previous process was running")
 		}
 	}
-	if err := n.jobs.Upkeep.ForgetEndings(ctx); err != nil {
-		return fmt.Errorf("forgetting the runs of an earlier process: %w", err)
+	if err != nil {
+		return fmt.Errorf("queueing the jobs of an earlier process: %w", err)
 	}
 	return nil
 }

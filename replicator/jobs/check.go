@@ -20,7 +20,7 @@ import (
 // checks neither the jobs nor what follows from them: see
 // [fdbjobs.Layer.Check].
 func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer) error {
-	all := &core{jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), space: tuple.NewSubspace("replicator")}
+	all := &core{jobs: layer.Queue(QueueName), watches: layer.Queue(watchQueue), space: tuple.NewSubspace("replicator")}
 	all.shares = shares.Open(c.DB, all.jobs, nil, nil)
 	k := checker{all, &parkedRows{all}, &jobRecords{all}, new(uint16)}
 	states := k.jobs.States()

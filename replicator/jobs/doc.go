@@ -42,7 +42,7 @@
 // next run. "Run now" clears the row of a parked job, whose stored state names it until its run
 // starts.
 //
-// Each server with rows has a watch: a job of the queue [WatchQueue], which hears of changes from the
+// Each server with rows has a watch: a job of the queue of watches ([Watches]), which hears of changes from the
 // server's feed of updates, or asks for them, and calls Wake. A watch that begins without a sequence
 // of the feed must compare the UpdateSeq of all rows ([Watches.ParkedOf]) after it has opened the feed:
 // the feed does not have the changes before. Parking creates the watch, and [Watches.Unwatch] ends it

@@ -245,7 +245,8 @@ func TestRowsOfDeadRuns(t *testing.T) {
 	t.Run("restart of the only process", func(t *testing.T) {
 		testkit.Bubble(t, func(t *testing.T) {
 			b, name := dead(t)
-			require.NoError(t, b.store.Upkeep.ForgetEndings(t.Context()))
+			_, err := b.store.Upkeep.RequeueAll(t.Context())
+			require.NoError(t, err)
 			now := time.Now()
 			next := b.succeed(t.Context(), name)
 			require.NoError(t, next.failed())

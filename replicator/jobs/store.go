@@ -96,8 +96,8 @@ func newStore(c *core) *Store {
 // makes one first if there is none.
 func Open(ctx context.Context, db kv.Database, layer *fdbjobs.Layer, opts Options) (*Store, error) {
 	c := &core{
-		db: db, jobs: layer.Queue(QueueName), watches: layer.Queue(WatchQueue), upkeep: layer.Queue(upkeep.Queue),
-		verifications: layer.Queue(VerifyQueue),
+		db: db, jobs: layer.Queue(QueueName), watches: layer.Queue(watchQueue), upkeep: layer.Queue(upkeep.Queue),
+		verifications: layer.Queue(verifyQueue),
 		space:         tuple.NewSubspace("replicator"), uuid: opts.UUID, settings: opts.Settings,
 		docs: docstore.Open(db, opts.Documents, docstore.Options{
 			Sealer: opts.Sealer, Sealed: replicator.IsReplicatorDatabase, Salted: replicator.IsReplicatorDatabase,

@@ -16,8 +16,8 @@ import (
 	"settee/replicator"
 )
 
-// Upkeep removes what is no longer needed, and converts a store. The program runs its tasks, on nodes with the role
-// api_frontend, and calls the other methods when it opens a store.
+// Upkeep removes what is no longer needed. The program runs its tasks, on nodes with the role api_frontend, and calls RequeueAll when it
+// opens a store.
 type Upkeep struct {
 	*core
 	reservations *reservations
@@ -212,10 +212,21 @@ func (s *Upkeep) dropSome(tx kv.Transaction, mirror string, most int) (more bool
 	return len(found) == most, nil
 }
 
-// ForgetEndings lets runs begin that would wait for runs of an earlier process. It is for a process that has just opened
-// a store that no other process can open, see fdbjobs.Queue.RequeueAll.
-func (s *Upkeep) ForgetEndings(ctx context.Context) error {
-	return s.db.Transact(ctx, func(tx kv.Transaction) error {
+// RequeueAll queues all running jobs again, in each queue of the store, and lets runs begin that would wait for runs of an earlier
+// process. It is for a process that has just opened a store that no other process can open, see fdbjobs.Queue.RequeueAll. It returns the
+// numbers of jobs by the name of their queue, also if it fails.
+func (s *Upkeep) RequeueAll(ctx context.Context) (map[string]int, error) {
+	requeued := map[string]int{}
+	for name, queue := range map[string]*fdbjobs.Queue{
+		QueueName: s.jobs, watchQueue: s.watches, verifyQueue: s.verifications, upkeep.Queue: s.upkeep,
+	} {
+		n, err := queue.RequeueAll(ctx)
+		if err != nil {
+			return requeued, err
+		}
+		requeued[name] = n
+	}
+	return requeued, s.db.Transact(ctx, func(tx kv.Transaction) error {
 		tx.ClearRange(rows.Range(s.space.Sub("ending")))
 		return nil
 	})

@@ -12,9 +12,9 @@ import (
 	"settee/replicator"
 )
 
-// VerifyQueue is the name of the queue of comparisons: each compares both ends of one replication job, and has the id of that job. A
+// verifyQueue is the name of the queue of comparisons: each compares both ends of one replication job, and has the id of that job. A
 // comparison is removed when it has ended. Its result is among the records of the replication job.
-const VerifyQueue = "verify"
+const verifyQueue = "verify"
 
 // Verifications compares both ends of single jobs, for the scheduler.
 type Verifications struct {

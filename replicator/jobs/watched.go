@@ -8,7 +8,7 @@ import (
 	"settee/replicator"
 )
 
-// A server from which parked jobs wait for changes is watched by a job of the queue WatchQueue, whose id is the key of who
+// A server from which parked jobs wait for changes is watched by a job of the queue watchQueue, whose id is the key of who
 // answers for the server (replicator.Endpoint.Route). Its owner is the owner of one of its jobs: a user or a replicator
 // database, between which watches take turns (see Watches.Reown). Its keys are:
 //
@@ -18,9 +18,9 @@ import (
 // The transactions that park a job and that end the watch read the first key with a conflict. The latter also read with a
 // conflict that there are no rows. So no row is left without a watch. The same holds for the rows of mirrors (mirrors.go).
 
-// WatchQueue is the name of the queue of watches. The id of a job is the key of who answers for a server, see
+// watchQueue is the name of the queue of watches. The id of a job is the key of who answers for a server, see
 // replicator.Endpoint.Route.
-const WatchQueue = "watch"
+const watchQueue = "watch"
 
 // WatchStatus is the part of the state of a watch's job that people see: how the watch hears of changes, which a heartbeat
 // of the job may not have told yet.

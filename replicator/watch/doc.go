@@ -1,5 +1,5 @@
 // Package watch wakes parked replications when their sources change. A [Watcher] on each replication node takes watches
-// from the queue jobs.WatchQueue: one job for each server with sources of parked replications. Its id is the key of who
+// from the queue of jobs.Watches: one job for each server with sources of parked replications. Its id is the key of who
 // answers for the server (route.Key): its URL, unless the sources have a proxy or headers of their own. A job whose proxy
 // or Host header makes another machine answer has a watch of its own, and neither tells that machine of other jobs nor
 // hears of other databases. A node that stops puts its watches back, and another one goes on with them. The watches of a node that dies are
