@@ -325,3 +325,11 @@ func TestShownStates(t *testing.T) {
 		assert.Equal(t, i >= 6, state.Ended(), state)
 	}
 }
+
+// A running job has a slot unless it is one of the jobs without a slot. What the nodes say may be older than the number of jobs.
+func TestInUse(t *testing.T) {
+	c := &replicator.Cluster{Slots: 5, Slotless: 3}
+	for running, inUse := range map[int64]int64{7: 4, 8: 5, 9: 5, 3: 0, 2: 0} {
+		assert.Equal(t, inUse, c.InUse(running), "%d jobs run", running)
+	}
+}
