@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"settee/pkg/retry"
 	"settee/scripts/bench/lab"
 )
 
@@ -77,7 +78,7 @@ func (b *bench) Measure(ctx context.Context, r *lab.Run) error {
 		return err
 	}
 	r.Report.Table(fmt.Sprintf("%s: %d jobs on %d nodes, a budget of %d requests a second", r.Version, b.jobs, b.nodes, b.rate), "what", "target", "measured")
-	if err := lab.Pause(ctx, settled); err != nil {
+	if err := retry.Wait(ctx, settled); err != nil {
 		return err
 	}
 	if err := b.count(ctx, "all nodes run", 95); err != nil || !b.kill {
@@ -175,7 +176,7 @@ func (b *bench) during(ctx context.Context, what string, d time.Duration, least 
 	b.mu.Lock()
 	b.times = nil
 	b.mu.Unlock()
-	if err := lab.Pause(ctx, d); err != nil {
+	if err := retry.Wait(ctx, d); err != nil {
 		return err
 	}
 	b.mu.Lock()

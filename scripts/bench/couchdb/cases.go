@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"settee/internal/servers"
+	"settee/pkg/retry"
 	"settee/scripts/bench/lab"
 )
 
@@ -135,7 +136,7 @@ func (b *bench) burst(ctx context.Context, c benchCase, system int, source, targ
 func (b *bench) burstOf(ctx context.Context, docs int, source, target string) error {
 	err := b.fill(ctx, source, docs, 0)
 	for err == nil && b.sameCount(ctx, source, target) != nil {
-		err = lab.Pause(ctx, 20*time.Millisecond)
+		err = retry.Wait(ctx, 20*time.Millisecond)
 	}
 	return err
 }

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"settee/pkg/retry"
 	"settee/scripts/bench/lab"
 )
 
@@ -199,7 +200,7 @@ func (b *bench) rest(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := lab.Pause(ctx, quietFor); err != nil {
+		if err := retry.Wait(ctx, quietFor); err != nil {
 			return err
 		}
 		after, err := b.server.Processor()

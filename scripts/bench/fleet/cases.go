@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"settee/pkg/retry"
 	"settee/scripts/bench/lab"
 )
 
@@ -84,7 +85,7 @@ func (f *fleet) changes(ctx context.Context) error {
 
 func (f *fleet) writeAtRandom(ctx context.Context) error {
 	f.Say("writing %g documents a second for %s", f.rate, f.duration)
-	return lab.During(ctx, f.Random, f.rate, f.next, func(ctx context.Context) error { return lab.Pause(ctx, f.duration) })
+	return lab.During(ctx, f.Random, f.rate, f.next, func(ctx context.Context) error { return retry.Wait(ctx, f.duration) })
 }
 
 func (f *fleet) reportChanges(used lab.Used) {
@@ -161,7 +162,7 @@ func (f *fleet) alone(ctx context.Context) error {
 		return err
 	}
 	f.Say("%d jobs added; waiting for %s", f.jobs, settling)
-	if err := lab.Pause(ctx, settling); err != nil {
+	if err := retry.Wait(ctx, settling); err != nil {
 		return err
 	}
 	var missing error

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"settee/pkg/retry"
 	"settee/scripts/bench/lab"
 )
 
@@ -30,7 +31,7 @@ func (f *fleet) roll(ctx context.Context) error {
 						return err
 					}
 					slowest = max(slowest, took)
-					if err := lab.Pause(ctx, settled); err != nil {
+					if err := retry.Wait(ctx, settled); err != nil {
 						return err
 					}
 				}
@@ -86,7 +87,7 @@ const lookEvery = 50 * time.Millisecond
 // during looks which jobs stand still until f returns.
 func (s *stillness) during(ctx context.Context, node *lab.Node, f func(context.Context) error) error {
 	return lab.Both(ctx, func(ctx context.Context) error {
-		for lab.Pause(ctx, lookEvery) == nil {
+		for retry.Wait(ctx, lookEvery) == nil {
 			var list struct{ Jobs []struct{ ID string } }
 			if err := node.Ask(ctx, http.MethodGet, "_scheduler/jobs?states=pending,crashing&limit=10000", nil, &list); err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"settee/pkg/retry"
 	"settee/scripts/bench/lab"
 )
 
@@ -86,7 +87,7 @@ func (f *fleet) rest(ctx context.Context, title string) error {
 		for _, node := range f.running() {
 			node.CloseIdle()
 		}
-		return lab.Pause(ctx, f.quiet)
+		return retry.Wait(ctx, f.quiet)
 	})
 	if err != nil {
 		return err

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"settee/pkg/retry"
 )
 
 // Arrivals tracks documents from their writing until they are at all their targets. The zero value tracks none.
@@ -142,7 +144,7 @@ func AtRandom(ctx context.Context, random *rand.Rand, rate float64, next func() 
 	writing.SetLimit(maxWriting)
 	for at := time.Now(); rate > 0; {
 		at = at.Add(time.Duration(random.ExpFloat64() / rate * float64(time.Second)))
-		if Pause(working, time.Until(at)) != nil {
+		if retry.Wait(working, time.Until(at)) != nil {
 			break
 		}
 		write := next()

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"settee/pkg/retry"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -72,13 +74,13 @@ func TestAtRandom(t *testing.T) {
 			return func(context.Context) error { return nil }
 		}
 		r := newRandom(1)
-		err := During(t.Context(), r, 100, next, func(ctx context.Context) error { return Pause(ctx, 10*time.Second) })
+		err := During(t.Context(), r, 100, next, func(ctx context.Context) error { return retry.Wait(ctx, 10*time.Second) })
 		require.NoError(t, err)
 		require.InDelta(t, 1000, written, 200)
 		err = During(t.Context(), r, 0, next, func(ctx context.Context) error { return failed })
 		require.ErrorIs(t, err, failed)
 		refused := func() func(context.Context) error { return func(context.Context) error { return failed } }
-		err = During(t.Context(), r, 100, refused, func(ctx context.Context) error { return Pause(ctx, time.Hour) })
+		err = During(t.Context(), r, 100, refused, func(ctx context.Context) error { return retry.Wait(ctx, time.Hour) })
 		require.ErrorIs(t, err, failed)
 	})
 }

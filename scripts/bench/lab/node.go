@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"settee/internal/servers"
+	"settee/pkg/retry"
 )
 
 // Node is a settee with both roles, or with one.
@@ -99,7 +100,7 @@ func (r *Run) watch(ctx context.Context, n *Node) {
 	ctx, end := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		for Pause(ctx, watchEvery) == nil && !n.stopping.Load() {
+		for retry.Wait(ctx, watchEvery) == nil && !n.stopping.Load() {
 			if n.process.Exited() && !n.stopping.Load() {
 				r.fail(fmt.Errorf("settee has exited; the end of its log: %s", servers.LastLines(n.log)))
 				return
@@ -119,7 +120,7 @@ func (n *Node) Stop(ctx context.Context) error {
 		return err
 	}
 	for !n.process.Exited() {
-		if err := Pause(ctx, 10*time.Millisecond); err != nil {
+		if err := retry.Wait(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 	}

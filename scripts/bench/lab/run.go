@@ -173,16 +173,6 @@ func (r *Run) Within(ctx context.Context, what string) (context.Context, context
 	return context.WithTimeoutCause(ctx, r.limit, fmt.Errorf("%s takes longer than %s", what, r.limit))
 }
 
-// Pause waits for a time.
-func Pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // InOrder calls functions until one fails.
 func InOrder(ctx context.Context, all ...func(context.Context) error) error {
 	for _, one := range all {

@@ -23,6 +23,7 @@ import (
 	"syscall"
 	"time"
 
+	"settee/pkg/retry"
 	"settee/scripts/bench/lab"
 )
 
@@ -215,10 +216,10 @@ func (l *load) measureContinuous(ctx context.Context) error {
 	next := func() func(context.Context) error { return l.Write(l.Random.IntN(l.sources)) }
 	var behind int
 	err = lab.During(ctx, l.Random, l.rate, next, func(ctx context.Context) error {
-		if err := lab.Pause(ctx, l.warmUp); err != nil {
+		if err := retry.Wait(ctx, l.warmUp); err != nil {
 			return err
 		}
-		behind, err = l.window(ctx, func(ctx context.Context) error { return lab.Pause(ctx, l.duration) })
+		behind, err = l.window(ctx, func(ctx context.Context) error { return retry.Wait(ctx, l.duration) })
 		return err
 	})
 	if err != nil {

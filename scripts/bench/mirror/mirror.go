@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"settee/pkg/retry"
 	"settee/scripts/bench/lab"
 )
 
@@ -183,7 +184,7 @@ func (b *bench) mirror(ctx context.Context) error {
 	}
 	return b.each(ctx, func(ctx context.Context, name string) error {
 		for b.complete(ctx, name) != nil {
-			if err := lab.Pause(ctx, lookEvery); err != nil {
+			if err := retry.Wait(ctx, lookEvery); err != nil {
 				return err
 			}
 		}
@@ -201,7 +202,7 @@ func (b *bench) newDatabases(ctx context.Context) error {
 	var seconds []float64
 	for i := range b.fresh {
 		// Not in step with anything that happens periodically.
-		if err := lab.Pause(ctx, time.Second+time.Duration(b.Random.Int64N(int64(2*time.Second)))); err != nil {
+		if err := retry.Wait(ctx, time.Second+time.Duration(b.Random.Int64N(int64(2*time.Second)))); err != nil {
 			return err
 		}
 		name := fmt.Sprintf("new%06d", i)
@@ -210,7 +211,7 @@ func (b *bench) newDatabases(ctx context.Context) error {
 		}
 		began := time.Now()
 		for b.target.Ask(ctx, http.MethodGet, name+"/doc000000", nil, nil) != nil {
-			if err := lab.Pause(ctx, poll); err != nil {
+			if err := retry.Wait(ctx, poll); err != nil {
 				return err
 			}
 		}

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"settee/internal/servers"
+	"settee/pkg/retry"
 	"settee/scripts/bench/lab"
 )
 
@@ -257,7 +258,7 @@ func (b *bench) latency(ctx context.Context, s system, jobs int) (sample, error)
 			began := time.Now()
 			return lab.Each(ctx, jobs, jobs, func(ctx context.Context, i int) error {
 				n := warmUp + i
-				if err := lab.Pause(ctx, time.Until(began.Add(time.Duration(i)*time.Second/latencyRate))); err != nil {
+				if err := retry.Wait(ctx, time.Until(began.Add(time.Duration(i)*time.Second/latencyRate))); err != nil {
 					return err
 				}
 				added[n] = time.Now()
