@@ -11,11 +11,11 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	"settee/internal/testkit"
 	"settee/pkg/retry"
 	"settee/scripts/bench/lab"
 )
@@ -81,14 +81,14 @@ func (b *bench) Measure(ctx context.Context, r *lab.Run) error {
 	if err := retry.Wait(ctx, settled); err != nil {
 		return err
 	}
-	if err := b.count(ctx, "all nodes run", 95); err != nil || !b.kill {
+	if err := b.during(ctx, "all nodes run", b.duration, 95); err != nil || !b.kill {
 		return err
 	}
 	nodes[len(nodes)-1].Close()
 	if err := b.during(ctx, "after a node was killed, until its part is used again", dead, 0); err != nil {
 		return err
 	}
-	return b.count(ctx, "the other nodes run", 95)
+	return b.during(ctx, "the other nodes run", b.duration, 95)
 }
 
 // relay starts the relay before the endpoints, and returns its address.
@@ -166,11 +166,6 @@ func (b *bench) add(ctx context.Context, endpoints *lab.Server, node *lab.Node, 
 	})
 }
 
-// count is during for the duration that the flags say.
-func (b *bench) count(ctx context.Context, what string, least int) error {
-	return b.during(ctx, what, b.duration, least)
-}
-
 // during counts requests for a time, and reports how much of the budget was used, and the most in any second.
 func (b *bench) during(ctx context.Context, what string, d time.Duration, least int) error {
 	b.mu.Lock()
@@ -180,16 +175,9 @@ func (b *bench) during(ctx context.Context, what string, d time.Duration, least 
 		return err
 	}
 	b.mu.Lock()
-	times := slices.SortedFunc(slices.Values(b.times), time.Time.Compare)
+	times := b.times
 	b.mu.Unlock()
-	most, first := 0, 0
-	for i, at := range times {
-		for at.Sub(times[first]) >= time.Second {
-			first++
-		}
-		most = max(most, i-first+1)
-	}
 	b.Report.Measured(what, fmt.Sprintf("%d to 100 %%", least), "%.1f %% of the budget in %s", 100*float64(len(times))/(float64(b.rate)*d.Seconds()), d)
-	b.Report.Measured("  most in any second", fmt.Sprintf("%d", b.rate), "%d", most)
+	b.Report.Measured("  most in any second", strconv.Itoa(b.rate), "%d", testkit.MostInASecond(times))
 	return nil
 }

@@ -2,9 +2,15 @@ package budget
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
+	"io"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // receivedListener listens for connections that know when their requests came.
@@ -16,26 +22,50 @@ func (l receivedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	read, err := reader(conn)
+	raw, err := conn.(syscall.Conn).SyscallConn() //nolint:forcetypeassert // a TCP connection
+	if err == nil {
+		var refused error
+		err = raw.Control(func(fd uintptr) { refused = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
+		err = errors.Join(err, refused)
+	}
 	if err != nil {
 		_ = conn.Close() // nothing was read from it
 		return nil, err
 	}
-	return &receivedConn{Conn: conn, read: read}, nil
+	return &receivedConn{Conn: conn, raw: raw}, nil
 }
 
-// receivedConn is a connection that knows when this machine received what was read last.
+// receivedConn is a connection that knows when the kernel received what was read last. This process shares the processors with
+// the nodes, so it may read it later.
 type receivedConn struct {
 	net.Conn
-	read func([]byte) (n int, at time.Time, err error)
+	raw  syscall.RawConn
 	last atomic.Int64 // nanoseconds since the Unix epoch
 }
 
 // Read implements net.Conn.
-func (c *receivedConn) Read(p []byte) (int, error) {
-	n, at, err := c.read(p)
-	if n > 0 {
-		c.last.Store(at.UnixNano())
+func (c *receivedConn) Read(p []byte) (n int, err error) {
+	var at unix.Timespec
+	oob := make([]byte, unix.CmsgSpace(binary.Size(at)))
+	var oobn int
+	waited := c.raw.Read(func(fd uintptr) bool {
+		n, oobn, _, _, err = unix.Recvmsg(int(fd), p, oob, unix.MSG_DONTWAIT)
+		return err != unix.EAGAIN
+	})
+	switch {
+	case waited != nil:
+		return 0, waited
+	case err != nil:
+		return 0, err
+	case n == 0:
+		return 0, io.EOF
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	for _, m := range messages {
+		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_TIMESTAMPNS {
+			_, err = binary.Decode(m.Data, binary.NativeEndian, &at)
+			c.last.Store(at.Nano())
+		}
 	}
 	return n, err
 }
