@@ -55,10 +55,10 @@ func (c benchCase) describe(b *bench) string {
 }
 
 // turn copies a source to a new target, and measures that.
-func (b *bench) turn(ctx context.Context, c benchCase, system int, source string) (s sample, err error) {
+func (b *bench) turn(ctx context.Context, c benchCase, system int, source string) (s lab.Sample, err error) {
 	target, err := b.create(ctx)
 	if err != nil {
-		return s, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.remove(context.WithoutCancel(ctx), target)) }()
 	if c.continuous {
@@ -68,68 +68,80 @@ func (b *bench) turn(ctx context.Context, c benchCase, system int, source string
 	if c.trip > 0 {
 		r, err := servers.StartRelay(ctx, b.server.Host(), c.trip)
 		if err != nil {
-			return s, err
+			return nil, err
 		}
 		defer r.Close()
 		address = r.Address()
 	}
-	if err := b.rest(ctx); err != nil {
-		return s, err
-	}
-	meter := lab.Meter{{Name: "endpoints", Time: b.server.Processor}}
-	used, err := meter.Measure(func() error {
-		from, to := b.server.URL(source, address), b.server.URL(target, address)
-		if system == settee {
-			return b.copyOnce(ctx, from, to, &s)
+	from, to := b.server.URL(source, address), b.server.URL(target, address)
+	command := exec.CommandContext(ctx, b.Settee, "replicate", from, to)
+	used, err := b.measure(ctx, b.meter(), func() error {
+		if system == couchDB {
+			return b.replicate(ctx, b.server, from, to, nil)
 		}
-		return b.replicate(ctx, b.server, from, to, nil)
+		output, err := command.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("settee replicate: %w: %s", err, bytes.TrimSpace(output))
+		}
+		return nil
 	})
 	if err != nil {
-		return s, err
+		return nil, err
 	}
-	s.wall, s.endpoints = used.Seconds, used.Of(0)
+	s = lab.Sample{wall: used.Seconds, endpoints: used.Of(0)}
+	if ended := command.ProcessState; ended != nil {
+		s[own] = (ended.UserTime() + ended.SystemTime()).Seconds()
+		s[memory] = float64(ended.SysUsage().(*syscall.Rusage).Maxrss) / 1024 //nolint:forcetypeassert // on Linux, which counts kilobytes
+	}
 	return s, b.sameCount(ctx, source, target)
 }
 
 // burst writes documents to the source of a continuous job as fast as it takes them, and waits until all are on the target.
-func (b *bench) burst(ctx context.Context, c benchCase, system int, source, target string) (s sample, err error) {
+func (b *bench) burst(ctx context.Context, c benchCase, system int, source, target string) (s lab.Sample, err error) {
 	ctx, cancel := b.Within(ctx, "a burst")
 	defer cancel()
 	job := map[string]any{"continuous": true}
-	host := b.server
-	meter := lab.Meter{{Name: "endpoints", Time: b.server.Processor}}
+	host, meter := b.server, b.meter()
+	var node *lab.Node
 	if system == settee {
-		node, err := b.StartNode(ctx, lab.NodeOptions{})
-		if err != nil {
-			return s, err
+		if node, err = b.StartNode(ctx, lab.NodeOptions{}); err != nil {
+			return nil, err
 		}
 		defer node.Close()
 		host, meter = node.Server, append(meter, lab.Party{Name: "settee", Time: node.Processor})
-		defer func() { _, s.memory = node.Memory() }()
 	}
 	from, to := b.server.URL(source, ""), b.server.URL(target, "")
 	if err := b.replicate(ctx, host, from, to, job); err != nil {
-		return s, err
+		return nil, err
 	}
 	defer func() {
 		job["cancel"] = true
 		err = errors.Join(err, b.replicate(context.WithoutCancel(ctx), host, from, to, job))
 	}()
 	if err := b.burstOf(ctx, 1, source, target); err != nil { // so that the job runs
-		return s, err
+		return nil, err
 	}
-	if err := b.rest(ctx); err != nil {
-		return s, err
-	}
-	used, err := meter.Measure(func() error { return b.burstOf(ctx, b.scaled(c.docs), source, target) })
+	used, err := b.measure(ctx, meter, func() error { return b.burstOf(ctx, b.scaled(c.docs), source, target) })
 	if err != nil {
-		return s, err
+		return nil, err
 	}
-	s.wall, s.endpoints = used.Seconds, used.Of(0)
-	if system == settee {
-		s.own = used.Of(1)
+	s = lab.Sample{wall: used.Seconds, endpoints: used.Of(0)}
+	if node != nil {
+		_, largest := node.Memory()
+		s[own], s[memory] = used.Of(1), largest/(1<<20)
 	}
 	return s, nil
+}
+
+// meter reads the processor time of the endpoints.
+func (b *bench) meter() lab.Meter { return lab.Meter{{Name: "endpoints", Time: b.server.Processor}} }
+
+// measure waits until the server is idle, and returns what f uses.
+func (b *bench) measure(ctx context.Context, meter lab.Meter, f func() error) (lab.Used, error) {
+	if err := b.rest(ctx); err != nil {
+		return lab.Used{}, err
+	}
+	return meter.Measure(f)
 }
 
 // burstOf writes documents to a source, and waits until the target has as many.
@@ -139,21 +151,6 @@ func (b *bench) burstOf(ctx context.Context, docs int, source, target string) er
 		err = retry.Wait(ctx, 20*time.Millisecond)
 	}
 	return err
-}
-
-// copyOnce runs settee replicate.
-func (b *bench) copyOnce(ctx context.Context, source, target string, s *sample) error {
-	command := exec.CommandContext(ctx, b.Settee, "replicate", source, target)
-	if output, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("settee replicate: %w: %s", err, bytes.TrimSpace(output))
-	}
-	usage, ok := command.ProcessState.SysUsage().(*syscall.Rusage)
-	if !ok {
-		return errors.New("settee replicate: its resources are unknown")
-	}
-	s.own = (command.ProcessState.UserTime() + command.ProcessState.SystemTime()).Seconds()
-	s.memory = float64(usage.Maxrss << 10) // Linux counts kilobytes
-	return nil
 }
 
 // replicate posts a replication to a server, with more options.

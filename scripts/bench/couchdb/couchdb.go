@@ -97,19 +97,20 @@ func (b *bench) Measure(ctx context.Context, r *lab.Run) (err error) {
 	}
 	r.Report.Table(about, "case", "", "settee", "CouchDB", "ratio")
 	for _, c := range chosen {
-		pairs, err := b.runCase(ctx, c)
+		measured, err := b.runCase(ctx, c)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 		for _, m := range measures {
-			r.Report.Row(c.name, m.name, pairs.median(settee, m), pairs.median(couchDB, m), pairs.ratios(m))
+			ours, theirs := measured[settee], measured[couchDB]
+			r.Report.Row(c.name, m.name, lab.Number(ours.Median(m.name), m.digits), lab.Number(theirs.Median(m.name), m.digits), ours.Ratios(m.name, theirs))
 		}
 	}
 	return nil
 }
 
-// runCase makes the sources of a case and runs its pairs.
-func (b *bench) runCase(ctx context.Context, c benchCase) (pairs pairs, err error) {
+// runCase makes the source of a case and runs its pairs.
+func (b *bench) runCase(ctx context.Context, c benchCase) (measured []lab.Samples, err error) {
 	source, err := b.create(ctx)
 	if err != nil {
 		return nil, err
@@ -120,18 +121,13 @@ func (b *bench) runCase(ctx context.Context, c benchCase) (pairs pairs, err erro
 			return nil, fmt.Errorf("filling the source: %w", err)
 		}
 	}
-	for n := range b.pairs {
-		var pair [2]sample
-		for i := range systems {
-			system := (n + i) % 2
-			if pair[system], err = b.turn(ctx, c, system, source); err != nil {
-				return nil, fmt.Errorf("%s: %w", systems[system], err)
-			}
-			b.Say("%s, pair %d of %d: %s: %.2f s", c.name, n+1, b.pairs, systems[system], pair[system].wall)
+	return lab.InTurns(b.pairs, systems, func(turn, system int) (lab.Sample, error) {
+		s, err := b.turn(ctx, c, system, source)
+		if err == nil {
+			b.Say("%s, pair %d of %d: %s: %.2f s", c.name, turn+1, b.pairs, systems[system], s[wall])
 		}
-		pairs = append(pairs, pair)
-	}
-	return pairs, nil
+		return s, err
+	})
 }
 
 // scaled returns a number of documents, at least one.
@@ -147,48 +143,19 @@ func (b *bench) remove(ctx context.Context, name string) error {
 	return b.server.Ask(ctx, http.MethodDelete, name, nil, nil)
 }
 
-// sample is what a turn measured, in seconds and bytes. What is unknown, or has no meaning for the system, is 0.
-type sample struct {
-	wall      float64
-	endpoints float64 // processor time of CouchDB
-	own       float64 // processor time of settee
-	memory    float64 // settee's largest resident set
-}
+// What a turn measures.
+const (
+	wall      = "time, s"
+	endpoints = "processor of the endpoints, s" // of CouchDB
+	own       = "processor of settee, s"
+	memory    = "memory of settee, MiB" // the largest resident set
+)
 
-// measure is a value of a sample.
-type measure struct {
+// measures are these values, and how many digits they have after the point.
+var measures = []struct {
 	name   string
 	digits int
-	of     func(sample) float64
-}
-
-var measures = []measure{
-	{"time, s", 2, func(s sample) float64 { return s.wall }},
-	{"processor of the endpoints, s", 2, func(s sample) float64 { return s.endpoints }},
-	{"processor of settee, s", 2, func(s sample) float64 { return s.own }},
-	{"memory of settee, MiB", 0, func(s sample) float64 { return s.memory / (1 << 20) }},
-}
-
-// pairs are the samples of a case, by system.
-type pairs [][2]sample
-
-// median returns the median of a value of a system.
-func (p pairs) median(system int, m measure) string {
-	var all []float64
-	for _, pair := range p {
-		all = append(all, m.of(pair[system]))
-	}
-	return lab.Number(lab.Median(all), m.digits)
-}
-
-// ratios returns the ratios of the pairs.
-func (p pairs) ratios(m measure) string {
-	var all []float64
-	for _, pair := range p {
-		all = append(all, m.of(pair[settee])/m.of(pair[couchDB]))
-	}
-	return lab.Ratios(all)
-}
+}{{wall, 2}, {endpoints, 2}, {own, 2}, {memory, 0}}
 
 // quietFor is how long a server must use less than a twentieth of a processor to be idle.
 const quietFor = 500 * time.Millisecond

@@ -85,6 +85,24 @@ func TestAtRandom(t *testing.T) {
 	})
 }
 
+// A ratio compares the systems of one turn, not their medians. Each system begins in turn.
+func TestInTurns(t *testing.T) {
+	values := [][2]float64{{10, 20}, {1, 4}, {3, 2}}
+	var order []int
+	all, err := InTurns(len(values), []string{"ours", "theirs"}, func(turn, system int) (Sample, error) {
+		order = append(order, system)
+		return Sample{"time": values[turn][system]}, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 1, 1, 0, 0, 1}, order)
+	ours, theirs := all[0], all[1]
+	require.Equal(t, "0.50 (0.25-1.50)", ours.Ratios("time", theirs))
+	require.Equal(t, 3.0, ours.Median("time"))
+	require.Equal(t, "-", ours.Ratios("memory", theirs), "an unknown value")
+	_, err = InTurns(1, []string{"ours"}, func(int, int) (Sample, error) { return nil, errors.New("too slow") })
+	require.EqualError(t, err, "ours: too slow")
+}
+
 func TestMedianAndPercentiles(t *testing.T) {
 	require.True(t, math.IsNaN(Median(nil)))
 	for want, all := range map[float64][]float64{3: {9, 1, 3}, 2: {3, 1}, 4: {4}, 3.5: {4, 1, 9, 3}} {

@@ -83,26 +83,6 @@ func Number(x float64, digits int) string {
 	return strconv.FormatFloat(x, 'f', digits, 64)
 }
 
-// Median returns the median of some values, or NaN if there are none. With an even number of values it is the mean of the
-// two in the middle.
-func Median(values []float64) float64 {
-	n := len(values)
-	if n == 0 {
-		return math.NaN()
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
-}
-
-// Ratios returns the median of some ratios and, in brackets, the smallest and the largest one, or a dash if they are unknown.
-func Ratios(all []float64) string {
-	text := Number(Median(all), 2)
-	if text == "-" {
-		return text
-	}
-	return text + fmt.Sprintf(" (%.2f-%.2f)", slices.Min(all), slices.Max(all))
-}
-
 // Percentile returns a percentile of sorted times, or 0 if there are none.
 func Percentile(sorted []time.Duration, percent int) time.Duration {
 	if len(sorted) == 0 {

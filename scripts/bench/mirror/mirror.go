@@ -106,20 +106,19 @@ func (b *bench) compare(ctx context.Context) error {
 		what string
 		copy func(context.Context) error
 	}{{"a mirror copies all databases", b.mirror}, {"a loop of _replicate, by CouchDB", b.loop}}
-	seconds := make([][]float64, len(ways))
-	for pair := range b.pairs {
-		for i := range ways {
-			n := (pair + i) % len(ways)
-			used, err := b.measure(ctx, ways[n].what, ways[n].copy)
-			if err != nil {
-				return fmt.Errorf("%s: %w", ways[n].what, err)
-			}
-			seconds[n] = append(seconds[n], used.Seconds)
-			b.Report.Measured(ways[n].what, "", "%.1f s (%.1f databases/s)", used.Seconds, float64(b.databases)/used.Seconds)
-			b.Report.Measured("  processor, of a core", "", "%s", used)
+	measured, err := lab.InTurns(b.pairs, []string{ways[0].what, ways[1].what}, func(_, n int) (lab.Sample, error) {
+		used, err := b.measure(ctx, ways[n].what, ways[n].copy)
+		if err != nil {
+			return nil, err
 		}
+		b.Report.Measured(ways[n].what, "", "%.1f s (%.1f databases/s)", used.Seconds, float64(b.databases)/used.Seconds)
+		b.Report.Measured("  processor, of a core", "", "%s", used)
+		return lab.Sample{"seconds": used.Seconds}, nil
+	})
+	if err != nil {
+		return err
 	}
-	b.Report.Measured("the mirror's time, of the loop's", "0.5", "%.2f", lab.Median(seconds[0])/lab.Median(seconds[1]))
+	b.Report.Measured("the mirror's time, of the loop's", "0.5", "%.2f", measured[0].Median("seconds")/measured[1].Median("seconds"))
 	return nil
 }
 

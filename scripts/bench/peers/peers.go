@@ -123,7 +123,7 @@ A no-op cycle is insert, start and finish; all jobs are inserted before any star
 A mixed cycle is insert, start, update and finish; jobs are inserted while others run. Processor time is that of all processes.`, versions, b.jobs, clients, b.turns, runtime.NumCPU()),
 		"cycle", "jobs per insert", "workers", "system", "inserts/s", "runs/s", "cycles/s", "x River", "processor, µs/cycle")
 	for _, l := range loads {
-		measured, err := b.inTurns(ctx, systems, func(s system) (sample, error) { return b.cycles(ctx, s, l) })
+		measured, err := b.inTurns(systems, func(s system) (lab.Sample, error) { return b.cycles(ctx, s, l) })
 		if err != nil {
 			return err
 		}
@@ -133,22 +133,25 @@ A mixed cycle is insert, start, update and finish; jobs are inserted while other
 		}
 		for i, s := range systems {
 			own := measured[i]
-			r.Report.Row(cycle, fmt.Sprint(l.batch), fmt.Sprint(l.workers), s.name, own.median("inserts"), own.median("runs"), own.median("cycles"),
-				own.ratios("cycles", measured[0]), own.median("processor"))
+			r.Report.Row(cycle, fmt.Sprint(l.batch), fmt.Sprint(l.workers), s.name, median(own, "inserts"), median(own, "runs"), median(own, "cycles"),
+				own.Ratios("cycles", measured[0]), median(own, "processor"))
 		}
 	}
 	r.Report.Table(fmt.Sprintf("From insert to start: %d jobs a second, added by one, %d workers", latencyRate, latencyWorkers),
 		"system", "median, µs", "p99, µs", "median x River", "p99 x River")
-	measured, err := b.inTurns(ctx, systems, func(s system) (sample, error) { return b.latency(ctx, s, b.jobs/latencyPart) })
+	measured, err := b.inTurns(systems, func(s system) (lab.Sample, error) { return b.latency(ctx, s, b.jobs/latencyPart) })
 	if err != nil {
 		return err
 	}
 	for i, s := range systems {
 		own := measured[i]
-		r.Report.Row(s.name, own.median("median"), own.median("p99"), own.ratios("median", measured[0]), own.ratios("p99", measured[0]))
+		r.Report.Row(s.name, median(own, "median"), median(own, "p99"), own.Ratios("median", measured[0]), own.Ratios("p99", measured[0]))
 	}
 	return nil
 }
+
+// median returns the median of jobs or microseconds.
+func median(s lab.Samples, name string) string { return lab.Number(s.Median(name), 0) }
 
 // versions names the systems. FoundationDB is among them if it is installed.
 func versions(ctx context.Context) (string, error) {
@@ -183,47 +186,17 @@ func versions(ctx context.Context) (string, error) {
 	return strings.Join(all, "; "), nil
 }
 
-// sample is what one turn has measured, by name: jobs or microseconds.
-type sample map[string]float64
-
-// samples are those of the turns of a system.
-type samples []sample
-
-func (all samples) of(name string) (values []float64) {
-	for _, one := range all {
-		values = append(values, one[name])
+// inTurns measures each system as often as the flag says.
+func (b *bench) inTurns(systems []system, measure func(system) (lab.Sample, error)) ([]lab.Samples, error) {
+	names := make([]string, len(systems))
+	for i, s := range systems {
+		names[i] = s.name
 	}
-	return values
-}
-
-func (all samples) median(name string) string { return lab.Number(lab.Median(all.of(name)), 0) }
-
-// ratios returns the ratios to what another system has measured, turn by turn.
-func (all samples) ratios(name string, other samples) string {
-	values := all.of(name)
-	for i, theirs := range other.of(name) {
-		values[i] /= theirs
-	}
-	return lab.Ratios(values)
-}
-
-// inTurns measures each system as often as the flag says, in turns.
-func (b *bench) inTurns(ctx context.Context, systems []system, measure func(system) (sample, error)) ([]samples, error) {
-	measured := make([]samples, len(systems))
-	for range b.turns {
-		for i, s := range systems {
-			one, err := measure(s)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", s.name, err)
-			}
-			measured[i] = append(measured[i], one)
-		}
-	}
-	return measured, nil
+	return lab.InTurns(b.turns, names, func(_, i int) (lab.Sample, error) { return measure(systems[i]) })
 }
 
 // cycles runs jobs with a load.
-func (b *bench) cycles(ctx context.Context, s system, l load) (sample, error) {
+func (b *bench) cycles(ctx context.Context, s system, l load) (lab.Sample, error) {
 	var add, run lab.Used
 	p := &progress{update: l.mixed}
 	err := b.turn(ctx, s, p, l, b.jobs, func(ctx context.Context, q queue) (err error) {
@@ -241,7 +214,7 @@ func (b *bench) cycles(ctx context.Context, s system, l load) (sample, error) {
 		return nil, err
 	}
 	n := float64(b.jobs)
-	measured := sample{"cycles": n / (add.Seconds + run.Seconds), "processor": 1e6 * run.Of(0) / n}
+	measured := lab.Sample{"cycles": n / (add.Seconds + run.Seconds), "processor": 1e6 * run.Of(0) / n}
 	if !l.mixed {
 		measured["inserts"], measured["runs"] = n/add.Seconds, n/run.Seconds
 		measured["processor"] += 1e6 * add.Of(0) / n
@@ -250,7 +223,7 @@ func (b *bench) cycles(ctx context.Context, s system, l load) (sample, error) {
 }
 
 // latency adds single jobs at latencyRate, however long each addition takes, and measures how long they wait for a worker.
-func (b *bench) latency(ctx context.Context, s system, jobs int) (sample, error) {
+func (b *bench) latency(ctx context.Context, s system, jobs int) (lab.Sample, error) {
 	p := &progress{}
 	added := make([]time.Time, warmUp+jobs)
 	err := b.turn(ctx, s, p, load{batch: 1, workers: latencyWorkers}, jobs, func(ctx context.Context, q queue) error {
@@ -276,7 +249,7 @@ func (b *bench) latency(ctx context.Context, s system, jobs int) (sample, error)
 	}
 	slices.Sort(all)
 	us := func(percent int) float64 { return 1e6 * lab.Percentile(all, percent).Seconds() }
-	return sample{"median": us(50), "p99": us(99)}, nil
+	return lab.Sample{"median": us(50), "p99": us(99)}, nil
 }
 
 // turn opens the system, warms it up, calls measure, which runs jobs, and checks that no job is missing.
