@@ -109,7 +109,7 @@ func (b *bench) relay(endpoints *lab.Server) (address string, err error) {
 	server.Listener = receivedListener{server.Listener}
 	server.Config.ConnContext = withConn
 	server.Start()
-	b.AtEnd(server.CloseClientConnections)
+	b.AtEnd(server.Close)
 	return server.Listener.Addr().String(), nil
 }
 
@@ -144,16 +144,7 @@ func (b *bench) add(ctx context.Context, endpoints *lab.Server, node *lab.Node, 
 		if err := endpoints.Ask(ctx, http.MethodPut, name, nil, nil); err != nil {
 			return err
 		}
-		for first := 0; first < docs; first += batch {
-			var list []map[string]any
-			for n := first; n < first+batch; n++ {
-				list = append(list, map[string]any{"_id": strconv.Itoa(n)})
-			}
-			if err := endpoints.Bulk(ctx, name, list); err != nil {
-				return err
-			}
-		}
-		return nil
+		return endpoints.Fill(ctx, name, docs, batch, func(n int) map[string]any { return map[string]any{"_id": strconv.Itoa(n)} })
 	})
 	if err != nil {
 		return err

@@ -189,20 +189,12 @@ const fillBatch = 1 << 20
 // fill writes documents, each with an attachment of a size, 0 for none.
 func (b *bench) fill(ctx context.Context, name string, docs, attachment int) error {
 	prefix := newID()[:8]
-	var batch []map[string]any
-	for i := range docs {
-		doc := map[string]any{"_id": fmt.Sprintf("%s-%08d", prefix, i), "text": text(docSize)}
+	return b.server.Fill(ctx, name, docs, 1+fillBatch/(docSize+2*attachment), func(n int) map[string]any {
+		doc := map[string]any{"_id": fmt.Sprintf("%s-%08d", prefix, n), "text": text(docSize)}
 		if attachment > 0 {
 			data := base64.StdEncoding.EncodeToString([]byte(text(attachment)))
 			doc["_attachments"] = map[string]any{"attached": map[string]string{"content_type": "application/octet-stream", "data": data}}
 		}
-		batch = append(batch, doc)
-		if len(batch)*(docSize+2*attachment) >= fillBatch || i == docs-1 {
-			if err := b.server.Bulk(ctx, name, batch); err != nil {
-				return err
-			}
-			batch = nil
-		}
-	}
-	return nil
+		return doc
+	})
 }

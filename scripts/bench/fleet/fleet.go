@@ -114,7 +114,8 @@ func (f *fleet) Measure(ctx context.Context, r *lab.Run) (err error) {
 		text += fmt.Sprintf(" on each of %d nodes, with one store; memory and connections of the node that has most", f.nodes)
 	}
 	r.Report.Targets("%s", text)
-	if f.Databases, err = r.MakeDatabases(ctx, f.server, f.jobs, f.targets, "changed"); err != nil {
+	f.Databases = &lab.Databases{Sources: f.jobs, Targets: f.targets, Jobs: f.jobs}
+	if err := f.Make(ctx, r, f.server, "changed"); err != nil {
 		return err
 	}
 	if f.endpoints == lab.OnCouchDBAlone {
@@ -197,9 +198,7 @@ func (f *fleet) login(ctx context.Context) error {
 
 // add adds the jobs to a server.
 func (f *fleet) add(ctx context.Context, to *lab.Server) error {
-	own := func(job int) int { return job }
-	shared := func(job int) int { return job % f.targets }
-	return f.AddJobs(ctx, to, "_replicator", 0, f.jobs, own, shared, map[string]any{"continuous": true})
+	return f.AddJobs(ctx, to, "_replicator", 0, f.jobs, map[string]any{"continuous": true})
 }
 
 // awaitJobs returns when all jobs are in a state.

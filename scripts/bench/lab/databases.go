@@ -2,10 +2,10 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -53,22 +53,19 @@ func (r *Run) StartEndpoints(ctx context.Context, kind string) (*Server, error) 
 const defaultMaxJobs = 500
 
 // Databases are the sources and targets of jobs, and the documents on their way. The sources are s0, s1 and so on, and the
-// targets t0, t1 and so on.
+// targets t0, t1 and so on. A job has the source and the target with its number, modulo the numbers of sources and targets.
 type Databases struct {
+	Sources, Targets, Jobs int
+
 	Arrivals
 	// URL returns the URL of a database, with credentials.
 	URL func(name string) string
 	// Put writes a document of a source. Its id is ID(source, number).
 	Put func(ctx context.Context, source, number int) error
-	// Readers returns the number of targets that get the documents of a source.
-	Readers func(source int) int
 
 	mu      sync.Mutex
 	numbers map[int]int // of documents written, by source
 }
-
-// One is a number of readers.
-func One(int) int { return 1 }
 
 // ID returns the id of a document.
 func ID(source, number int) string { return fmt.Sprintf("%d-%d", source, number) }
@@ -76,27 +73,27 @@ func ID(source, number int) string { return fmt.Sprintf("%d-%d", source, number)
 // makers is the number of databases that are made at a time, and writers the number of documents that WriteAll writes.
 const makers, writers = 16, 64
 
-// MakeDatabases makes databases on a server, and follows the targets until the run ends. Documents have a text.
-func (r *Run) MakeDatabases(ctx context.Context, s *Server, sources, targets int, text string) (*Databases, error) {
+// Make makes the databases on a server, and follows the targets until the run ends. Documents have a text.
+func (d *Databases) Make(ctx context.Context, r *Run, s *Server, text string) error {
 	began := time.Now()
-	d := &Databases{Readers: One, URL: func(name string) string { return s.URL(name, "") }}
+	d.URL = func(name string) string { return s.URL(name, "") }
 	d.Put = func(ctx context.Context, source, number int) error {
 		path := "s" + strconv.Itoa(source) + "/" + ID(source, number)
 		return s.Ask(ctx, http.MethodPut, path, map[string]string{"text": text}, nil)
 	}
-	err := Each(ctx, makers, sources+targets, func(ctx context.Context, n int) error {
+	err := Each(ctx, makers, d.Sources+d.Targets, func(ctx context.Context, n int) error {
 		name := "s" + strconv.Itoa(n)
-		if n >= sources {
-			name = "t" + strconv.Itoa(n-sources)
+		if n >= d.Sources {
+			name = "t" + strconv.Itoa(n-d.Sources)
 		}
 		return s.Ask(ctx, http.MethodPut, name, nil, nil)
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	following, end := context.WithCancel(ctx)
 	var feeds errgroup.Group
-	for n := range targets {
+	for n := range d.Targets {
 		feeds.Go(func() error {
 			if err := s.Follow(following, "t"+strconv.Itoa(n), d.Arrive); err != nil {
 				r.fail(err)
@@ -108,8 +105,8 @@ func (r *Run) MakeDatabases(ctx context.Context, s *Server, sources, targets int
 		end()
 		_ = feeds.Wait() // fail has the error
 	})
-	r.Say("%d databases made in %.1f s", sources+targets, time.Since(began).Seconds())
-	return d, nil
+	r.Say("%d databases made in %.1f s", d.Sources+d.Targets, time.Since(began).Seconds())
+	return nil
 }
 
 // Write makes a new document of a source due, and returns a function that writes it.
@@ -121,7 +118,7 @@ func (d *Databases) Write(source int) func(context.Context) error {
 	}
 	number := d.numbers[source]
 	d.numbers[source]++
-	d.Expect(ID(source, number), d.Readers(source))
+	d.Expect(ID(source, number), (d.Jobs-source+d.Sources-1)/d.Sources) // a target of each job that reads the source
 	return func(ctx context.Context) error {
 		err := d.Put(ctx, source, number)
 		if err == nil {
@@ -140,15 +137,13 @@ func (d *Databases) WriteAll(ctx context.Context, sources []int) error {
 const addBatch, adders = 100, 2
 
 // AddJobs adds the jobs from first to before last to a replicator database. more returns further fields of a job's document.
-func (d *Databases) AddJobs(
-	ctx context.Context, node *Server, database string, first, last int, source, target func(job int) int, more map[string]any,
-) error {
+func (d *Databases) AddJobs(ctx context.Context, node *Server, database string, first, last int, more map[string]any) error {
 	return Each(ctx, adders, (last-first+addBatch-1)/addBatch, func(ctx context.Context, batch int) error {
 		var docs []map[string]any
 		for job := first + batch*addBatch; job < min(first+(batch+1)*addBatch, last); job++ {
 			doc := map[string]any{
 				"_id":    "job-" + strconv.Itoa(job),
-				"source": d.URL("s" + strconv.Itoa(source(job))), "target": d.URL("t" + strconv.Itoa(target(job))),
+				"source": d.URL("s" + strconv.Itoa(job%d.Sources)), "target": d.URL("t" + strconv.Itoa(job%d.Targets)),
 			}
 			maps.Copy(doc, more)
 			docs = append(docs, doc)
@@ -174,10 +169,8 @@ func Each(ctx context.Context, atATime, n int, f func(ctx context.Context, i int
 
 // Choose checks that a value is one of some.
 func Choose(what, value string, all ...string) error {
-	for _, one := range all {
-		if one == value {
-			return nil
-		}
+	if slices.Contains(all, value) {
+		return nil
 	}
-	return errors.New("there is no " + what + " " + strconv.Quote(value))
+	return fmt.Errorf("there is no %s %q", what, value)
 }

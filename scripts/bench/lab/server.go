@@ -105,6 +105,20 @@ func (s *Server) Bulk(ctx context.Context, database string, docs any) error {
 	return nil
 }
 
+// Fill writes documents to a database, so many in a request. doc returns one of them by its number, from 0 to before docs.
+func (s *Server) Fill(ctx context.Context, database string, docs, batch int, doc func(n int) map[string]any) error {
+	for first := 0; first < docs; first += batch {
+		var some []map[string]any
+		for n := first; n < min(first+batch, docs); n++ {
+			some = append(some, doc(n))
+		}
+		if err := s.Bulk(ctx, database, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Count returns the number of documents in a database.
 func (s *Server) Count(ctx context.Context, database string) (int, error) {
 	var info struct {

@@ -126,35 +126,28 @@ func (l *load) Measure(ctx context.Context, r *lab.Run) (err error) {
 	return lab.InOrder(ctx, l.fill, l.add, measure, l.finish)
 }
 
-// source returns the source of a job.
-func (l *load) source(job int) int { return job % l.sources }
-
-// start starts the endpoints and the node.
+// start starts the endpoints and then the node, which ends before them.
 func (l *load) start(ctx context.Context) (err error) {
-	l.node, err = l.StartNode(ctx, lab.NodeOptions{Settings: l.settings, CPUs: l.nodeCPUs})
-	if err != nil {
-		return err
-	}
-	l.meter = lab.Meter{{Name: "node", Time: l.node.Processor}}
 	jobs := l.databases * l.jobs
+	l.Databases = &lab.Databases{Sources: l.sources, Targets: jobs, Jobs: jobs}
+	var endpoints lab.Meter
 	if l.endpoints == onSimulated {
-		l.about = "simulated endpoints"
-		l.simulated, err = startSimulated(ctx, l.Run, l.sources, jobs)
-		if err == nil {
-			l.Databases = l.simulated.Databases
-		}
+		l.about, l.simulated = "simulated endpoints", startSimulated(l.Run, l.Databases)
 	} else {
-		var db *lab.Server
-		if db, err = l.StartEndpoints(ctx, l.endpoints); err != nil {
+		db, err := l.StartEndpoints(ctx, l.endpoints)
+		if err != nil {
 			return err
 		}
-		l.about, l.meter = db.About, append(l.meter, lab.Party{Name: "endpoints", Time: db.Processor})
-		l.Databases, err = l.MakeDatabases(ctx, db, l.sources, jobs, makeText()[:docSize])
+		l.about, endpoints = db.About, lab.Meter{{Name: "endpoints", Time: db.Processor}}
+		if err := l.Make(ctx, l.Run, db, makeText()[:docSize]); err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		l.Readers = func(source int) int { return (jobs - source + l.sources - 1) / l.sources }
+	if l.node, err = l.StartNode(ctx, lab.NodeOptions{Settings: l.settings, CPUs: l.nodeCPUs}); err != nil {
+		return err
 	}
-	return err
+	l.meter = append(lab.Meter{{Name: "node", Time: l.node.Processor}}, endpoints...)
+	return nil
 }
 
 // fill writes the documents of the beginning.
@@ -172,14 +165,13 @@ func (l *load) add(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	own := func(job int) int { return job }
 	for n := range l.databases {
 		name := url.PathEscape(fmt.Sprintf("load-%d/_replicator", n))
 		if err := l.node.Ask(ctx, http.MethodPut, name, nil, nil); err != nil {
 			return err
 		}
 		more := map[string]any{"continuous": !l.once}
-		if err := l.AddJobs(ctx, l.node.Server, name, n*l.jobs, (n+1)*l.jobs, l.source, own, more); err != nil {
+		if err := l.AddJobs(ctx, l.node.Server, name, n*l.jobs, (n+1)*l.jobs, more); err != nil {
 			return err
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"maps"
 	"math/big"
 	"math/rand/v2"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,28 +44,19 @@ type simulatedSource struct {
 }
 
 // startSimulated serves simulated endpoints until the run ends.
-func startSimulated(ctx context.Context, r *lab.Run, sources, jobs int) (*simulated, error) {
+func startSimulated(r *lab.Run, d *lab.Databases) *simulated {
 	s := &simulated{
-		Databases: &lab.Databases{}, text: makeText(), sources: make([]simulatedSource, sources), targets: make([]big.Int, jobs),
+		Databases: d, text: makeText(), sources: make([]simulatedSource, d.Sources), targets: make([]big.Int, d.Targets),
 		locals: map[string]json.RawMessage{}, unknown: map[string]bool{},
 	}
 	for n := range s.sources {
 		s.sources[n].changed = make(chan struct{})
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	s.Put = s.write
-	s.URL = func(name string) string { return "http://" + listener.Addr().String() + "/" + name }
-	server := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute, BaseContext: func(net.Listener) context.Context { return ctx }}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(listener) }) // until it is closed
-	r.AtEnd(func() {
-		_ = server.Close()
-		serving.Wait()
-	})
-	return s, nil
+	server := httptest.NewServer(s)
+	r.AtEnd(server.Close)
+	d.Put = s.write
+	d.URL = func(name string) string { return server.URL + "/" + name }
+	return s
 }
 
 // unknownRequests returns the requests that were not answered.

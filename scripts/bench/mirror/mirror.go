@@ -93,11 +93,9 @@ func (b *bench) makeDatabase(ctx context.Context, name string, docs int) error {
 	if err := b.source.Ask(ctx, http.MethodPut, name, nil, nil); err != nil {
 		return err
 	}
-	list := make([]map[string]string, docs)
-	for i := range list {
-		list[i] = map[string]string{"_id": fmt.Sprintf("doc%06d", i), "text": text}
-	}
-	return b.source.Bulk(ctx, name, list)
+	return b.source.Fill(ctx, name, docs, docs, func(n int) map[string]any {
+		return map[string]any{"_id": fmt.Sprintf("doc%06d", n), "text": text}
+	})
 }
 
 // compare measures both ways.
