@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-var build = sync.OnceValue(func() error { return lab.Build(context.Background(), built) })
+var build = sync.OnceValue(func() error { return servers.BuildSettee(context.Background(), "../..", "", built) })
 
 // execute runs a scenario with these arguments.
 func execute(ctx context.Context, t *testing.T, progress io.Writer, args ...string) (*lab.Report, error) {

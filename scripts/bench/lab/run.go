@@ -15,8 +15,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"settee/internal/servers"
 )
 
 // Scenario is what the program can measure.
@@ -73,7 +71,7 @@ func Execute(ctx context.Context, all []Scenario, args []string, progress io.Wri
 	seed, page := uint64(0), ""
 	flags := flag.NewFlagSet("bench "+args[0], flag.ContinueOnError)
 	flags.SetOutput(progress)
-	flags.StringVar(&r.Settee, "settee", "", "the settee `program`; otherwise it is built")
+	flags.StringVar(&r.Settee, "settee", "bin/settee", "the settee `program`")
 	flags.DurationVar(&r.limit, "limit", time.Hour, "how long a step may take, such as the first run of all jobs")
 	flags.Uint64Var(&seed, "seed", 1, "decides what happens at random")
 	flags.StringVar(&page, "page", "", "a `file` in Markdown with a place for the tables, see docs/benchmarks.md")
@@ -134,15 +132,9 @@ func (r *Run) run(ctx context.Context, m Measurement, withoutSettee bool) (err e
 	return err
 }
 
-// findSettee builds settee if no flag names it, and asks for its version.
+// findSettee asks settee for its version.
 func (r *Run) findSettee(ctx context.Context) (err error) {
-	if r.Settee == "" {
-		r.Settee = filepath.Join(r.Dir, "settee")
-		err = Build(ctx, r.Settee)
-	} else {
-		r.Settee, err = filepath.Abs(r.Settee)
-	}
-	if err != nil {
+	if r.Settee, err = filepath.Abs(r.Settee); err != nil {
 		return err
 	}
 	version, err := exec.CommandContext(ctx, r.Settee, "version").Output()
@@ -151,15 +143,6 @@ func (r *Run) findSettee(ctx context.Context) (err error) {
 	}
 	r.Version, _, _ = strings.Cut(string(version), "\n")
 	return nil
-}
-
-// Build builds settee, in its own module.
-func Build(ctx context.Context, program string) error {
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "settee").Output()
-	if err != nil {
-		return fmt.Errorf("looking for settee's module: %w", err)
-	}
-	return servers.BuildSettee(ctx, strings.TrimSpace(string(root)), "", program)
 }
 
 // AtEnd has a function called when the run ends, before those that were added earlier.
