@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
+
 	"settee/internal/servers"
 	"settee/pkg/retry"
 )
@@ -136,19 +138,15 @@ func (n *Node) Close() {
 
 // Memory returns the resident set of the node in bytes, and the largest one so far. The run fails if they are unknown.
 func (n *Node) Memory() (now, largest float64) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.pid))
-	value := func(name string) float64 {
-		_, after, _ := strings.Cut(string(status), name+":")
-		number, _, _ := strings.Cut(strings.TrimSpace(after), " ")
-		kilobytes, wrong := strconv.ParseFloat(number, 64)
-		err = errors.Join(err, wrong)
-		return kilobytes * 1024
+	var status procfs.ProcStatus
+	proc, err := procfs.NewProc(n.pid)
+	if err == nil {
+		status, err = proc.NewStatus()
 	}
-	now, largest = value("VmRSS"), value("VmHWM")
 	if err != nil {
 		n.fail(err)
 	}
-	return now, largest
+	return float64(status.VmRSS), float64(status.VmHWM)
 }
 
 // Jobs waits until the numbers of jobs by state are as wanted, and returns them. The node looks once a second.

@@ -2,11 +2,12 @@ package lab
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // Meter reads the processor time of this program, of the machine and of some parties, such as a node.
@@ -106,12 +107,11 @@ func (u Used) Bound() string {
 
 // machineTime returns the processor time that all processes of the machine have used.
 func machineTime() (time.Duration, error) {
-	stat, err := os.ReadFile("/proc/stat")
+	proc, err := procfs.NewDefaultFS()
 	if err != nil {
 		return 0, err
 	}
-	var user, nice, system, idle, wait, interrupts, soft, stolen int64 // ticks: see proc(5)
-	_, err = fmt.Sscanf(string(stat), "cpu %d %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &interrupts, &soft, &stolen)
-	const tick = 10 * time.Millisecond
-	return time.Duration(user+nice+system+interrupts+soft) * tick, err
+	stat, err := proc.Stat()
+	used := stat.CPUTotal
+	return time.Duration((used.User + used.Nice + used.System + used.IRQ + used.SoftIRQ) * float64(time.Second)), err
 }
