@@ -9,21 +9,12 @@ import (
 	"settee/scripts/bench/lab"
 )
 
-// numbersTo returns the numbers from 0 to before n.
-func numbersTo(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
-}
-
 // first adds the jobs, and waits until each has copied the first document of its source.
 func (f *fleet) first(ctx context.Context) error {
 	if err := f.login(ctx); err != nil {
 		return err
 	}
-	if err := f.WriteAll(ctx, numbersTo(f.jobs)); err != nil {
+	if err := f.WriteAll(ctx, 1); err != nil {
 		return err
 	}
 	f.Say("a document in each source; adding %d jobs", f.jobs)
@@ -115,7 +106,7 @@ func (f *fleet) atOnce(ctx context.Context) error {
 		return err
 	}
 	f.Say("writing to %d sources at once", f.burst)
-	used, w, err := f.arrive(ctx, func() error { return f.WriteAll(ctx, f.Random.Perm(f.jobs)[:f.burst]) })
+	used, w, err := f.arrive(ctx, func() error { return f.WriteTo(ctx, f.Random.Perm(f.jobs)[:f.burst]) })
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ type Databases struct {
 // ID returns the id of a document.
 func ID(source, number int) string { return fmt.Sprintf("%d-%d", source, number) }
 
-// makers is the number of databases that are made at a time, and writers the number of documents that WriteAll writes.
+// makers is the number of databases that are made at a time, and writers the number of documents that WriteTo writes.
 const makers, writers = 16, 64
 
 // Make makes the databases on a server, and follows the targets until the run ends. Documents have a text.
@@ -128,8 +128,17 @@ func (d *Databases) Write(source int) func(context.Context) error {
 	}
 }
 
-// WriteAll writes a document to each of some sources.
-func (d *Databases) WriteAll(ctx context.Context, sources []int) error {
+// WriteAll writes documents to all sources, so many to each.
+func (d *Databases) WriteAll(ctx context.Context, docs int) error {
+	sources := make([]int, docs*d.Sources)
+	for n := range sources {
+		sources[n] = n % d.Sources
+	}
+	return d.WriteTo(ctx, sources)
+}
+
+// WriteTo writes a document to each of some sources.
+func (d *Databases) WriteTo(ctx context.Context, sources []int) error {
 	return Each(ctx, writers, len(sources), func(ctx context.Context, n int) error { return d.Write(sources[n])(ctx) })
 }
 

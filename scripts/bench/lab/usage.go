@@ -3,6 +3,7 @@ package lab
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,13 +20,6 @@ type Party struct {
 	Time func() (time.Duration, error)
 }
 
-// moment is a moment, and the processor time that was used until then.
-type moment struct {
-	at  time.Time
-	of  []time.Duration // by party, the last one this program
-	all time.Duration   // of the machine
-}
-
 // Used is the length of a measurement and the processor time in it, in seconds.
 type Used struct {
 	Seconds float64
@@ -33,46 +27,41 @@ type Used struct {
 	of      []float64 // by party; the last two are this program and all other processes of the machine
 }
 
-// now reads what was used until now.
-func (m Meter) now() (now moment, err error) {
-	now = moment{at: time.Now(), of: make([]time.Duration, len(m)+1)}
-	for i, party := range m {
-		if now.of[i], err = party.Time(); err != nil {
-			return now, err
-		}
-	}
-	var own syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
-		return now, err
-	}
-	now.of[len(m)] = time.Duration(own.Utime.Nano() + own.Stime.Nano())
-	now.all, err = machineTime()
-	return now, err
-}
-
 // Measure returns what is used while f runs.
 func (m Meter) Measure(f func() error) (u Used, err error) {
-	before, err := m.now()
-	if err != nil {
-		return u, err
+	all := append(slices.Clone(m), Party{"this program", ownTime}, Party{"others", machineTime})
+	before, began := make([]time.Duration, len(all)), time.Now()
+	for i, party := range all {
+		if before[i], err = party.Time(); err != nil {
+			return u, err
+		}
 	}
 	if err := f(); err != nil {
 		return u, err
 	}
-	now, err := m.now()
-	u.Seconds = now.at.Sub(before.at).Seconds()
-	others := (now.all - before.all).Seconds()
-	for i, until := range now.of {
-		used := max(0, (until - before.of[i]).Seconds()) // a party that was replaced begins at 0
-		others -= used
-		u.of = append(u.of, used)
+	u.Seconds = time.Since(began).Seconds()
+	told := 0.0 // what is told apart
+	for i, party := range all {
+		until, err := party.Time()
+		if err != nil {
+			return u, err
+		}
+		used := (until - before[i]).Seconds()
+		if i == len(all)-1 {
+			used -= told
+		}
+		used = max(0, used) // a party that was replaced begins at 0
+		told += used
+		u.parties, u.of = append(u.parties, party.Name), append(u.of, used)
 	}
-	u.of = append(u.of, max(0, others))
-	for _, party := range m {
-		u.parties = append(u.parties, party.Name)
-	}
-	u.parties = append(u.parties, "this program", "others")
-	return u, err
+	return u, nil
+}
+
+// ownTime returns the processor time of this program.
+func ownTime() (time.Duration, error) {
+	var own syscall.Rusage
+	err := syscall.Getrusage(syscall.RUSAGE_SELF, &own)
+	return time.Duration(own.Utime.Nano() + own.Stime.Nano()), err
 }
 
 // Of returns the processor time of a party, by its number.

@@ -123,7 +123,10 @@ func (l *load) Measure(ctx context.Context, r *lab.Run) (err error) {
 	}
 	r.Report.Targets("%s, with %s: %d %s in %d databases, max_jobs %d, of %d sources; at first %d documents in each source%s; %d bytes each",
 		r.Version, l.about, l.databases*l.jobs, what, l.databases, l.maxJobs, l.sources, l.docs, then, docSize)
-	return lab.InOrder(ctx, l.fill, l.add, measure, l.finish)
+	if err := l.WriteAll(ctx, l.docs); err != nil {
+		return err
+	}
+	return lab.InOrder(ctx, l.add, measure, l.finish)
 }
 
 // start starts the endpoints and then the node, which ends before them.
@@ -148,15 +151,6 @@ func (l *load) start(ctx context.Context) (err error) {
 	}
 	l.meter = append(lab.Meter{{Name: "node", Time: l.node.Processor}}, endpoints...)
 	return nil
-}
-
-// fill writes the documents of the beginning.
-func (l *load) fill(ctx context.Context) error {
-	sources := make([]int, l.sources*l.docs)
-	for n := range sources {
-		sources[n] = n % l.sources
-	}
-	return l.WriteAll(ctx, sources)
 }
 
 // add adds all jobs. None runs until setMaxJobs is called.
