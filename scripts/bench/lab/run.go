@@ -1,4 +1,4 @@
-// Package lab starts what the scenarios measure, which are nodes of settee, CouchDBs, FoundationDBs and PostgreSQLs, reads
+// Package lab starts what the scenarios measure, which are nodes of settee, CouchDBs and FoundationDBs, reads
 // what processes have used, and prints reports. It needs Linux, which counts processor time in /proc.
 package lab
 

@@ -167,11 +167,11 @@ func versions(ctx context.Context) (string, error) {
 			all = append(all, "River "+module.Version)
 		}
 	}
-	postgres, err := lab.FindPostgres()
+	folder, err := findPostgres()
 	if err != nil {
 		return "", err
 	}
-	programs := []string{filepath.Join(postgres, "postgres")}
+	programs := []string{filepath.Join(folder, "postgres")}
 	if fdbserver, _, err := servers.FindFoundationDB(); err == nil {
 		programs = append(programs, fdbserver)
 	}

@@ -30,13 +30,13 @@ const connections = clients + 16
 // riverQueue is River on a PostgreSQL of its own.
 type riverQueue struct {
 	progress *progress
-	server   *lab.Postgres
+	server   *postgres
 	pool     *pgxpool.Pool
 	client   *river.Client[pgx.Tx]
 }
 
 func openRiver(ctx context.Context, r *lab.Run, workers int, p *progress) (queue, error) {
-	server, err := r.StartPostgres(ctx)
+	server, err := startPostgres(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func openRiver(ctx context.Context, r *lab.Run, workers int, p *progress) (queue
 
 // connect creates River's tables and the client.
 func (q *riverQueue) connect(ctx context.Context, workers int) error {
-	config, err := pgxpool.ParseConfig(q.server.URL)
+	config, err := pgxpool.ParseConfig(q.server.url)
 	if err != nil {
 		return err
 	}
@@ -165,5 +165,5 @@ func (q *riverQueue) close() {
 	if q.pool != nil {
 		q.pool.Close()
 	}
-	q.server.Stop()
+	q.server.stop()
 }
