@@ -5,13 +5,13 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/internal/testkit"
 	"settee/pkg/couch/couchtest"
 	"settee/pkg/jsontext"
 )
@@ -23,7 +23,7 @@ func TestMirrorFollowsSecurity(t *testing.T) {
 		node := serveNode(t, "mem:", "replicator/idle_timeout_sec=1", "replicator/max_idle_sec=2", "replicator/interval_sec=1")
 		m := node.mirrorSecurity(t, server, database, prefix)
 		for _, name := range []string{"ann", "bob"} {
-			node.awaitParked()
+			node.awaitParked(1)
 			m.change(name)
 			m.arrives(name)
 		}
@@ -43,7 +43,7 @@ func TestRunMirrorCopiesSecurity(t *testing.T) {
 				for _, name := range []string{"ann", "bob"} {
 					node.awaitMirror("m", 1)
 					if idle == "1" {
-						node.awaitParked()
+						node.awaitParked(1)
 					}
 					m.change(name)
 					node.ask(http.StatusOK, http.MethodPost, "_scheduler/jobs/"+url.QueryEscape(node.mirror("m").JobID)+"/_run", "")
@@ -57,9 +57,9 @@ func TestRunMirrorCopiesSecurity(t *testing.T) {
 // A mirror between two settees sees in its look at the target that the `_security` objects differ, also if it was changed there: both
 // tell digests in _dbs_info. A database that was adopted keeps its own.
 func TestMirrorLooksAtSecurity(t *testing.T) {
-	testkit.SkipShort(t)
 	t.Parallel()
-	a, b, node := serveNode(t, "mem:"), serveNode(t, "mem:"), serveNode(t, "mem:")
+	store := "pebble:" + t.TempDir()
+	a, b, node := serveNode(t, "mem:"), serveNode(t, "mem:"), serveNode(t, store, "replicator/idle_timeout_sec=1", "replicator/interval_sec=1")
 	a.create("films", "first")
 	a.create("songs", "first")
 	b.create("songs")
@@ -67,6 +67,7 @@ func TestMirrorLooksAtSecurity(t *testing.T) {
 	b.ask(http.StatusOK, http.MethodPut, "songs/_security", own)
 	node.put("m", mirrorDocument(a, b, `{"adopt":true}`))
 	node.awaitMirror("m", 2)
+	node.awaitParked(2)
 	of := func(p *process, database string) string {
 		return p.ask(http.StatusOK, http.MethodGet, database+"/_security", "")
 	}
@@ -74,7 +75,9 @@ func TestMirrorLooksAtSecurity(t *testing.T) {
 	assert.Contains(t, infos, `"security_digest":"`+jsontext.Digest([]byte(of(a, "films")))+`"`)
 	was := of(b, "films")
 	b.ask(http.StatusOK, http.MethodPut, "films/_security", `{"admins":{"names":["eve"]}}`)
-	require.Eventually(t, func() bool { return of(b, "films") == was }, 3*time.Minute, 100*time.Millisecond)
+	node.end(syscall.SIGTERM)
+	serveNode(t, store) // its mirror looks at once, and the jobs stay parked
+	require.Eventually(t, func() bool { return of(b, "films") == was }, limit, 100*time.Millisecond)
 	assert.JSONEq(t, own, of(b, "songs"))
 }
 
@@ -93,9 +96,9 @@ func (p *process) mirrorSecurity(t *testing.T, server, database, prefix string) 
 	return mirroredSecurity{t, server + "/" + url.QueryEscape(database), copied}
 }
 
-func (p *process) awaitParked() {
+func (p *process) awaitParked(jobs int) {
 	require.Eventually(p.t, func() bool {
-		return strings.Contains(p.ask(http.StatusOK, http.MethodGet, "_scheduler/summary", ""), `"parked":1`)
+		return strings.Contains(p.ask(http.StatusOK, http.MethodGet, "_scheduler/summary", ""), fmt.Sprintf(`"parked":%d,`, jobs))
 	}, limit, 100*time.Millisecond)
 }
 
