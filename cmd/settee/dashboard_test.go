@@ -519,11 +519,7 @@ func busyNode(t *testing.T) *process {
 		_, _ = w.Write([]byte(`{"error":"internal_server_error","reason":"disk is full"}`))
 	}))
 	t.Cleanup(full.Close)
-	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-	t.Cleanup(func() {
-		hangs.CloseClientConnections()
-		hangs.Close()
-	})
+	hangs := couchtest.Serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	node := serveNode(t, "mem:", "replicator/stuck_after_sec=1", "replicator/max_jobs=12")
 	docs := make([]map[string]any, 50)
 	for i := range docs {
@@ -954,15 +950,11 @@ func TestDashboardStuck(t *testing.T) {
 	to, err := url.Parse(node.url)
 	require.NoError(t, err)
 	proxy := httputil.NewSingleHostReverseProxy(to)
-	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	peer := couchtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		<-answers
 		proxy.ServeHTTP(w, r)
 	}))
-	t.Cleanup(func() {
-		answer()
-		peer.CloseClientConnections()
-		peer.Close()
-	})
+	t.Cleanup(answer)
 	node.ask(http.StatusCreated, http.MethodPut, "_replicator/waits", document(t, map[string]any{
 		"source": source, "target": target, "continuous": true,
 	}))

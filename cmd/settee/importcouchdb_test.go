@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -306,11 +305,7 @@ func TestImportCouchDB(t *testing.T) {
 	ask(t, http.StatusCreated, http.MethodPut, source["filter"]+"/_design/f", `{"filters":{"all":"function(doc, req) {return true;}"}}`)
 	databaseOf := func(u string) string { return u[strings.LastIndex(u, "/")+1:] }
 	w := &wire{forward: couchtest.Proxy(t, m.couch.URL+"/x"), hold: databaseOf(target["once"]), held: make(chan struct{})}
-	server := httptest.NewServer(w)
-	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
-	})
+	server := couchtest.Serve(t, w)
 	via := func(u string) string { return server.URL + "/" + databaseOf(u) }
 	as := func(u string) string { return couchtest.As(via(u), m.couch.Username, m.couch.Password) }
 	put := func(db, id, source, target, more string) {

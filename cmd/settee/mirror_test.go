@@ -7,7 +7,6 @@ import (
 	"io"
 	"log"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"path/filepath"
@@ -207,7 +206,7 @@ func newGate(t *testing.T, to string) *gate {
 		},
 		FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
 	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := couchtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case g.closed.Load():
 			panic(http.ErrAbortHandler)
@@ -220,7 +219,6 @@ func newGate(t *testing.T, to string) *gate {
 		}
 	}))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	t.Cleanup(server.Close)
 	at, err := url.Parse(server.URL)
 	require.NoError(t, err)
 	at.User = user

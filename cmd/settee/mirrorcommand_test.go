@@ -173,7 +173,7 @@ type sick struct {
 func newSick(t *testing.T, server string) *sick {
 	forward := couchtest.Proxy(t, server)
 	f := &sick{waits: make(chan struct{}, 100)}
-	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f.Server = couchtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		status := 0
 		if f.refuse != nil && (strings.HasSuffix(r.URL.Path, "/_bulk_docs") || r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/a")) {
@@ -193,10 +193,6 @@ func newSick(t *testing.T, server string) *sick {
 			forward.ServeHTTP(w, r)
 		}
 	}))
-	t.Cleanup(func() {
-		f.CloseClientConnections()
-		f.Close()
-	})
 	return f
 }
 

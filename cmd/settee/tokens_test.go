@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"settee/cmd/settee/internal/migrate"
 	"settee/pkg/couch/couchtest"
 )
 
@@ -24,16 +22,14 @@ func TestAccessTokens(t *testing.T) {
 	data := serveNode(t, "mem:")
 	data.create("db", "a", "b")
 	tokens, feeds := couchtest.NewTokenServer(), atomic.Int64{}
-	tokenServer := httptest.NewServer(tokens)
-	t.Cleanup(tokenServer.Close)
+	tokenServer := couchtest.Serve(t, tokens)
 	proxy := couchtest.Proxy(t, data.url)
-	guarded := httptest.NewServer(tokens.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	guarded := couchtest.Serve(t, tokens.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/_db_updates" {
 			feeds.Add(1)
 		}
 		proxy.ServeHTTP(w, r)
 	})))
-	t.Cleanup(guarded.Close)
 	auth := fmt.Sprintf(`{"oauth2":{"token_url":"%s/token","client_id":"me","client_secret":"s3cret-key"}}`, tokenServer.URL)
 	env := []string{"SETTEE_SOURCE_AUTH=" + auth, "SETTEE_TARGET_AUTH=" + auth}
 
@@ -108,23 +104,24 @@ func (m *movedFrom) tokens(t *testing.T) {
 	source, target := m.couch.DB(t, "source"), m.couch.DB(t, "target")
 	couchtest.Populate(t, source, couchtest.Population{Seed: 7, Docs: 10})
 	tokens := couchtest.NewTokenServer()
-	tokenServer := httptest.NewServer(tokens)
-	t.Cleanup(tokenServer.Close)
-	guarded := httptest.NewServer(tokens.Guard(couchtest.Proxy(t, source)))
-	t.Cleanup(guarded.Close)
+	tokenServer := couchtest.Serve(t, tokens)
+	guarded := couchtest.Serve(t, tokens.Guard(couchtest.Proxy(t, source)))
 	couchURL, setteeURL := m.urls()
 	const db = "tokens/_replicator"
 	m.couch.Do(t, http.MethodPut, "/"+url.PathEscape(db), nil, http.StatusCreated)
 	m.couch.Do(t, http.MethodPut, "/"+url.PathEscape(db)+"/job", fmt.Appendf(nil, `{"source":{"url":"%s%s","auth":{"oauth2":{"token_url":"%s/token",
 		"client_id":"me","client_secret":"s3cret-key"}}},"target":%q,"continuous":true}`,
 		guarded.URL, source[strings.LastIndex(source, "/"):], tokenServer.URL, target), http.StatusCreated)
-	var job migrate.Planned
-	for job.State != "crashing" || job.ID == "" { // each look starts a program
-		docs, out, status := planned(t, couchURL, db, "--to", setteeURL)
-		require.Zero(t, status, out)
-		require.NotContains(t, out, "s3cret")
-		job = docs[db+" job"]
-	}
+	require.Eventually(t, func() bool {
+		_, state := request(t, http.MethodGet, couchURL+"/_scheduler/docs/"+url.PathEscape(db)+"/job", "")
+		return strings.Contains(state, `"state":"crashing"`)
+	}, limit, 20*time.Millisecond)
+	docs, out, status := planned(t, couchURL, db, "--to", setteeURL)
+	require.Zero(t, status, out)
+	require.NotContains(t, out, "s3cret")
+	job := docs[db+" job"]
+	require.Equal(t, "crashing", job.State)
+	require.NotEmpty(t, job.ID)
 	require.Empty(t, job.Warnings)
 	require.NotContains(t, job.Start, "not known")
 	require.NotEmpty(t, tokens.Asked(), "the plan has looked at the source")

@@ -178,7 +178,7 @@ func newProxy(t testing.TB, dbURL string, before func(w http.ResponseWriter, r *
 	require.NoError(t, err)
 	forward := couchtest.Proxy(t, dbURL)
 	p := &proxy{}
-	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	p.Server = couchtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.Path[min(len(target.Path), len(r.URL.Path)):]
 		p.mu.Lock()
 		p.requests = append(p.requests, r.Method+" "+path)
@@ -187,10 +187,6 @@ func newProxy(t testing.TB, dbURL string, before func(w http.ResponseWriter, r *
 			forward.ServeHTTP(w, r)
 		}
 	}))
-	t.Cleanup(func() {
-		p.CloseClientConnections()
-		p.Close()
-	})
 	p.URL += target.Path
 	return p
 }

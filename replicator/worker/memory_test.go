@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"settee/pkg/couch/couchtest"
 )
 
 // memory is a database in memory that can be recreated, lose its local documents and forget history at any moment. Each
@@ -52,11 +54,7 @@ func newMemory(t testing.TB, mu *sync.Mutex, instance int) *memory {
 	m := &memory{mu: mu, instance: instance}
 	m.changed = sync.NewCond(mu)
 	m.wipe()
-	m.Server = httptest.NewServer(m)
-	t.Cleanup(func() {
-		m.CloseClientConnections()
-		m.Close()
-	})
+	m.Server = couchtest.Serve(t, m)
 	m.URL += "/db"
 	return m
 }

@@ -68,11 +68,7 @@ func pipedTo(t testing.TB, source, target http.Handler) worker.Config {
 
 func newStub(t testing.TB) *stub {
 	s := bareStub(t)
-	s.Server = httptest.NewServer(s)
-	t.Cleanup(func() {
-		s.CloseClientConnections()
-		s.Close()
-	})
+	s.Server = couchtest.Serve(t, s)
 	s.URL += "/db"
 	return s
 }
