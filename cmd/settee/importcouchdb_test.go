@@ -33,7 +33,7 @@ type movedFrom struct {
 
 func newMovedFrom(t *testing.T) *movedFrom {
 	m := &movedFrom{couch: couchtest.StartCouchDB(t, map[string]map[string]string{
-		"replicator": {"max_jobs": "77", "worker_processes": "3", "interval": "5000"},
+		"replicator": {"max_jobs": "77", "worker_processes": "3", "interval": "5000", "startup_jitter": "100", "cluster_start_period": "1"},
 	})}
 	var root struct{ UUID string }
 	require.NoError(t, json.Unmarshal(m.couch.Do(t, http.MethodGet, "/", nil, http.StatusOK), &root))
