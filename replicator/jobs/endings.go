@@ -197,21 +197,16 @@ func earlier(a, b time.Time) time.Time {
 
 // removeVoid removes the rows of runs that have ended without removing them.
 func (s *reservations) removeVoid(ctx context.Context) error {
-	rest := rows.Range(s.space.Sub("ending"))
-	for {
-		pairs, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]kv.KeyValue, error) {
-			pairs, err := tx.Snapshot().GetRange(rest, kv.RangeOptions{Limit: endingsAtOnce}).Slice()
-			if err != nil {
-				return nil, err
-			}
-			voids := slices.DeleteFunc(slices.Clone(pairs), func(pair kv.KeyValue) bool { return !void(pair.Value) })
-			return pairs, clearUnchanged(tx, voids)
-		})
-		if err != nil || len(pairs) < endingsAtOnce {
-			return err
+	all := rows.Range(s.space.Sub("ending"))
+	_, err := parts(ctx, s.db, endingsAtOnce, all.Begin, func(tx kv.Transaction, from []byte, most int) (next []byte, more bool, err error) {
+		pairs, err := tx.Snapshot().GetRange(kv.KeyRange{Begin: from, End: all.End}, kv.RangeOptions{Limit: most}).Slice()
+		if err != nil || len(pairs) == 0 {
+			return nil, false, err
 		}
-		rest.Begin = kv.KeyAfter(pairs[len(pairs)-1].Key)
-	}
+		voids := slices.DeleteFunc(slices.Clone(pairs), func(pair kv.KeyValue) bool { return !void(pair.Value) })
+		return kv.KeyAfter(pairs[len(pairs)-1].Key), len(pairs) == most, clearUnchanged(tx, voids)
+	})
+	return err
 }
 
 // clearUnchanged clears rows that are as they were read.

@@ -54,14 +54,12 @@ func (s *Upkeep) Tasks() []upkeep.Task {
 }
 
 func (s *Upkeep) removeExpired(ctx context.Context) error {
-	for more := true; more; { // watches that have ended
-		removed, err := kv.TransactValue(ctx, s.db, func(tx kv.Transaction) ([]*fdbjobs.Job, error) {
-			return s.watches.RemoveExpired(tx, removeAtOnce)
-		})
-		if err != nil {
-			return err
-		}
-		more = len(removed) == removeAtOnce
+	_, err := parts(ctx, s.db, removeAtOnce, nil, func(tx kv.Transaction, _ any, most int) (any, bool, error) {
+		removed, err := s.watches.RemoveExpired(tx, most) // watches that have ended
+		return nil, len(removed) == most, err
+	})
+	if err != nil {
+		return err
 	}
 	return errors.Join(s.reservations.removeVoid(ctx), s.removeAll(ctx, func(tx kv.Transaction, _ string, limit int) ([]*fdbjobs.Job, error) {
 		return s.jobs.RemoveExpired(tx, limit)
