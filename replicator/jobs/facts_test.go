@@ -16,6 +16,9 @@ func (b *bundle) checkConditions() {
 	b.Helper()
 	counts, err := b.store.Lists.Counts(context.Background())
 	require.NoError(b, err)
+	apart := map[replicator.ShownState]int64{ // jobs that lists have in a state, and that are counted apart
+		replicator.ShownPending: counts.Turn, replicator.ShownPaused: counts.Turn, replicator.ShownCompleted: counts.Gone,
+	}
 	for _, state := range replicator.ShownStates {
 		list, err := b.store.Lists.List(context.Background(), jobs.Filter{States: jobs.States{Shown: []replicator.ShownState{state}}}, jobs.ListOptions{Limit: 100})
 		require.NoError(b, err)
@@ -25,7 +28,7 @@ func (b *bundle) checkConditions() {
 			require.Equal(b, state, c.State, "%+v", c)
 			require.NotEmpty(b, c.Message)
 		}
-		require.LessOrEqual(b, list.Total, counts.Jobs[state], "jobs of deleted databases count until they are removed")
+		require.LessOrEqual(b, list.Total, counts.Jobs[state]+apart[state], "jobs of deleted databases count until they are removed")
 	}
 }
 
