@@ -23,8 +23,9 @@ type batch struct {
 	read    bool                    // first is set
 	first   int64                   // the time from which on a delayed job wakes no claimer
 
-	version *int64 // of rows that are added; nil before it is known
-	written int    // the size of entries and tallies that were written, in bytes
+	tallies tallying // the changes that are not yet written
+	version *int64   // of rows that are added; nil before it is known
+	written int      // the size of entries and tallies that were written, in bytes
 }
 
 func (q *Queue) batch(tx kv.Transaction) *batch {
@@ -32,7 +33,14 @@ func (q *Queue) batch(tx kv.Transaction) *batch {
 }
 
 // full reports whether other jobs are for another transaction.
-func (b *batch) full() bool { return b.written >= writtenAtOnce }
+func (b *batch) full() bool { return b.written+b.tallies.size >= writtenAtOnce }
+
+// writeTallies writes the changes of tallies by the rows that were gathered.
+func (b *batch) writeTallies() {
+	b.tallies.write(b.tx)
+	b.written += b.tallies.size
+	b.tallies = tallying{}
+}
 
 // want starts reading what put needs for a job of an owner, which is scheduled for a time.
 func (b *batch) want(owner string, scheduled int64) {
@@ -88,10 +96,11 @@ func (b *batch) putAll(ids []string, next func(i int, old *row) *row) (put []boo
 	}
 	for i, next := range nexts {
 		if put[i] = next != nil && !b.full(); put[i] {
-			if err := b.put(ids[i], olds[i], next); err != nil {
+			if err := b.gather(ids[i], olds[i], next); err != nil {
 				return nil, err
 			}
 		}
 	}
+	b.writeTallies()
 	return put, nil
 }

@@ -278,7 +278,7 @@ func (v *view) take(picks []pick) error {
 		j := v.jobs[string(p.key)]
 		next := *j.row
 		next.status, next.tag, next.lock, next.sequence, next.renews = Running, "", v.locks[i], nil, true
-		if err := batch.put(j.read.id, j.row, &next); err != nil {
+		if err := batch.gather(j.read.id, j.row, &next); err != nil {
 			return err
 		}
 		held := next.job(j.read.id, j.job.State)
@@ -286,6 +286,7 @@ func (v *view) take(picks []pick) error {
 		v.taken = append(v.taken, held)
 		v.served, v.earlier = p.of, v
 	}
+	batch.writeTallies()
 	if len(v.taken) > 0 {
 		v.writeHeartbeat()
 	}

@@ -97,10 +97,11 @@ func (k *keyspace) talliesOf(index string, prefix tuple.Tuple) tuple.Subspace {
 	return k.tallies.Sub(index, int64(len(prefix))).Sub(prefix...)
 }
 
-// tallying are changes of tallies, in the order in which they are first changed.
+// tallying are changes of tallies.
 type tallying struct {
-	keys [][]byte
-	sums []int64
+	keys []string // in the order in which they are first changed
+	sums map[string]int64
+	size int // of the keys, in bytes
 }
 
 func (t *tallying) add(k *keyspace, e Entry, sign int64) {
@@ -108,35 +109,32 @@ func (t *tallying) add(k *keyspace, e Entry, sign int64) {
 		if a.N == 0 {
 			continue
 		}
-		key := k.tallyOf(e.Index, e.Key[:a.Prefix], a.Name)
-		i := slices.IndexFunc(t.keys, func(other []byte) bool { return bytes.Equal(other, key) })
-		if i < 0 {
-			i, t.keys, t.sums = len(t.keys), append(t.keys, key), append(t.sums, 0)
+		key := string(k.tallyOf(e.Index, e.Key[:a.Prefix], a.Name))
+		if _, has := t.sums[key]; !has {
+			t.keys, t.size = append(t.keys, key), t.size+len(key)
 		}
-		t.sums[i] += sign * a.N
+		if t.sums == nil {
+			t.sums = map[string]int64{}
+		}
+		t.sums[key] += sign * a.N
 	}
 }
 
-// write writes the changes, and returns the size of the keys.
-func (t *tallying) write(tx kv.Transaction) (written int) {
-	for i, key := range t.keys {
-		switch n := t.sums[i]; {
+// write writes the changes.
+func (t *tallying) write(tx kv.Transaction) {
+	for _, key := range t.keys {
+		switch n := t.sums[key]; {
 		case n > 0:
-			tx.Add(key, n)
+			tx.Add([]byte(key), n)
 		case n < 0:
-			tx.AddOrClear(key, n)
-		default:
-			continue
+			tx.AddOrClear([]byte(key), n)
 		}
-		written += len(key)
 	}
-	return written
 }
 
-// putEntries writes the difference between what followed from a job and what follows now. It returns the size of the keys
-// and values that it has written, in bytes.
-func (q *Queue) putEntries(tx kv.Transaction, id string, before, after []Entry) (written int) {
-	var changes tallying
+// putEntries writes the difference between what followed from a job and what follows now, except the changes of tallies. It
+// returns the size of the keys and values that it has written, in bytes.
+func (q *Queue) putEntries(tx kv.Transaction, id string, before, after []Entry, changes *tallying) (written int) {
 	for _, old := range before {
 		i := indexOf(after, old)
 		if i < 0 && !old.keyless {
@@ -159,7 +157,7 @@ func (q *Queue) putEntries(tx kv.Transaction, id string, before, after []Entry) 
 			changes.add(q.keys, next, 1)
 		}
 	}
-	return written + changes.write(tx)
+	return written
 }
 
 // EntryRange says which entries of an index [Queue.Entries] reads.

@@ -63,7 +63,7 @@ func (w *write) put(s *sharing, old, next *row) error {
 	if w.state != nil {
 		w.held.queue.setState(s.tx, id, w.state)
 	}
-	return s.batch.put(id, old, next)
+	return s.batch.gather(id, old, next)
 }
 
 // setFacts gives a row the facts of the state after the call.

@@ -26,6 +26,14 @@ import (
 // It returns the errors of [batch.addWaiting] and [batch.delay]. For a checked row it also returns ErrTooLarge and ErrInvalid, before
 // it writes anything. If the row is not checked, entries over a limit are left out.
 func (b *batch) put(id string, old, next *row) error {
+	err := b.gather(id, old, next)
+	b.writeTallies()
+	return err
+}
+
+// gather is put, except that it does not write tallies: writeTallies writes the changes by all rows that were gathered. Jobs
+// of one owner change the same tallies.
+func (b *batch) gather(id string, old, next *row) error {
 	q, tx := b.queue, b.tx
 	if next.equals(old) {
 		tx.AddWriteConflictKey(q.keys.data.Pack(id))
@@ -56,8 +64,8 @@ func (b *batch) put(id string, old, next *row) error {
 		}
 	}
 	q.setRow(tx, id, next)
-	q.putEntries(tx, id, q.ownEntries(old), q.ownEntries(next))
-	b.written += q.putEntries(tx, id, had, has)
+	q.putEntries(tx, id, q.ownEntries(old), q.ownEntries(next), &b.tallies)
+	b.written += q.putEntries(tx, id, had, has, &b.tallies)
 	return nil
 }
 

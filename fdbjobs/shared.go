@@ -287,6 +287,9 @@ func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) error {
 			rows[i] = s.queue.readRow(tx, w.held.job.ID) // the store's client has it
 		}
 		sharing.order = uint16(i)
+		if w.also != nil {
+			sharing.batch.writeTallies() // for the function of the caller
+		}
 		if err := w.run(sharing, rows[i]); err != nil {
 			return err
 		}
@@ -295,6 +298,7 @@ func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) error {
 		}
 		stale = stale || w.also != nil
 	}
+	sharing.batch.writeTallies()
 	return nil
 }
 
@@ -317,7 +321,7 @@ func (w *write) run(s *sharing, reading kv.Future[*row]) error {
 		return nil
 	case old.generation != h.job.generation:
 		// Added again: the next run gets the new args.
-		return s.batch.put(h.job.ID, old, h.queue.requeued(old, s.order))
+		return s.batch.gather(h.job.ID, old, h.queue.requeued(old, s.order))
 	}
 	w.attempted, w.halted = true, false
 	if w.also != nil {
