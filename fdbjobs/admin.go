@@ -156,7 +156,7 @@ func (q *Queue) resealOne(tx kv.Transaction, id string, old *row, stored []byte)
 	}
 	tx.AddReadConflictKey(q.keys.data.Pack(id))
 	next := *old
-	if err := q.batch(tx).replaceArgs(id, old, &next, args); err != nil {
+	if err := q.batch(tx).putArgs(id, old, &next, args); err != nil {
 		panic(err) // the job stays in its place, and nothing follows from the number of chunks
 	}
 }

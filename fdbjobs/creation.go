@@ -66,22 +66,14 @@ func (q *Queue) add(batch *batch, spec Spec, old *row) error {
 	if spec.Ended && old != nil && old.status != Finished {
 		return fmt.Errorf("%w: the job %q has not ended, it is %s", ErrInvalid, spec.ID, old.status)
 	}
-	args, had := q.sealArgs(spec.ID, spec.Args), int64(0)
-	if old != nil {
-		had = old.chunks
-	}
 	next := q.added(spec, old)
-	next.chunks, next.checked = 0, true
-	if args != nil {
-		next.chunks = rows.Chunks(len(args))
-	}
+	next.checked = true
 	if err := batch.addFacts(next, spec, old); err != nil {
 		return err
 	}
-	if err := batch.put(spec.ID, old, next); err != nil {
+	if err := batch.putArgs(spec.ID, old, next, spec.Args); err != nil {
 		return err
 	}
-	q.setArgs(batch.tx, spec.ID, args, had)
 	q.setListed(batch.tx, spec.ID, spec.Listed, old)
 	if writesState(old) {
 		q.setState(batch.tx, spec.ID, spec.State)
@@ -201,7 +193,13 @@ func (q *Queue) Amend(tx kv.Transaction, id string, args, listed json.RawMessage
 		}
 		next.listed, next.checked = true, true
 	}
-	if err := q.batch(tx).replaceArgs(id, old, &next, args); err != nil {
+	batch := q.batch(tx)
+	if args != nil {
+		err = batch.putArgs(id, old, &next, args)
+	} else {
+		err = batch.put(id, old, &next)
+	}
+	if err != nil {
 		return err
 	}
 	if listed != nil {
@@ -210,30 +208,25 @@ func (q *Queue) Amend(tx kv.Transaction, id string, args, listed json.RawMessage
 	return nil
 }
 
-// replaceArgs puts a row, and replaces the args of the job unless they are nil.
-func (b *batch) replaceArgs(id string, old, next *row, args json.RawMessage) error {
-	if args != nil {
-		next.chunks = b.queue.setArgs(b.tx, id, b.queue.sealArgs(id, args), old.chunks)
+// putArgs puts a row, and replaces the args of the job. Empty args are not stored.
+func (b *batch) putArgs(id string, old, next *row, args json.RawMessage) error {
+	q, had := b.queue, int64(0)
+	if old != nil {
+		had = old.chunks
 	}
-	return b.put(id, old, next)
-}
-
-// sealArgs returns args as they are stored: nil if there are none.
-func (q *Queue) sealArgs(id string, args json.RawMessage) []byte {
-	if len(args) == 0 {
-		return nil
+	var sealed []byte
+	if next.chunks = 0; len(args) > 0 {
+		sealed = q.layer.sealer.Seal(args, "args", q.name, id)
+		next.chunks = rows.Chunks(len(sealed))
 	}
-	return q.layer.sealer.Seal(args, "args", q.name, id)
-}
-
-// setArgs writes sealed args of a job that had some chunks before, and returns the new number of chunks.
-func (q *Queue) setArgs(tx kv.Transaction, id string, sealed []byte, had int64) int64 {
-	n := int64(0)
-	if sealed != nil {
-		n = rows.SetChunks(tx, q.keys.args.Sub(id), sealed)
+	if err := b.put(id, old, next); err != nil {
+		return err
 	}
-	q.clearArgs(tx, id, n, had)
-	return n
+	if next.chunks > 0 {
+		rows.SetChunks(b.tx, q.keys.args.Sub(id), sealed)
+	}
+	q.clearArgs(b.tx, id, next.chunks, had)
+	return nil
 }
 
 // openArgs returns the args of a job. The error is ErrSealed.
