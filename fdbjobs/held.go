@@ -124,21 +124,16 @@ func (h *Held) Context() context.Context { return h.ctx }
 // ends.
 func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.Transaction) error) error {
 	began := h.queue.layer.now()
-	if h.isFresh(began) {
-		return h.write(ctx, &write{also: also, next: func(_ *sharing, old *row) (*row, error) {
-			if old.version == 0 {
-				return old, nil // it has no facts of the state
-			}
-			next := *old
-			return &next, nil
-		}}, state)
-	}
-	err := h.write(ctx, &write{also: also, renews: true, next: func(_ *sharing, old *row) (*row, error) {
+	renews := !h.isFresh(began)
+	err := h.write(ctx, &write{also: also, renews: renews, next: func(_ *sharing, old *row) (*row, error) {
+		if !renews && old.version == 0 {
+			return old, nil // it has no facts of the state
+		}
 		next := *old
-		next.renews = true
+		next.renews = renews
 		return &next, nil
 	}}, state)
-	if err == nil {
+	if err == nil && renews {
 		h.renew(began)
 	}
 	return err
