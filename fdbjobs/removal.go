@@ -25,6 +25,7 @@ func (q *Queue) remove(tx kv.Transaction, ids []string, match func(*row) bool) (
 			reads = append(reads, q.readListed(tx, now, id))
 		}
 	}
+	batch := q.batch(tx)
 	for _, read := range reads {
 		old, err := read.row.Await()
 		if err != nil {
@@ -40,11 +41,12 @@ func (q *Queue) remove(tx kv.Transaction, ids []string, match func(*row) bool) (
 		q.clearArgs(tx, read.id, 0, old.chunks)
 		tx.Clear(q.keys.state.Pack(read.id))
 		q.setListed(tx, read.id, nil, old)
-		if err := q.batch(tx).put(read.id, old, nil); err != nil {
+		if err := batch.gather(read.id, old, nil); err != nil {
 			return nil, err
 		}
 		removed = append(removed, job)
 	}
+	batch.writeTallies()
 	return removed, nil
 }
 
