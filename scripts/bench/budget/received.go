@@ -50,7 +50,7 @@ func (c *receivedConn) Read(p []byte) (n int, err error) {
 	var oobn int
 	waited := c.raw.Read(func(fd uintptr) bool {
 		n, oobn, _, _, err = unix.Recvmsg(int(fd), p, oob, unix.MSG_DONTWAIT)
-		return err != unix.EAGAIN
+		return !errors.Is(err, unix.EAGAIN)
 	})
 	switch {
 	case waited != nil:
