@@ -91,20 +91,13 @@ func (d *Databases) Make(ctx context.Context, r *Run, s *Server, text string) er
 	if err != nil {
 		return err
 	}
-	following, end := context.WithCancel(ctx)
-	var feeds errgroup.Group
 	for n := range d.Targets {
-		feeds.Go(func() error {
-			if err := s.Follow(following, "t"+strconv.Itoa(n), d.Arrive); err != nil {
-				r.fail(err)
+		r.Go(ctx, func(ctx context.Context) {
+			if err := s.Follow(ctx, "t"+strconv.Itoa(n), d.Arrive); ctx.Err() == nil {
+				r.Fail(err)
 			}
-			return nil
 		})
 	}
-	r.AtEnd(func() {
-		end()
-		_ = feeds.Wait() // fail has the error
-	})
 	r.Say("%d databases made in %.1f s", d.Sources+d.Targets, time.Since(began).Seconds())
 	return nil
 }

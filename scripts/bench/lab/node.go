@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -76,7 +75,7 @@ func (r *Run) StartNode(ctx context.Context, o NodeOptions) (*Node, error) {
 	}
 	password := rand.Text()
 	command.Env = append(os.Environ(), "COUCHDB_USER=bench", "COUCHDB_PASSWORD="+password)
-	n := &Node{log: filepath.Join(dir, "log"), fail: r.fail, Server: newServer(&url.URL{
+	n := &Node{log: filepath.Join(dir, "log"), fail: r.Fail, Server: newServer(&url.URL{
 		Scheme: "http", User: url.UserPassword("bench", password), Host: "127.0.0.1:" + strconv.Itoa(ports[0]),
 	})}
 	if n.process, err = servers.Run(command, n.log, r.Dir); err != nil {
@@ -99,19 +98,13 @@ const watchEvery = 200 * time.Millisecond
 
 // watch makes the run fail when a node exits that is not to.
 func (r *Run) watch(ctx context.Context, n *Node) {
-	ctx, end := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
+	r.Go(ctx, func(ctx context.Context) {
 		for retry.Wait(ctx, watchEvery) == nil && !n.stopping.Load() {
 			if n.process.Exited() && !n.stopping.Load() {
-				r.fail(fmt.Errorf("settee has exited; the end of its log: %s", servers.LastLines(n.log)))
+				r.Fail(fmt.Errorf("settee has exited; the end of its log: %s", servers.LastLines(n.log)))
 				return
 			}
 		}
-	})
-	r.AtEnd(func() {
-		end()
-		watching.Wait()
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -46,8 +47,10 @@ type Run struct {
 	// Random decides when which source is written to.
 	Random *rand.Rand
 
+	// Fail ends the run with an error.
+	Fail context.CancelCauseFunc
+
 	limit    time.Duration // how long a step may take
-	fail     context.CancelCauseFunc
 	progress io.Writer
 	ends     []func()
 }
@@ -109,8 +112,8 @@ func check(flags *flag.FlagSet, m Measurement) (err error) {
 
 // run measures.
 func (r *Run) run(ctx context.Context, m Measurement, withoutSettee bool) (err error) {
-	ctx, r.fail = context.WithCancelCause(ctx)
-	defer r.fail(nil)
+	ctx, r.Fail = context.WithCancelCause(ctx)
+	defer r.Fail(nil)
 	if r.Dir, err = os.MkdirTemp("", "bench-"); err != nil {
 		return err
 	}
@@ -147,6 +150,17 @@ func (r *Run) findSettee(ctx context.Context) (err error) {
 
 // AtEnd has a function called when the run ends, before those that were added earlier.
 func (r *Run) AtEnd(end func()) { r.ends = append(r.ends, end) }
+
+// Go calls f beside the run, at whose end the context of f ends.
+func (r *Run) Go(ctx context.Context, f func(context.Context)) {
+	ctx, end := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	r.AtEnd(func() {
+		end()
+		running.Wait()
+	})
+}
 
 // Say prints progress.
 func (r *Run) Say(format string, args ...any) { _, _ = fmt.Fprintf(r.progress, format+"\n", args...) }

@@ -128,15 +128,8 @@ func (s *Server) Count(ctx context.Context, database string) (int, error) {
 	return info.Docs, err
 }
 
-// Follow calls row with the id of each change of a database until ctx ends.
+// Follow calls row with the id of each change of a database until ctx ends, or the feed, which is an error.
 func (s *Server) Follow(ctx context.Context, database string, row func(id string)) error {
-	if err := s.follow(ctx, database, row); ctx.Err() == nil {
-		return err
-	}
-	return nil
-}
-
-func (s *Server) follow(ctx context.Context, database string, row func(id string)) error {
 	answer, err := s.Do(ctx, http.MethodGet, database+"/_changes?feed=continuous&since=0&heartbeat=10000", nil, nil)
 	if err != nil {
 		return err

@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math/big"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,11 +27,11 @@ type simulated struct {
 	text               string // from which documents are made
 	sources            []simulatedSource
 	checkpoints, again atomic.Int64
+	fail               context.CancelCauseFunc // ends the run with an unknown request
 
 	mu      sync.Mutex
 	targets []big.Int                  // a bit for each document that has arrived
 	locals  map[string]json.RawMessage // by path
-	unknown map[string]bool            // requests
 }
 
 // simulatedSource is the changes of a source.
@@ -47,7 +45,7 @@ type simulatedSource struct {
 func startSimulated(r *lab.Run, d *lab.Databases) *simulated {
 	s := &simulated{
 		Databases: d, text: makeText(), sources: make([]simulatedSource, d.Sources), targets: make([]big.Int, d.Targets),
-		locals: map[string]json.RawMessage{}, unknown: map[string]bool{},
+		locals: map[string]json.RawMessage{}, fail: r.Fail,
 	}
 	for n := range s.sources {
 		s.sources[n].changed = make(chan struct{})
@@ -57,13 +55,6 @@ func startSimulated(r *lab.Run, d *lab.Databases) *simulated {
 	d.Put = s.write
 	d.URL = func(name string) string { return server.URL + "/" + name }
 	return s
-}
-
-// unknownRequests returns the requests that were not answered.
-func (s *simulated) unknownRequests() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.unknown))
 }
 
 const (
@@ -170,9 +161,7 @@ func (s *simulated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = errors.ErrUnsupported
 	}
 	if err != nil {
-		s.mu.Lock()
-		s.unknown[fmt.Sprintf("%s: %v", request, err)] = true
-		s.mu.Unlock()
+		s.fail(fmt.Errorf("the simulated endpoints do not know %s: %w", request, err))
 		refuse(w, http.StatusInternalServerError, "The simulation does not know this request.")
 	}
 }
