@@ -11,16 +11,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Both ends of a job that has ended are compared by a replication node, as often as somebody asks. The page of the job has what was found,
-// and what both ends said of themselves.
-func TestVerifyJob(t *testing.T) {
-	t.Parallel()
+// filmsNode is a node with the job "one", which copies two documents and ends.
+func filmsNode(t *testing.T) *process {
+	t.Helper()
 	node := serveNode(t, "mem:")
 	node.hosted("films")
 	node.ask(http.StatusCreated, http.MethodPost, "films/_bulk_docs", `{"docs":[{"_id":"alien"},{"_id":"heat"}]}`)
 	node.ask(http.StatusCreated, http.MethodPut, "_replicator/one", document(t, map[string]any{
 		"source": node.url + "films", "target": node.url + "copy", "create_target": true,
 	}))
+	return node
+}
+
+// Both ends of a job that has ended are compared by a replication node, as often as somebody asks. The job has what was found, and
+// what both ends said of themselves.
+func TestVerifyJob(t *testing.T) {
+	t.Parallel()
+	node := filmsNode(t)
 	var job struct {
 		JobID string `json:"job_id"`
 		State string
@@ -67,6 +74,16 @@ func TestVerifyJob(t *testing.T) {
 	assert.Equal(t, 3, job.Ends.Source.Docs)
 	out, _, _ = setteeWith(t, node.asUser(adminName, adminPassword), "jobs", "show", "one")
 	assert.Contains(t, out, "the target lacks 1 of 3 revisions")
+}
+
+// The page of a job has what a comparison has found, and a button for the next one.
+func TestDashboardVerifiesJob(t *testing.T) {
+	t.Parallel()
+	node := filmsNode(t)
+	require.Eventually(t, func() bool { return node.hasEnded("one") }, limit, 20*time.Millisecond)
+	node.ask(http.StatusCreated, http.MethodPut, "films/ran", "{}")
+	_, errs, status := setteeWith(t, node.asUser(adminName, adminPassword), "jobs", "verify", "one")
+	require.Zero(t, status, errs)
 
 	d := openDashboard(t, node, adminName, adminPassword)
 	d.show("documents/_replicator/one")

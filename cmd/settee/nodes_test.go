@@ -11,48 +11,77 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The only node is drained, says so, and is uncordoned: in a terminal, and with the buttons of the page of nodes.
-func TestCordonedNode(t *testing.T) {
-	t.Parallel()
-	node := serveNode(t, "mem:", "replicator/idle_timeout_sec=0")
-	node.hosted("source")
-	put := func(id string) {
-		node.ask(http.StatusCreated, http.MethodPut, "_replicator/"+id, document(t, map[string]any{
-			"source": node.url + "source", "target": node.url + id, "continuous": true, "create_target": true,
-		}))
-	}
-	is := func(id, text string) {
-		t.Helper()
-		require.Eventually(t, func() bool {
-			return strings.Contains(node.ask(http.StatusOK, http.MethodGet, "_scheduler/docs/_replicator/"+id, ""), text)
-		}, limit, 20*time.Millisecond)
-	}
-	put("one")
-	is("one", `"reason":"idle"`)
-	env := node.asUser(adminName, adminPassword)
-	nodes := func(status int, args ...string) string {
-		t.Helper()
-		out, errs, got := setteeWith(t, env, append([]string{"nodes"}, args...)...)
-		require.Equal(t, status, got, out+errs)
-		return out + errs
-	}
+// idleNode is a node with continuous jobs between its databases, which wait for changes.
+type idleNode struct {
+	*process
+	t    *testing.T
+	host string // its name
+}
+
+// newIdleNode starts a node with the job "one".
+func newIdleNode(t *testing.T) idleNode {
+	t.Helper()
 	host, err := os.Hostname()
 	require.NoError(t, err)
-	assert.Equal(t, host+": takes no jobs\n", nodes(0, "cordon", host))
-	put("two")
-	is("two", `"reason":"cordoned"`)
-	is("one", `"reason":"idle"`)
-	assert.Regexp(t, `(?m)^cordoned +`+host+` +api_frontend, replication +1 +500 `, nodes(0))
+	n := idleNode{serveNode(t, "mem:", "replicator/idle_timeout_sec=0"), t, host}
+	n.hosted("source")
+	n.add("one")
+	n.shows("one", `"reason":"idle"`)
+	return n
+}
+
+func (n idleNode) add(id string) {
+	n.t.Helper()
+	n.ask(http.StatusCreated, http.MethodPut, "_replicator/"+id, document(n.t, map[string]any{
+		"source": n.url + "source", "target": n.url + id, "continuous": true, "create_target": true,
+	}))
+}
+
+// shows waits until a job is shown with a text.
+func (n idleNode) shows(id, text string) {
+	n.t.Helper()
+	require.Eventually(n.t, func() bool {
+		return strings.Contains(n.ask(http.StatusOK, http.MethodGet, "_scheduler/docs/_replicator/"+id, ""), text)
+	}, limit, 20*time.Millisecond)
+}
+
+// nodesCommand runs settee nodes, and returns what it prints.
+func (n idleNode) nodesCommand(status int, args ...string) string {
+	n.t.Helper()
+	out, errs, got := setteeWith(n.t, n.asUser(adminName, adminPassword), append([]string{"nodes"}, args...)...)
+	require.Equal(n.t, status, got, out+errs)
+	return out + errs
+}
+
+// The only node is drained in a terminal, and says so.
+func TestCordonedNode(t *testing.T) {
+	t.Parallel()
+	node := newIdleNode(t)
+	assert.Equal(t, node.host+": takes no jobs\n", node.nodesCommand(0, "cordon", node.host))
+	node.add("two")
+	node.shows("two", `"reason":"cordoned"`)
+	node.shows("one", `"reason":"idle"`)
+	assert.Regexp(t, `(?m)^cordoned +`+node.host+` +api_frontend, replication +1 +500 `, node.nodesCommand(0))
 	assert.Contains(t, node.ask(http.StatusOK, http.MethodGet, "_node/_local/_prometheus", ""), "\nsettee_nodes_cordoned 1\n")
 	assert.Contains(t, node.ask(http.StatusOK, http.MethodGet, "_node/_local/_prometheus", ""), "\nsettee_replicator_max_jobs 0\n")
-	assert.Contains(t, nodes(1, "drain", "nope"), "nope: ")
-	nodes(0, "drain", host)
-	is("one", `"reason":"cordoned"`)
-	require.Eventually(t, func() bool { return strings.HasPrefix(strings.Split(nodes(0), "\n")[1], "drained ") }, limit, 100*time.Millisecond)
-	out, _, _ := setteeWith(t, env, "audit")
-	assert.Regexp(t, `drain +`+host, out)
+	assert.Contains(t, node.nodesCommand(1, "drain", "nope"), "nope: ")
+	node.nodesCommand(0, "drain", node.host)
+	node.shows("one", `"reason":"cordoned"`)
+	require.Eventually(t, func() bool { return strings.HasPrefix(strings.Split(node.nodesCommand(0), "\n")[1], "drained ") }, limit, 100*time.Millisecond)
+	out, _, _ := setteeWith(t, node.asUser(adminName, adminPassword), "audit")
+	assert.Regexp(t, `drain +`+node.host, out)
+}
 
-	d := openDashboard(t, node, adminName, adminPassword)
+// The only node is uncordoned and drained with the buttons of the page of nodes.
+func TestDashboardCordonedNode(t *testing.T) {
+	t.Parallel()
+	node := newIdleNode(t)
+	node.nodesCommand(0, "drain", node.host)
+	node.add("two")
+	node.shows("two", `"reason":"cordoned"`)
+	node.shows("one", `"reason":"cordoned"`)
+
+	d := openDashboard(t, node.process, adminName, adminPassword)
 	d.WaitText(".verdict", "All nodes that replicate are cordoned: 2 jobs wait, the oldest for ")
 	d.Accessible()
 	d.press("All nodes that replicate are cordoned")
@@ -60,14 +89,14 @@ func TestCordonedNode(t *testing.T) {
 	d.Accessible()
 	d.press("Uncordon")
 	d.WaitText(".notices", "takes jobs again")
-	is("one", `"reason":"idle"`)
-	is("two", `"reason":"idle"`)
+	node.shows("one", `"reason":"idle"`)
+	node.shows("two", `"reason":"idle"`)
 	d.WaitText("table", "live")
 	d.press("Drain")
 	d.WaitText("dialog", "takes no jobs until it is uncordoned or started again. Its 2 jobs write a checkpoint")
 	d.Accessible()
-	d.press("Drain " + host)
+	d.press("Drain " + node.host)
 	d.WaitText("table", "drained by "+adminName)
-	is("two", `"reason":"cordoned"`)
+	node.shows("two", `"reason":"cordoned"`)
 	d.broke(t)
 }
