@@ -117,6 +117,31 @@ func TestAddAgain(t *testing.T) {
 	})
 }
 
+// TestClaimedArgs: a claim returns the args that a job has when it is taken, also if they are replaced after the claim has read them.
+func TestClaimedArgs(t *testing.T) {
+	replaced := text(`{"a":2}`)
+	for name, replace := range map[string]func(*fdbjobs.Queue, kv.Transaction) error{
+		"amended": func(q *fdbjobs.Queue, tx kv.Transaction) error { return q.Amend(tx, "j", replaced, nil) },
+		"added again": func(q *fdbjobs.Queue, tx kv.Transaction) error {
+			return q.Add(tx, fdbjobs.Spec{ID: "j", Args: replaced})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			enginetest.Each(t, func(t *testing.T, db kv.Database) {
+				store := enginetest.Control(db)
+				b := newBundle(t, store)
+				b.add(t, fdbjobs.Spec{ID: "j", Args: text(`{"a":1}`)})
+				store.BeforeCommit(func() {
+					assert.NoError(t, db.Transact(t.Context(), func(tx kv.Transaction) error { return replace(b.jobs, tx) }))
+				})
+				held := b.accept(t)
+				assert.JSONEq(t, string(replaced), string(held.Job().Args))
+				require.NoError(t, held.Finish(t.Context(), nil, nil))
+			})
+		})
+	}
+}
+
 // What is amended is there at once, and the job is what it was: a run goes on.
 func TestAmend(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {

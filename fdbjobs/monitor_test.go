@@ -93,6 +93,32 @@ func TestOneMonitorLooks(t *testing.T) {
 	})
 }
 
+// TestYoungMonitor: a monitor that has just started leaves the lead to one that has run for a timeout, also if it finds first that
+// the monitor that looked has ended. It would find overdue jobs much later.
+func TestYoungMonitor(t *testing.T) {
+	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
+		const timeout = fdbjobs.DefaultTimeout
+		b := newBundle(t, db)
+		_, stop := b.monitor(t)
+		after(9 * time.Second)
+		requeued, _ := newBundle(t, db).monitor(t)
+		after(timeout)
+		b.add(t, fdbjobs.Spec{ID: "j"})
+		b.accept(t).StopTimer()
+		began := time.Now()
+		after(timeout - 6*time.Second)
+		stop()
+		after(time.Second)
+		newBundle(t, db).monitor(t)
+		select {
+		case ids := <-requeued:
+			assert.Equal(t, []string{"j"}, ids)
+		case <-time.After(2 * timeout):
+		}
+		assert.LessOrEqual(t, time.Since(began), timeout+timeout/2)
+	})
+}
+
 // TestRequeueAll: a process that has a store of its own queues at once what an earlier process held.
 func TestRequeueAll(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, db kv.Database) {
