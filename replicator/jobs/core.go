@@ -65,7 +65,7 @@ func (s *core) read(tx kv.ReadTransaction, id string) (*Job, error) {
 	return s.parse(raw)
 }
 
-// find returns a job, also if its replicator database is gone, or nil if there is none. A job whose args cannot be opened has none.
+// find returns a job, also if its replicator database is gone, or nil if there is none. The Args of a job that cannot be opened are empty.
 func (s *core) find(tx kv.ReadTransaction, id string) (*Job, error) {
 	raw, err := s.jobs.Get(tx, id)
 	if errors.Is(err, fdbjobs.ErrNotFound) {

@@ -50,14 +50,18 @@ func (r *Run) check(tx kv.ReadTransaction) error {
 }
 
 // drop removes the job, and returns fdbjobs.ErrHalt. A job that another run has taken since, or that has another definition,
-// stays: its next run finds whether it is gone, too.
+// stays: its next run finds whether it is gone, too. The error is fdbjobs.ErrSealed if this node can no longer open the definition.
 func (r *Run) drop(ctx context.Context) error {
 	err := r.store.db.Transact(ctx, func(tx kv.Transaction) error {
 		job, err := r.store.find(tx, r.job.ID) // with the rows that it has in the store, which this run may not know
-		if err != nil || job == nil {
+		switch {
+		case err != nil || job == nil:
 			return err
-		}
-		if job.held.lock != r.job.held.lock || job.Args.Definition != r.job.Args.Definition {
+		case job.held.lock != r.job.held.lock:
+			return nil
+		case job.Args.Replication == nil:
+			return fdbjobs.ErrSealed // it may have another definition
+		case job.Args.Definition != r.job.Args.Definition:
 			return nil
 		}
 		job.held = holding{} // this run has ended

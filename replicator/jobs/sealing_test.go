@@ -190,3 +190,23 @@ func TestJobsWhoseKeyIsLostAreReplaced(t *testing.T) {
 		open.layer.Close()
 	}
 }
+
+// A run whose database is gone does not remove a job that its node can no longer open, and says so: the job may have a new definition.
+func TestRunWithoutTheNewKey(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
+		b := setup(t)
+		old, rotated := b.withKeys(sealedtest.Keys(t, "a")), b.withKeys(sealedtest.Keys(t, "b", "a"))
+		old.create(repdb)
+		old.put(repdb, "doc", "", secretMembers)
+		run := old.accept()
+		require.NoError(t, run.Start(t.Context(), "node", "pid"))
+		_, err := rotated.store.Jobs.Reseal(t.Context(), "b")
+		require.NoError(t, err)
+		require.NoError(t, rotated.database(repdb).Delete(t.Context()))
+		require.ErrorIs(t, run.Update(t.Context(), func(s *replicator.JobState) { s.Stats.DocsRead = 1 }), fdbjobs.ErrHalt)
+		require.ErrorIs(t, run.Stop(t.Context(), "", "", nil), fdbjobs.ErrSealed)
+		b.layer.Close()
+		old.layer.Close()
+		rotated.layer.Close()
+	})
+}
