@@ -43,7 +43,7 @@ type view struct {
 	others  []*contender                            // of waiting, those with jobs in other partitions, if these are taken
 	anyPart bool                                    // they are
 	tried   int                                     // the number of owners that were taken out of others
-	windows map[*contender]kv.Future[[]kv.KeyValue] // their first ready rows
+	windows map[*contender]kv.Future[[]kv.KeyValue] // the first ready rows of owners, also those not yet awaited
 	jobs    map[string]*readyJob                    // by key in ready
 	weights map[string]kv.Future[float64]           // of the owners of jobs, read with conflicts
 	next    int64                                   // the earliest scheduled time, or 0; it is read last
@@ -205,7 +205,7 @@ func (v *view) addOwners(owners []*contender) (err error) {
 	return err
 }
 
-// readJobs reads the jobs that were chosen, with conflicts, and returns the picks that fit into the transaction. complete is
+// readJobs reads the jobs that were chosen, their rows with conflicts, and returns the picks that fit into the transaction. complete is
 // false if some jobs cannot be taken: their rows are no longer among those of their owners then.
 func (v *view) readJobs(picks []pick) (fitting []pick, complete bool, err error) {
 	for _, p := range picks {

@@ -215,7 +215,8 @@ func (b *batch) putArgs(id string, old, next *row, args json.RawMessage) error {
 		had = old.chunks
 	}
 	var sealed []byte
-	if next.chunks = 0; len(args) > 0 {
+	next.chunks = 0
+	if len(args) > 0 {
 		sealed = q.layer.sealer.Seal(args, "args", q.name, id)
 		next.chunks = rows.Chunks(len(sealed))
 	}

@@ -132,8 +132,8 @@ func (t *tallying) write(tx kv.Transaction) {
 	}
 }
 
-// putEntries writes the difference between what followed from a job and what follows now, except the changes of tallies. It
-// returns the size of the keys and values that it has written, in bytes.
+// putEntries writes the difference between what followed from a job and what follows now. It adds the changes of tallies to
+// changes, and does not write them. It returns the size of the keys and values that it has written, in bytes.
 func (q *Queue) putEntries(tx kv.Transaction, id string, before, after []Entry, changes *tallying) (written int) {
 	for _, old := range before {
 		i := indexOf(after, old)

@@ -25,7 +25,8 @@ const (
 // RunMonitor is the activity monitor. Until ctx ends it queues jobs again that were not updated for the timeout ([Options]),
 // at most a sixth of the timeout late. Any number of monitors may run, in any processes, and at least one should. One of
 // them looks for all. If that one ends, another one that has run for a timeout looks after a third of the timeout, so a job
-// may be queued half of the timeout late. It returns ctx's error.
+// may be queued half of the timeout late. A monitor that runs for less than a timeout queues no jobs. RunMonitor returns ctx's
+// error.
 //
 // After each look it calls looked, if that is not nil, with the ids of the jobs that it has taken from their holders, the
 // time until the next look, and an error of the store, after which it continues. The ids may lack jobs of a commit whose
@@ -190,7 +191,7 @@ func (m *monitor) overdue(now time.Time, renewed int64, timeout time.Duration) b
 }
 
 // requeueAll queues the running jobs again that are overdue, by the version of the last renewal of their hold and the timeout
-// that protects it. It reads all of active, a page in each transaction.
+// of their holder. It reads all of active, a page in each transaction.
 func (q *Queue) requeueAll(ctx context.Context, overdue func(renewed int64, timeout time.Duration) bool) (moved []string, err error) {
 	for rest := rows.Range(q.keys.active); rest.Begin != nil; {
 		var after []byte

@@ -288,7 +288,7 @@ func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) error {
 		}
 		sharing.order = uint16(i)
 		if w.also != nil {
-			sharing.batch.writeTallies() // for the function of the caller
+			sharing.batch.writeTallies() // the caller's function may read them
 		}
 		if err := w.run(sharing, rows[i]); err != nil {
 			return err

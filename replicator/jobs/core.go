@@ -221,9 +221,9 @@ func (s *core) deletedDatabases(tx kv.ReadTransaction, after string) ([]deletedD
 // partTime is the longest time for one transaction that changes several jobs. Its commit must come before kv.MaxTransactionAge.
 const partTime = kv.MaxTransactionAge / 2
 
-// parts runs transactions that each change up to most jobs, until one says that there are no more. The first one begins at from, and
-// each later one where the one before it says: parts returns the latest of these places. If a transaction is too much, parts runs it again with
-// half as many jobs.
+// parts runs transactions that each change up to most jobs, until one reports that there are no more. The first one begins at from, and
+// each later one at the place that the one before it returned. parts returns the last of these places, also with an error. If a
+// transaction is too much, parts runs it again with half as many jobs.
 func parts[P any](
 	ctx context.Context, db kv.Database, most int, from P, run func(tx kv.Transaction, from P, most int) (next P, more bool, err error),
 ) (P, error) {

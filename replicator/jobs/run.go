@@ -184,7 +184,7 @@ func (r *Run) counting(change func(*replicator.JobState)) func(*replicator.JobSt
 const restate = time.Minute
 
 // Update changes the job's state and keeps the job alive. It must be called at least every third
-// of the queue's timeout. A state that has not changed for less than a minute is not written again:
+// of the activity timeout. A state that has not changed for less than a minute is not written again:
 // thousands of jobs may wait for changes. After an ErrEnding it writes nothing.
 func (r *Run) Update(ctx context.Context, change func(*replicator.JobState)) error {
 	return r.update(ctx, change, func(kv.Transaction, *replicator.JobState) error { return nil })

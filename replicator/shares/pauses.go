@@ -33,7 +33,8 @@ func (s *Shares) setWeight(tx kv.Transaction, owner string, weight float64) erro
 	return s.queue.SetWeight(tx, owner, weight)
 }
 
-// Paused returns the pauses of the owners among some that are paused, or, if there are none, of all. Since is zero if it is not known.
+// Paused returns the pauses of those of some owners that are paused. Without owners it returns the pauses of all. Since is zero if it is
+// not known.
 func (s *Shares) Paused(tx kv.ReadTransaction, some ...string) (map[string]*replicator.Pause, error) {
 	weights, err := s.queue.Weights(tx, some...)
 	if err != nil {
