@@ -81,15 +81,6 @@ func (s *core) find(tx kv.ReadTransaction, id string) (*Job, error) {
 	return job, err
 }
 
-// mustExist returns fdbjobs.ErrHalt if an owner does not exist, see ownerExists.
-func (s *core) mustExist(tx kv.ReadTransaction, owner string) error {
-	exists, err := s.ownerExists(tx, owner)
-	if err == nil && !exists {
-		return fdbjobs.ErrHalt // an instance never comes back
-	}
-	return err
-}
-
 // ownerExists reports whether an owner is a user or a database that exists. It conflicts with the
 // deletion of the database, unless tx is a snapshot.
 func (s *core) ownerExists(tx kv.ReadTransaction, owner string) (bool, error) {

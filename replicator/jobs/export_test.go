@@ -65,3 +65,9 @@ func (s *Store) MirrorSummary(ctx context.Context, mirror string) (replicator.Mi
 
 // Listed returns what lists show of a job.
 func Listed(job *Job) (json.RawMessage, error) { return job.summary() }
+
+// CheckGone is check, and reports whether the run takes its database for gone.
+func (r *Run) CheckGone(tx kv.ReadTransaction) (gone bool, err error) {
+	err = r.check(tx)
+	return r.gone, err
+}

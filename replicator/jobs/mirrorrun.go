@@ -45,7 +45,11 @@ func (r MirrorRun) holds(tx kv.ReadTransaction) error {
 		return fdbjobs.ErrHalt
 	}
 	// Run.check would write to the run: another goroutine may keep the job alive meanwhile.
-	return r.store.mustExist(tx, r.job.owner())
+	exists, err := r.store.ownerExists(tx, r.job.owner())
+	if err == nil && !exists {
+		err = fdbjobs.ErrHalt
+	}
+	return err
 }
 
 // holding runs fn in a transaction while the run holds its job.

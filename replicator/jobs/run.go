@@ -44,8 +44,11 @@ type Run struct {
 // that writes the job, except those that queue it again: such a job is dropped when it is
 // accepted.
 func (r *Run) check(tx kv.ReadTransaction) error {
-	err := r.store.mustExist(tx, r.job.owner())
-	r.gone = r.gone || errors.Is(err, fdbjobs.ErrHalt)
+	exists, err := r.store.ownerExists(tx, r.job.owner())
+	if err == nil && !exists { // an error may be ErrHalt as the cause of a context, which says nothing of the owner
+		r.gone = true // an instance never comes back
+		err = fdbjobs.ErrHalt
+	}
 	return err
 }
 

@@ -585,3 +585,28 @@ func TestWaitingIsNotCharged(t *testing.T) {
 		require.Equal(t, 2*time.Second, shares[0].Usage)
 	})
 }
+
+// A read that fails because the context has ended says nothing of the run's database, also if the cause is that another run has lost
+// its job: the writes of several runs share a transaction.
+func TestHaltedCheck(t *testing.T) {
+	onEngines(t, func(b *bundle) {
+		b.create(repdb)
+		b.put(repdb, "a", "", `"continuous": true`)
+		run := b.accept()
+		require.NoError(b, b.db.Transact(b.Context(), func(tx kv.Transaction) error {
+			gone, err := run.CheckGone(haltedReads{tx})
+			require.ErrorIs(b, err, fdbjobs.ErrHalt)
+			require.False(b, gone)
+			return nil
+		}))
+		require.NoError(b, run.Stop(b.Context(), "", "", nil))
+		require.Equal(b, fdbjobs.Pending, b.get(run.Job().ID).Status)
+	})
+}
+
+// haltedReads are the reads of a transaction whose context has ended.
+type haltedReads struct{ kv.ReadTransaction }
+
+func (haltedReads) Get([]byte) kv.Future[[]byte] {
+	return kv.Func[[]byte](func() ([]byte, error) { return nil, fdbjobs.ErrHalt })
+}
