@@ -118,9 +118,7 @@ func (s *Lists) filtered(ctx context.Context, f Filter) (l listing, err error) {
 			return l, err
 		}
 	case f.User != nil:
-		if l.owner = shares.OwnerOf("", "", *f.User); len(l.owner) > fdbjobs.MaxNameSize {
-			l.states = States{Shown: []replicator.ShownState{}} // no job has such an owner
-		}
+		l.owner = shares.OwnerOf("", "", *f.User)
 	case f.Transient:
 		l.labels = postedLabels
 	}

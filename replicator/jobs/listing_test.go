@@ -13,6 +13,7 @@ import (
 	"settee/fdbjobs"
 	"settee/internal/testkit"
 	"settee/pkg/docstore"
+	"settee/pkg/kv"
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
@@ -57,7 +58,7 @@ func TestListFilters(t *testing.T) {
 			_, err := b.store.Requests.Replicate(b.Context(), b.definition(`"continuous": true, "doc_ids": ["`+user+`"]`), &user)
 			require.NoError(b, err)
 		}
-		ann, long := "ann", strings.Repeat("x", fdbjobs.MaxNameSize)
+		ann, long, longerThanKeys := "ann", strings.Repeat("x", fdbjobs.MaxNameSize), strings.Repeat("x", kv.MaxKeySize)
 		for _, c := range []struct {
 			filter jobs.Filter
 			want   []string
@@ -71,6 +72,7 @@ func TestListFilters(t *testing.T) {
 			{jobs.Filter{User: &ann}, []string{"of ann"}},
 			{jobs.Filter{User: &ann, Transient: true, States: jobs.States{Shown: []replicator.ShownState{"running"}}}, []string{}},
 			{jobs.Filter{User: &long}, []string{}},
+			{jobs.Filter{User: &longerThanKeys}, []string{}},
 		} {
 			list, err := b.store.Lists.List(b.Context(), c.filter, jobs.ListOptions{Limit: 100})
 			require.NoError(b, err)

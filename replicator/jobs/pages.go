@@ -134,6 +134,9 @@ func (s *pages) beginList(tx kv.ReadTransaction, opts ListOptions, l listing) (t
 
 // chosen returns which jobs a list by owner has. It has none of the deleted databases that are given.
 func (s *pages) chosen(tx kv.ReadTransaction, l listing, deleted []deletedDatabase) (fdbjobs.Selection, error) {
+	if len(l.owner) > fdbjobs.MaxNameSize {
+		return fdbjobs.Selection{}, nil // no job has such an owner, and no key has room for it
+	}
 	if l.owner != "" {
 		paused, err := s.shares.Paused(tx, l.owner)
 		return fdbjobs.Selection{Owner: &l.owner, Parts: partsOf(l.states, paused[l.owner] != nil, l.labels)}, err
