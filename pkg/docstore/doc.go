@@ -22,7 +22,8 @@
 // A commit whose result is unknown is repeated, and the repetition recognises what was already written. Write
 // recognises its leaf by a random token, not by the revision's id: if two clients write the same content, one of them
 // must get the conflict. A replicated revision is already known the second time. If another write has replaced the leaf
-// before the repetition, the result is [ErrConflict].
+// before the repetition, the result is [ErrConflict], except in a database that [Options].Salted selects: there the id of the
+// revision is a hash over the token, so it is also found among the ancestors of leaves.
 //
 // A database that is deleted and created again is a different instance. Every transaction reads that its instance
 // exists, and every write conflicts with the deletion, so nothing is written into a deleted database.

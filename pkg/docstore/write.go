@@ -338,8 +338,8 @@ func parseHeader(value []byte) (seq Sequence, err error) {
 // apply makes an edit of a document in memory and returns its revision. An error refuses the edit, except if it is the
 // transaction's (ofTransaction).
 func (w *writer) apply(d *docWrite, p *prepared) (Rev, error) {
-	if l := d.made(p); l != nil {
-		return Rev(l.Rev()), nil
+	if rev, is := w.made(d, p); is {
+		return rev, nil
 	}
 	l, err := w.place(d, p)
 	if err != nil {
@@ -381,18 +381,25 @@ func (w *writer) apply(d *docWrite, p *prepared) (Rev, error) {
 	return Rev(rev), nil
 }
 
-// made returns the leaf that an earlier run of this transaction made, or nil. It compares tokens, not revisions: if
-// another write has made the same revision, this one must get a conflict, because clients use documents as locks.
-func (d *docWrite) made(p *prepared) *leaf {
+// made returns the revision that an earlier run of this transaction made, and reports whether it is there. It compares tokens,
+// not revisions: if another write has made the same revision, this one must get a conflict, because clients use documents as
+// locks. In a salted database no other write makes the same revision, so it is found there also after another write has replaced
+// it. That one is mostly the end of the replication that the document asks for. Attachments may depend on a parent that is no
+// longer known, so a revision with some is only found while it is a leaf.
+func (w *writer) made(d *docWrite, p *prepared) (Rev, bool) {
 	if p.token == nil {
-		return nil
+		return Rev{}, false
 	}
 	for i := range d.tree {
 		if bytes.Equal(d.tree[i].Value.token, p.token) {
-			return &d.tree[i]
+			return Rev(d.tree[i].Rev()), true
 		}
 	}
-	return nil
+	if len(d.tree) == 0 || len(p.Attachments) > 0 || !w.db.store.salted(w.db.name) {
+		return Rev{}, false
+	}
+	rev := newRev(p.Rev, false, p.Deleted, p.Body.Bytes(), nil, p.token)
+	return rev, d.tree.Knows(revtree.Rev(rev))
 }
 
 // place returns the leaf that an edit makes.

@@ -243,3 +243,49 @@ func TestWriteIn(t *testing.T) {
 		require.ErrorIs(t, err, kv.ErrUnreadable)
 	})
 }
+
+// TestRepetitionOfReplaced: a repetition in a salted database finds its revision also after another write has replaced it. In other
+// databases it gets a conflict, because another client may have written the same.
+func TestRepetitionOfReplaced(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, db, docstore.Options{Salted: func(name string) bool { return name == "db" }})
+		open, err := b.store.Create(t.Context(), "open")
+		require.NoError(t, err)
+		for _, db := range []*docstore.Database{b.db, open} {
+			write := func(edit docstore.Edit, token string) docstore.Result {
+				results, err := kv.TransactValue(t.Context(), b.kv, func(tx kv.Transaction) ([]docstore.Result, error) {
+					return db.WriteIn(tx, []docstore.Edit{edit}, docstore.WriteOptions{Token: token})
+				})
+				require.NoError(t, err)
+				return results[0]
+			}
+			first := docstore.Edit{ID: "d", Body: docjson.Must(`{"n":1}`)}
+			made := write(first, "first")
+			require.NoError(t, made.Err)
+			second := docstore.Edit{ID: "d", Rev: made.Rev, Body: docjson.Must(`{"n":2}`)}
+			next := write(second, "second")
+			require.NoError(t, next.Err)
+			repeat := func(salted bool) {
+				t.Helper()
+				once, twice := write(first, "first"), write(second, "second")
+				if salted {
+					require.Equal(t, []docstore.Result{made, next}, []docstore.Result{once, twice})
+				} else {
+					require.ErrorIs(t, once.Err, docstore.ErrConflict)
+					require.ErrorIs(t, twice.Err, docstore.ErrConflict)
+				}
+			}
+			last, err := db.Put(t.Context(), docstore.Edit{ID: "d", Rev: next.Rev, Body: docjson.Must(`{"n":3}`)})
+			require.NoError(t, err)
+			repeat(db == b.db)
+			require.ErrorIs(t, write(first, "third").Err, docstore.ErrConflict, "the same text by another client")
+			if db == b.db {
+				_, err = db.Put(t.Context(), docstore.Edit{ID: "d", Rev: last, Deleted: true})
+				require.NoError(t, err)
+				repeat(true)
+				doc, err := db.Get(t.Context(), "d", docstore.GetOptions{})
+				require.ErrorIs(t, err, docstore.ErrNotFound, "%v", doc)
+			}
+		}
+	})
+}

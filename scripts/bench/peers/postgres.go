@@ -78,7 +78,7 @@ func startPostgres(ctx context.Context, r *lab.Run) (*postgres, error) {
 		return command
 	}
 	data := filepath.Join(dir, "data")
-	// The role has the name of this process's user, whom the socket identifies.
+	// The role has the name of the user that runs this process: the socket identifies that user.
 	initdb := program(ctx, "initdb", "--pgdata", data, "--username", self.Username, "--auth", "peer", "--encoding", "UTF8", "--locale", "C")
 	initdb.Cancel = func() error { return initdb.Process.Signal(os.Interrupt) } // so that it ends its children
 	if printed, err := initdb.CombinedOutput(); err != nil {
