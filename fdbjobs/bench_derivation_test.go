@@ -38,7 +38,7 @@ func BenchmarkDerivation(b *testing.B) {
 	}
 	d := fdbjobs.Derivation{
 		OfListed: func(_ int64, listed json.RawMessage) []byte { return listed[5:15] },
-		OfState:  func(_ int64, state json.RawMessage) ([]byte, []int64) { return state[5:8], []int64{1, 2} },
+		OfState:  func(_ int64, state json.RawMessage) []byte { return state[5:8] },
 		Entries:  entriesOf,
 	}
 	type variant struct {

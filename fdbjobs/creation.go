@@ -120,7 +120,7 @@ func (b *batch) addFacts(next *row, spec Spec, old *row) (err error) {
 		if next.version, err = b.newVersion(); err != nil {
 			return err
 		}
-		if next.facts.state, next.facts.amounts, err = d.factsOfState(next.version, orEmpty(spec.State)); err != nil {
+		if next.facts.state, err = d.factsOfState(next.version, orEmpty(spec.State)); err != nil {
 			return err
 		}
 	}

@@ -2,13 +2,11 @@ package fdbjobs
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"slices"
 
 	"settee/pkg/kv"
-	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
@@ -16,8 +14,6 @@ import (
 const (
 	// maxFactsSize is the limit of the facts of Listed, and of the facts of the state, in bytes.
 	maxFactsSize = 4_000
-	// maxAmounts is the maximum number of amounts of a state.
-	maxAmounts = 8
 	// maxEntries is the maximum number of entries of a job.
 	maxEntries = 16
 )
@@ -40,14 +36,10 @@ const (
 // To change what they return, give the new result another version, and keep the old one for as long as rows have it: a
 // row says which version its entries are of.
 type Derivation struct {
-	// OfListed and OfState return what Entries needs of [Spec].Listed and of the state: at most 4,000 bytes, and 8 amounts. They
-	// are called once for each call that writes the part, not for each run of its transaction, except that Add is called in
-	// each run. A nil Listed has no facts.
-	//
-	// The amounts are numbers that change often. If nothing else of a job changes, they are not stored until the next
-	// renewal of the job's hold, or its end.
-	OfListed func(version int64, listed json.RawMessage) []byte
-	OfState  func(version int64, state json.RawMessage) (facts []byte, amounts []int64)
+	// OfListed and OfState return what Entries needs of [Spec].Listed and of the state: at most 4,000 bytes. They are called
+	// once for each call that writes the part, not for each run of its transaction, except that Add is called in each run. A
+	// nil Listed has no facts.
+	OfListed, OfState func(version int64, part json.RawMessage) []byte
 	// Entries returns what follows from a job: at most 16 entries, the most important first. It depends on nothing but its arguments.
 	Entries func(version int64, f Facts) []Entry
 	// Version returns the version of rows that are added, more than 0, or 0 if nothing must follow from them yet. Rows that
@@ -68,9 +60,8 @@ type Facts struct {
 	Status     Status
 	Label, Tag string
 	Scheduled  int64 // seconds since the Unix epoch
-	// Listed, State and Amounts are what OfListed and OfState have returned. Those that are not there are nil.
+	// Listed and State are what OfListed and OfState have returned. Those that are not there are nil.
 	Listed, State []byte
-	Amounts       []int64
 }
 
 // Entry is a row of an index that follows from a job. The layer adds the job's id to the key, so jobs never share a key. A
@@ -93,81 +84,30 @@ type Add struct {
 	N      int64
 }
 
-// amounts are the amounts of a state: 8 bytes of each. It is comparable, and small without amounts.
-type amounts string
-
-func amountsOf(values []int64) amounts {
-	packed := make([]byte, 0, 8*len(values))
-	for _, n := range values {
-		packed = binary.BigEndian.AppendUint64(packed, uint64(n))
-	}
-	return amounts(packed)
-}
-
-// slice returns the amounts, nil if there are none.
-func (a amounts) slice() (values []int64) {
-	for ; len(a) > 0; a = a[8:] {
-		values = append(values, int64(binary.BigEndian.Uint64([]byte(a[:8]))))
-	}
-	return values
-}
-
 // facts are what a row keeps for Entries of the parts that have keys of their own. It is comparable.
-type facts struct {
-	listed, state string
-	amounts       amounts
-}
-
-// elements returns the facts as elements of a row.
-func (f facts) elements() []any {
-	all := tuple.Tuple{}
-	for _, n := range f.amounts.slice() {
-		all = append(all, n)
-	}
-	return []any{[]byte(f.listed), []byte(f.state), all}
-}
-
-// parseFacts reads what elements has returned.
-func parseFacts(elements tuple.Tuple) (f facts, ok bool) {
-	var listed, state []byte
-	var all tuple.Tuple
-	if !rows.Store(elements, &listed, &state, &all) || len(all) > maxAmounts {
-		return f, false
-	}
-	values := make([]int64, len(all))
-	for i, element := range all {
-		if !rows.As(element, &values[i]) {
-			return f, false
-		}
-	}
-	return facts{listed: string(listed), state: string(state), amounts: amountsOf(values)}, true
-}
+type facts struct{ listed, state string }
 
 // factsOfListed returns the facts of Listed. With an error, which is an ErrTooLarge, there are none.
 func (d *Derivation) factsOfListed(version int64, listed json.RawMessage) (string, error) {
 	if d == nil || d.OfListed == nil || version == 0 || listed == nil {
 		return "", nil
 	}
-	f := d.OfListed(version, listed)
-	if err := checkSize("facts of its listed part", len(f), maxFactsSize); err != nil {
-		return "", err
-	}
-	return string(f), nil
+	return checkFacts("listed part", d.OfListed(version, listed))
 }
 
-// factsOfState returns the facts and the amounts of a state. With an error, which is an ErrTooLarge, there are none.
-func (d *Derivation) factsOfState(version int64, state json.RawMessage) (string, amounts, error) {
+// factsOfState returns the facts of a state. With an error, which is an ErrTooLarge, there are none.
+func (d *Derivation) factsOfState(version int64, state json.RawMessage) (string, error) {
 	if d == nil || d.OfState == nil || version == 0 {
-		return "", "", nil
+		return "", nil
 	}
-	f, values := d.OfState(version, state)
-	if err := checkSize("facts of its state", len(f), maxFactsSize); err != nil {
-		return "", "", err
+	return checkFacts("state", d.OfState(version, state))
+}
+
+func checkFacts(of string, facts []byte) (string, error) {
+	if err := checkSize("facts of its "+of, len(facts), maxFactsSize); err != nil {
+		return "", err
 	}
-	if len(values) > maxAmounts {
-		return "", "", fmt.Errorf("%w: the job's state has %d amounts, at most %d", ErrTooLarge, len(values), maxAmounts)
-	}
-	return string(f), amountsOf(values), nil
+	return string(facts), nil
 }
 
 // newVersion returns the version of a row that is added.
@@ -199,9 +139,7 @@ func (d *Derivation) tagDue(r *row) bool {
 
 // of returns what Entries sees of a row.
 func (r *row) of(id string) Facts {
-	f := Facts{
-		ID: id, Owner: r.owner, Status: r.status, Label: r.label, Tag: r.tag, Scheduled: r.scheduled, Amounts: r.facts.amounts.slice(),
-	}
+	f := Facts{ID: id, Owner: r.owner, Status: r.status, Label: r.label, Tag: r.tag, Scheduled: r.scheduled}
 	if r.facts.listed != "" {
 		f.Listed = []byte(r.facts.listed)
 	}
@@ -226,12 +164,6 @@ func (r *row) sources() sources {
 		return sources{}
 	}
 	return sources{r.owner, r.status, r.label, r.tag, r.scheduled, r.version, r.facts}
-}
-
-// lags reports whether the amounts of a row may be older than those of the state: its holder has not stored the latest ones
-// yet, or has lost the job before it did.
-func (r *row) lags() bool {
-	return r.status == Running || r.status == Pending && r.lock == "" && r.entered.running > 0
 }
 
 // check returns what is wrong with an entry. The error is ErrTooLarge or ErrInvalid.

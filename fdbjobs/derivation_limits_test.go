@@ -22,17 +22,16 @@ func TestDerivationLimits(t *testing.T) {
 	// The state says what is returned for it.
 	var returned struct {
 		facts   []byte
-		amounts []int64
 		entries []fdbjobs.Entry
 	}
 	ofState := func(state json.RawMessage) bool { return strings.Contains(string(state), "over") }
 	d := fdbjobs.Derivation{
 		OfListed: func(_ int64, listed json.RawMessage) []byte { return listed },
-		OfState: func(_ int64, state json.RawMessage) ([]byte, []int64) {
+		OfState: func(_ int64, state json.RawMessage) []byte {
 			if !ofState(state) {
-				return nil, nil
+				return nil
 			}
-			return append([]byte("over"), returned.facts...), returned.amounts
+			return append([]byte("over"), returned.facts...)
 		},
 		Entries: func(_ int64, f fdbjobs.Facts) []fdbjobs.Entry {
 			if f.State == nil {
@@ -55,11 +54,9 @@ func TestDerivationLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		entries []fdbjobs.Entry
 		facts   []byte
-		amounts []int64
 		err     error
 	}{
 		"facts":              {facts: []byte(long(fdbjobs.MaxFactsSize)), err: fdbjobs.ErrTooLarge},
-		"amounts":            {amounts: make([]int64, fdbjobs.MaxAmounts+1), err: fdbjobs.ErrTooLarge},
 		"entries":            {entries: many, err: fdbjobs.ErrTooLarge},
 		"no index":           {entries: entry(func(e *fdbjobs.Entry) { e.Index = "" }), err: fdbjobs.ErrInvalid},
 		"index":              {entries: entry(func(e *fdbjobs.Entry) { e.Index = long(31) }), err: fdbjobs.ErrTooLarge},
@@ -72,14 +69,14 @@ func TestDerivationLimits(t *testing.T) {
 		"prefix":             {entries: entry(func(e *fdbjobs.Entry) { e.Adds = []fdbjobs.Add{{Prefix: 2}} }), err: fdbjobs.ErrInvalid},
 		"negative":           {entries: entry(func(e *fdbjobs.Entry) { e.Adds = []fdbjobs.Add{{N: -1}} }), err: fdbjobs.ErrInvalid},
 		"two of a key":       {entries: []fdbjobs.Entry{many[0], many[0]}, err: fdbjobs.ErrInvalid},
-		"as many as allowed": {entries: many[:fdbjobs.MaxEntries], facts: []byte(long(fdbjobs.MaxFactsSize - 4)), amounts: make([]int64, fdbjobs.MaxAmounts)},
+		"as many as allowed": {entries: many[:fdbjobs.MaxEntries], facts: []byte(long(fdbjobs.MaxFactsSize - 4))},
 		"as large as allowed": {entries: entry(func(e *fdbjobs.Entry) {
 			e.Index, e.Key, e.Value, e.Adds = long(30), tuple.Tuple{long(3_998)}, make([]byte, 200), []fdbjobs.Add{{Prefix: 1, Name: long(30), N: 1}}
 		})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBundleWith(t, enginetest.Memory(t), fdbjobs.Options{Derive: map[string]fdbjobs.Derivation{"work": d}})
-			returned.facts, returned.amounts, returned.entries = c.facts, c.amounts, c.entries
+			returned.facts, returned.entries = c.facts, c.entries
 			id := long(fdbjobs.MaxNameSize)
 			b.add(t, fdbjobs.Spec{ID: id})
 			h := b.accept(t)
@@ -219,8 +216,8 @@ func TestCheckOfEntries(t *testing.T) {
 		"an entry of numbers":     {func(tx kv.Transaction) { tx.Set(key(14, "state", 1), nil) }, "unknown key", true},
 		"a tally of its length":   {func(tx kv.Transaction) { tx.Set(key(15, "state", 2, "p", "jobs"), rows.Int(1)) }, "unknown key", true},
 		"a row of bad facts":      {func(tx kv.Transaction) { tx.Set(key(0, "j"), append(rowOf(), 0xfe)) }, "a job: the value is not one", true},
-		"a row of bad amounts":    {func(tx kv.Transaction) { tx.Set(key(0, "j"), rowOf(1, []byte{}, []byte{}, tuple.Tuple{"x"})) }, "a job: the value is not one", true},
-		"a row without a version": {func(tx kv.Transaction) { tx.Set(key(0, "j"), rowOf(0, []byte{}, []byte{}, tuple.Tuple{})) }, "a job: the value is not one", true},
+		"a row of other facts":    {func(tx kv.Transaction) { tx.Set(key(0, "j"), rowOf(1, []byte{}, tuple.Tuple{})) }, "a job: the value is not one", true},
+		"a row without a version": {func(tx kv.Transaction) { tx.Set(key(0, "j"), rowOf(0, []byte{}, []byte{})) }, "a job: the value is not one", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := enginetest.Memory(t)

@@ -16,7 +16,7 @@ import (
 var versionKey = []byte("version of the derivation")
 
 // derivation is one with two versions. States are {"s": number}, and listed parts {"l": text}. Both have an index by the last
-// digit of the state, with the number as an amount, an index by text, and one by status. In version 2 the
+// digit of the state, with a tally of the numbers, an index by text, and one by status. In version 2 the
 // first has other keys, the second is gone for some jobs, and there is a fourth, of jobs that wait.
 func derivation() fdbjobs.Derivation {
 	return fdbjobs.Derivation{
@@ -27,21 +27,21 @@ func derivation() fdbjobs.Derivation {
 			}
 			return fmt.Appendf(nil, "%d:%s", version, l.L)
 		},
-		OfState: func(version int64, state json.RawMessage) ([]byte, []int64) {
+		OfState: func(version int64, state json.RawMessage) []byte {
 			var s struct{ S int64 }
 			if json.Unmarshal(state, &s) != nil || s.S == 0 {
-				return nil, nil
+				return nil
 			}
-			return fmt.Appendf(nil, "%d:%d", version, s.S%10/4), []int64{s.S, s.S % 2}
+			return tuple.Tuple{fmt.Sprintf("%d:%d", version, s.S%10/4), s.S}.Pack()
 		},
 		Entries: func(version int64, f fdbjobs.Facts) (entries []fdbjobs.Entry) {
-			if len(f.State) > 0 {
-				key := tuple.Tuple{f.Owner, string(f.State)}
+			if kind, n := kindOf(f); kind != "" {
+				key := tuple.Tuple{f.Owner, kind}
 				if version == 2 {
-					key = tuple.Tuple{f.Owner, f.State, f.Scheduled}
+					key = tuple.Tuple{f.Owner, []byte(kind), f.Scheduled}
 				}
-				entries = append(entries, fdbjobs.Entry{Index: "state", Key: key, Value: f.State, Adds: []fdbjobs.Add{
-					{Prefix: 0, Name: "sum", N: f.Amounts[0]}, {Prefix: 1, Name: "odd", N: f.Amounts[1]}, {Prefix: 1, Name: "jobs", N: 1},
+				entries = append(entries, fdbjobs.Entry{Index: "state", Key: key, Value: []byte(kind), Adds: []fdbjobs.Add{
+					{Prefix: 0, Name: "sum", N: n}, {Prefix: 1, Name: "odd", N: n % 2}, {Prefix: 1, Name: "jobs", N: 1},
 				}})
 			}
 			if f.Listed != nil && (version == 1 || f.Status != fdbjobs.Finished) {
@@ -60,6 +60,12 @@ func derivation() fdbjobs.Derivation {
 	}
 }
 
+// kindOf returns the facts of a job's state: what its entry has, and the number. Without a number it returns "".
+func kindOf(f fdbjobs.Facts) (kind string, n int64) {
+	_ = rows.Scan("facts", f.State, &kind, &n) // a job may have none
+	return kind, n
+}
+
 // derived returns the options of a layer whose queues have the derivation.
 func derived(queues ...string) fdbjobs.Options {
 	all := map[string]fdbjobs.Derivation{}
@@ -70,7 +76,7 @@ func derived(queues ...string) fdbjobs.Options {
 }
 
 // followsFromScratch compares the entries and tallies of a queue with those that follow from its jobs, also those of the layer. It packs the keys by
-// itself. The amounts of jobs that their holders have not brought up to date are those of their rows.
+// itself.
 func followsFromScratch(tx kv.ReadTransaction, queue *fdbjobs.Queue) error {
 	d, space := derivation(), tuple.SubspaceFromBytes(prefix)
 	entries, tallies := map[string]string{}, map[string]int64{}
@@ -96,12 +102,9 @@ func followsFromScratch(tx kv.ReadTransaction, queue *fdbjobs.Queue) error {
 		if r.Version == 0 {
 			return
 		}
-		f.Listed, f.State, f.Amounts = nil, nil, nil
+		f.Listed, f.State = nil, d.OfState(r.Version, r.State)
 		if r.Listed != nil {
 			f.Listed = d.OfListed(r.Version, r.Listed)
-		}
-		if f.State, f.Amounts = d.OfState(r.Version, r.State); r.Lags {
-			f.Amounts = r.Facts.Amounts
 		}
 		for _, e := range d.Entries(r.Version, f) {
 			add(f.ID, e)

@@ -87,7 +87,7 @@
 // writes a job decides what depends on the time, and writes the decision into the state.
 //
 //	derivation := fdbjobs.Derivation{
-//		OfState: func(_ int64, state json.RawMessage) ([]byte, []int64) { return kindOf(state), nil },
+//		OfState: func(_ int64, state json.RawMessage) []byte { return kindOf(state) },
 //		Entries: func(_ int64, f fdbjobs.Facts) []fdbjobs.Entry {
 //			return []fdbjobs.Entry{{
 //				Index: "kinds", Key: tuple.Tuple{string(f.State), f.Scheduled},
@@ -98,15 +98,10 @@
 //
 // [Queue.Entries] reads an index, [Queue.Tallies] and [Queue.TallyPrefixes] read tallies, and [Queue.WatchTally] watches one.
 //
-// A state may have amounts as well: numbers that change often, and that tallies add up. An update that does not renew the
-// hold, and changes nothing else, leaves them out of the row, so that it costs what it costs without a derivation. The next
-// renewal stores them, and so does the end.
-//
 // What can go wrong, and what happens then:
 //
 //   - A transaction runs again after a commit whose result was unknown. It reads the row that the commit has written, and
 //     finds no difference, so a tally is not changed twice.
-//   - A holder dies. Amounts that it has not stored are older than its state until the next holder writes the row.
 //   - The function changes. Its result for the rows that exist must stay, or the layer removes entries that are not there and
 //     leaves others behind. So a changed function is a new version: the row says which version its entries are of, the
 //     function gets that version as an argument, and [Queue.Rederive] converts the rows.
@@ -147,11 +142,11 @@
 // A row is the tuple
 //
 //	(sequence, status, lock, generation, owner, scheduled, resubmit, again, token, expires, chunks, label, tag,
-//	 listed, pending, running, finished, version, facts of listed, facts of the state, amounts)
+//	 listed, pending, running, finished, version, facts of listed, facts of the state)
 //
 // where sequence is the stamp of the job's row in ready, or null without such a row, chunks is the number of
 // chunks of the args, again is the tag with which a running job that was added waits for resubmit, listed says whether the job has a key in listed, and the next three count how often the job has
-// entered each status. The last four are for [Derivation], and are not there if nothing follows from the job. The state has a key of its own because it alone may take the 100,000 bytes that a value may have.
+// entered each status. The last three are for [Derivation], and are not there if nothing follows from the job. The state has a key of its own because it alone may take the 100,000 bytes that a value may have.
 //
 // A call that waits for a job watches its row ([Queue.Wait], [Held.Lost]). The row changes
 // with the job's status and its generation, and with what follows from its state. A renewal of its hold does not change it.

@@ -288,7 +288,7 @@ func (q *Queue) entryWith(id string, r *row, key []byte) *Entry {
 func (q *Queue) derivedAgain(r *row, version int64, state, listed []byte) (next *row, over error) {
 	derived := *r
 	derived.version, derived.facts = version, facts{}
-	derived.facts.state, derived.facts.amounts, over = q.derivation.factsOfState(version, state)
+	derived.facts.state, over = q.derivation.factsOfState(version, state)
 	if r.listed {
 		var err error
 		if derived.facts.listed, err = q.derivation.factsOfListed(version, listed); err != nil {

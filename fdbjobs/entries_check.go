@@ -68,9 +68,6 @@ func (c *checker) facts(k keyed, id string, r *row, state, listed []byte) (again
 	if over != nil {
 		k.Fault(k.Key, nil, "%v", over)
 	}
-	if r.lags() {
-		next.facts.amounts = r.facts.amounts
-	}
 	if next.facts == r.facts {
 		return false, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"settee/fdbjobs"
 	"settee/pkg/kv"
 	"settee/pkg/kv/memkv"
+	"settee/pkg/kv/rows"
 	"settee/pkg/tuple"
 )
 
@@ -21,19 +22,20 @@ var mailDerivation = fdbjobs.Derivation{
 		_ = json.Unmarshal(listed, &mail) // a mail that cannot be read has no domain
 		return []byte(mail.Domain)
 	},
-	OfState: func(_ int64, state json.RawMessage) ([]byte, []int64) {
+	OfState: func(_ int64, state json.RawMessage) []byte {
 		var mail struct{ Tries, FailingSince int64 }
 		_ = json.Unmarshal(state, &mail)
-		return tuple.Tuple{mail.FailingSince}.Pack(), []int64{mail.Tries}
+		return tuple.Tuple{mail.Tries, mail.FailingSince}.Pack()
 	},
 	Entries: func(_ int64, f fdbjobs.Facts) []fdbjobs.Entry {
+		var tries, failingSince int64
+		_ = rows.Scan("the facts of a mail", f.State, &tries, &failingSince) // OfState has packed them
 		entries := []fdbjobs.Entry{{
 			Index: "domain", Key: tuple.Tuple{string(f.Listed), f.ID}, Value: []byte(f.Status),
-			Adds: []fdbjobs.Add{{Prefix: 1, Name: string(f.Status), N: 1}, {Prefix: 1, Name: "tries", N: f.Amounts[0]}},
+			Adds: []fdbjobs.Add{{Prefix: 1, Name: string(f.Status), N: 1}, {Prefix: 1, Name: "tries", N: tries}},
 		}}
-		since, err := tuple.Unpack(f.State)
-		if err == nil && len(since) == 1 && since[0] != int64(0) {
-			entries = append(entries, fdbjobs.Entry{Index: "failing", Key: since})
+		if failingSince != 0 {
+			entries = append(entries, fdbjobs.Entry{Index: "failing", Key: tuple.Tuple{failingSince}})
 		}
 		return entries
 	},

@@ -16,7 +16,6 @@ const MaxClaim = maxClaim
 // The limits of what follows from a job.
 const (
 	MaxFactsSize = maxFactsSize
-	MaxAmounts   = maxAmounts
 	MaxEntries   = maxEntries
 )
 
@@ -159,7 +158,6 @@ type WholeRow struct {
 	Facts         Facts
 	State, Listed []byte // Listed is nil if there is none
 	Expires       *int64 // nil if it does not
-	Lags          bool   // the amounts of the row may be older than those of the state
 }
 
 // EachRow calls f with all jobs.
@@ -170,7 +168,7 @@ func (q *Queue) EachRow(tx kv.ReadTransaction, f func(WholeRow)) error {
 			return err
 		}
 		id := k[0].(string)
-		w := WholeRow{Version: r.version, Facts: r.of(id), Lags: r.lags(), Expires: r.expires}
+		w := WholeRow{Version: r.version, Facts: r.of(id), Expires: r.expires}
 		if w.State, err = tx.Get(q.keys.state.Pack(id)).Await(); err != nil {
 			return err
 		}

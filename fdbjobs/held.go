@@ -31,13 +31,10 @@ type Held struct {
 	began time.Time  // start of the latest update that has renewed the hold
 	until time.Time  // when this process stops working on the job
 	timer *time.Timer
-	// omitted is how often a run has left the amounts of a state out of the row, and made how many of these a later write of
-	// the row has made good.
-	omitted, made int
 }
 
 func newHeld(q *Queue, job *Job, began time.Time) *Held {
-	h := &Held{queue: q, job: job, lock: job.Lock, omitted: 1} // the holder before may have left some out
+	h := &Held{queue: q, job: job, lock: job.Lock}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	h.began, h.until = began, began.Add(q.patience())
 	h.timer = q.layer.afterFunc(h.ctx, "expiry of "+h.lock, h.left(), h.expire)
@@ -125,13 +122,10 @@ func (h *Held) Context() context.Context { return h.ctx }
 func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.Transaction) error) error {
 	began := h.queue.layer.now()
 	renews := !h.isFresh(began)
-	err := h.write(ctx, &write{also: also, renews: renews, next: func(_ *sharing, old *row) (*row, error) {
-		if !renews && old.version == 0 {
-			return old, nil // it has no facts of the state
-		}
+	err := h.write(ctx, &write{also: also, renews: renews, next: func(_ *sharing, old *row) *row {
 		next := *old
 		next.renews = renews
-		return &next, nil
+		return &next
 	}}, state)
 	if err == nil && renews {
 		h.renew(began)
@@ -153,25 +147,25 @@ func (h *Held) Lost(ctx context.Context) error {
 // Finish ends the job with its last state. also and the errors are as for Update, except that an also that was
 // committed does not run again.
 func (h *Held) Finish(ctx context.Context, state json.RawMessage, also func(kv.Transaction) error) error {
-	return h.end(ctx, &write{also: also, next: func(_ *sharing, old *row) (*row, error) {
+	return h.end(ctx, &write{also: also, next: func(_ *sharing, old *row) *row {
 		next := *old
 		next.status, next.tag, next.sequence, next.expires = Finished, h.Tag, nil, nil
 		if !h.Expires.IsZero() {
 			expires := h.Expires.Unix()
 			next.expires = &expires
 		}
-		return &next, nil
+		return &next
 	}}, state)
 }
 
 // Resubmit queues the job again, to run at a time. A time in the past means now. also and the errors are as for Finish.
 func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage, also func(kv.Transaction) error) error {
 	scheduled := at.Unix()
-	return h.end(ctx, &write{also: also, resubmits: &scheduled, next: func(s *sharing, old *row) (*row, error) {
+	return h.end(ctx, &write{also: also, resubmits: &scheduled, next: func(s *sharing, old *row) *row {
 		next := queued(*old, scheduled, h.queue.layer.now().Unix(), s.order)
 		next.tag = h.Tag
 		h.queue.derivation.tagDue(next)
-		return next, nil
+		return next
 	}}, state)
 }
 
@@ -194,9 +188,9 @@ func (h *Held) write(ctx context.Context, w *write, state json.RawMessage) error
 		return err
 	}
 	w.ctx, w.held = ctx, h
-	if w.state = state; state != nil && h.queue.derivation != nil {
-		w.facts = &stateFacts{text: state, derivation: h.queue.derivation}
-		if _, _, err := w.facts.of(h.job.version); err != nil {
+	if w.state = state; state != nil {
+		var err error
+		if w.facts, err = h.queue.derivation.factsOfState(h.job.version, state); err != nil {
 			return err
 		}
 	}
@@ -204,9 +198,6 @@ func (h *Held) write(ctx context.Context, w *write, state json.RawMessage) error
 	err := h.queue.writer.do(w)
 	if errors.Is(err, ErrHalt) {
 		h.release(ErrHalt)
-	}
-	if err == nil && w.exact {
-		h.hasAmounts(w.omitted)
 	}
 	return err
 }

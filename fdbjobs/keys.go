@@ -143,7 +143,7 @@ func (r *row) tuple() tuple.Tuple {
 		t = append(t, element)
 	}
 	if r.version != 0 {
-		t = append(append(t, r.version), r.facts.elements()...)
+		t = append(t, r.version, []byte(r.facts.listed), []byte(r.facts.state))
 	}
 	return t
 }
@@ -169,10 +169,10 @@ func (r *row) setFacts(elements tuple.Tuple) (ok bool) {
 	if len(elements) == 0 {
 		return true
 	}
-	if r.facts, ok = parseFacts(elements[1:]); !ok || !rows.As(elements[0], &r.version) {
-		return false
-	}
-	return r.version > 0
+	var listed, state []byte
+	ok = rows.Store(elements, &r.version, &listed, &state)
+	r.facts = facts{listed: string(listed), state: string(state)}
+	return ok && r.version > 0
 }
 
 // ifAny returns parse for the value of a key that may not exist. It returns none then.

@@ -55,11 +55,11 @@ type write struct {
 	ctx  context.Context
 	held *Held
 	// next returns the row after the call, except for its facts. old is the job's row, under the lock of held.
-	next func(s *sharing, old *row) (*row, error)
+	next func(s *sharing, old *row) *row
 	// also, if not nil, makes the caller's writes, before next.
 	also      func(kv.Transaction) error
 	state     json.RawMessage // nil if it keeps the state
-	facts     *stateFacts     // of state; nil without a derivation
+	facts     string          // of state, in the version of the job's row when it was taken
 	renews    bool            // it renews the hold
 	ends      bool            // it ends the hold
 	resubmits *int64          // the time for which next queues the job; nil if it does not
@@ -69,12 +69,6 @@ type write struct {
 	attempted bool      // a run has found the job held
 	halted    bool      // the latest run has not
 	unknown   bool      // an earlier transaction may have been committed
-
-	// Of the latest run: the state that the job keeps, if the row may lack its amounts; [Held].omitted before the run; and
-	// whether the row has the amounts of the state after it.
-	kept    kv.Future[[]byte]
-	omitted int
-	exact   bool
 
 	// Set before done is closed.
 	ended  bool
@@ -276,7 +270,6 @@ func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) error {
 	rows := make([]kv.Future[*row], len(writes))
 	for i, w := range writes {
 		rows[i] = s.queue.readRow(tx, w.held.job.ID)
-		w.readKept(tx)
 		if w.resubmits != nil {
 			sharing.batch.want(w.held.job.Owner, *w.resubmits)
 		}
@@ -329,11 +322,27 @@ func (w *write) run(s *sharing, reading kv.Future[*row]) error {
 			return err
 		}
 	}
-	next, err := w.next(s, old)
-	if err != nil {
-		return err
+	return w.put(s, old, w.next(s, old))
+}
+
+// put writes the row after a call, and the state if the call has one.
+func (w *write) put(s *sharing, old, next *row) (err error) {
+	q, id := w.held.queue, w.held.job.ID
+	next.checked = true
+	if w.state == nil {
+		return s.batch.gather(id, old, next)
 	}
-	return w.put(s, old, next)
+	if next.version != 0 && q.derivation == nil {
+		return q.needsDerivation()
+	}
+	next.facts.state = w.facts
+	if next.version != w.held.job.version {
+		if next.facts.state, err = q.derivation.factsOfState(next.version, w.state); err != nil {
+			return err
+		}
+	}
+	q.setState(s.tx, id, w.state)
+	return s.batch.gather(id, old, next)
 }
 
 // callAlso calls the function of the caller, and keeps a panic for the caller's goroutine.

@@ -56,7 +56,7 @@ const tallyJobs = "jobs"
 func Derivations() map[string]fdbjobs.Derivation {
 	return map[string]fdbjobs.Derivation{QueueName: {
 		OfListed: func(_ int64, listed json.RawMessage) []byte { return factsOfListed(listed).pack() },
-		OfState:  func(_ int64, state json.RawMessage) ([]byte, []int64) { return factsOfState(state).pack() },
+		OfState:  func(_ int64, state json.RawMessage) []byte { return factsOfState(state).pack() },
 		Entries:  func(_ int64, f fdbjobs.Facts) []fdbjobs.Entry { return entriesOf(f) },
 		Due:      dueTags,
 	}, upkeep.Queue: {Unlisted: true}}
@@ -184,17 +184,16 @@ func factsOfState(text json.RawMessage) *stateFacts {
 	}
 }
 
-// pack returns the facts as they are stored, and the amounts.
-func (f *stateFacts) pack() ([]byte, []int64) {
+// pack returns the facts as they are stored.
+func (f *stateFacts) pack() []byte {
 	if f == nil {
-		return nil, nil
+		return nil
 	}
-	mirrored, amounts := f.mirrored.elements()
 	var needs tuple.Tuple
 	if n := f.needs; n.Kind != "" {
 		needs = tuple.Tuple{string(n.Kind), string(n.Code), string(n.Side), n.Host, storedTime(n.Since)}
 	}
-	return tuple.Tuple{f.definition, f.crashing, f.stuck, f.behind, f.refused, needs, mirrored}.Pack(), amounts
+	return tuple.Tuple{f.definition, f.crashing, f.stuck, f.behind, f.refused, needs, f.mirrored.elements()}.Pack()
 }
 
 func parseStateFacts(packed []byte) (f stateFacts) {

@@ -25,7 +25,7 @@ import (
 //
 // mirror is the mirror's job id, definition a hash of JobArgs.Definition, and instance MirrorTarget.Instance of a target that has
 // what the source had. Each entry of the index mirrored adds to tallies of its mirror: 1 to the one with the name of its state, and
-// its DocCounts to the others. The tallies of a database whose job runs are as old as the latest renewal of its hold.
+// its DocCounts to the others.
 
 // The elements of mirror_time.
 const (
@@ -62,7 +62,8 @@ type mirroredFacts struct {
 	parked           int64 // since when; also if it was woken
 	turn, gone, lost int64
 	instance         string
-	amounts          []int64 // docs read, docs written, write failures
+
+	docsRead, docsWritten, writeFailures int64
 }
 
 // maxInstanceSize is the maximum size of an instance in an entry in bytes. Others are not compared.
@@ -76,7 +77,7 @@ func (s *mirroredState) facts() *mirroredFacts {
 	}
 	f := &mirroredFacts{
 		first: m.FirstRun, failing: storedTime(m.FailingSince), turn: m.Turn, gone: storedTime(m.GoneAt), lost: storedTime(m.Lost),
-		amounts: []int64{s.Stats.DocsRead, s.Stats.DocsWritten, s.Stats.DocWriteFailures},
+		docsRead: s.Stats.DocsRead, docsWritten: s.Stats.DocsWritten, writeFailures: s.Stats.DocWriteFailures,
 	}
 	switch {
 	case s.State == replicator.StateFailed && s.Fault.Is(replicator.FaultCollision):
@@ -96,18 +97,21 @@ func (s *mirroredState) facts() *mirroredFacts {
 	return f
 }
 
-// elements returns the facts as they are stored, and the amounts.
-func (f *mirroredFacts) elements() (tuple.Tuple, []int64) {
+// elements returns the facts as they are stored.
+func (f *mirroredFacts) elements() tuple.Tuple {
 	if f == nil {
-		return tuple.Tuple{}, nil
+		return tuple.Tuple{}
 	}
-	return tuple.Tuple{f.ended, f.first, f.failing, f.behind, f.parked, f.turn, f.gone, f.lost, f.instance}, f.amounts
+	return tuple.Tuple{
+		f.ended, f.first, f.failing, f.behind, f.parked, f.turn, f.gone, f.lost, f.instance, f.docsRead, f.docsWritten, f.writeFailures,
+	}
 }
 
-// parseMirroredFacts reads what elements has returned, without the amounts.
+// parseMirroredFacts reads what elements has returned.
 func parseMirroredFacts(e tuple.Tuple) *mirroredFacts {
 	var f mirroredFacts
-	if !rows.Store(e, &f.ended, &f.first, &f.failing, &f.behind, &f.parked, &f.turn, &f.gone, &f.lost, &f.instance) {
+	if !rows.Store(e, &f.ended, &f.first, &f.failing, &f.behind, &f.parked, &f.turn, &f.gone, &f.lost, &f.instance,
+		&f.docsRead, &f.docsWritten, &f.writeFailures) {
 		return nil
 	}
 	return &f
@@ -126,7 +130,7 @@ func mirroredEntries(f fdbjobs.Facts, mirror string, listed listedFacts, state s
 	}
 	all := []fdbjobs.Entry{{
 		Index: indexMirrored, Key: tuple.Tuple{mirror, listed.database}, Value: tuple.Tuple{string(is), listed.definition, instance}.Pack(),
-		Adds: sumsOf(is, f.Amounts),
+		Adds: m.sums(is),
 	}}
 	if state.definition == listed.definition && is.NotCopied() && listed.acknowledged.Covers(state.needs) {
 		all[0].Adds = append(all[0].Adds, fdbjobs.Add{Prefix: 1, Name: sumAcknowledged, N: 1})
@@ -168,14 +172,17 @@ func (f *mirroredFacts) now(job fdbjobs.Facts, listed listedFacts, defined bool)
 	return now
 }
 
-// sumsOf returns what a database in a state adds to the tallies of its mirror.
-func sumsOf(is replicator.MirroredState, amounts []int64) []fdbjobs.Add {
+// sums returns what a database in a state adds to the tallies of its mirror.
+func (f *mirroredFacts) sums(is replicator.MirroredState) []fdbjobs.Add {
 	adds := []fdbjobs.Add{{Prefix: 1, Name: string(is), N: 1}}
-	for i, name := range []string{sumDocsRead, sumDocsWritten, sumWriteFailures} {
-		if i < len(amounts) && amounts[i] > 0 {
-			adds = append(adds, fdbjobs.Add{Prefix: 1, Name: name, N: amounts[i]})
+	add := func(name string, n int64) {
+		if n > 0 {
+			adds = append(adds, fdbjobs.Add{Prefix: 1, Name: name, N: n})
 		}
 	}
+	add(sumDocsRead, f.docsRead)
+	add(sumDocsWritten, f.docsWritten)
+	add(sumWriteFailures, f.writeFailures)
 	return adds
 }
 
