@@ -26,6 +26,7 @@ type batch struct {
 	tallies tallying // the changes that are not yet written
 	version *int64   // of rows that are added; nil before it is known
 	written int      // the size of entries and tallies that were written, in bytes
+	queued  uint16   // the number of rows that have become ready: jobs are taken in this order
 }
 
 func (q *Queue) batch(tx kv.Transaction) *batch {

@@ -212,7 +212,7 @@ func (p *processor) addJobs(ctx context.Context) error {
 		for n := begin; n < end; n++ {
 			id := fmt.Sprint(n)
 			err := p.jobs.Add(tx, fdbjobs.Spec{
-				ID: id, Owner: fmt.Sprint("owner ", n%10), Args: text(`{"n":1}`), Token: id, Order: uint16(n - begin),
+				ID: id, Owner: fmt.Sprint("owner ", n%10), Args: text(`{"n":1}`), Token: id,
 			})
 			if err != nil {
 				return err
@@ -545,7 +545,7 @@ func (l *backlog) addSome(ctx context.Context, from, to int) error {
 		for n := from; n < to; n++ {
 			err := l.jobs.Add(tx, fdbjobs.Spec{
 				ID: fmt.Sprintf("%08d", n), Owner: fmt.Sprint("owner ", n%l.owners),
-				Args: text(`{"n":1}`), Order: uint16(n - from),
+				Args: text(`{"n":1}`),
 			})
 			if err != nil {
 				return err

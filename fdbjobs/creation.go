@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 
 	"settee/pkg/kv"
@@ -14,24 +13,17 @@ import (
 // Add adds jobs, or changes the jobs with their ids. A pending job gets the new args, owner and scheduled time. A running
 // job gets the new args, stops at its next update and is queued again. A finished job is queued again. A transaction
 // can add a job once: a second time returns kv.ErrUnreadable. Several jobs are read together, and become ready in the
-// given order, whatever their Order is.
+// given order.
 //
 // The errors are ErrTooLarge and ErrInvalid, with the field's name and, of several jobs, the id. They are returned before
 // anything is written, unless a job that is to be added as ended has not ended, or what follows from a job is over a limit
 // ([Derivation]).
 func (q *Queue) Add(tx kv.Transaction, specs ...Spec) error {
-	if len(specs) > math.MaxUint16 {
-		return fmt.Errorf("%w: %d jobs in one call, at most %d", ErrTooLarge, len(specs), math.MaxUint16)
-	}
-	specs, seen := slices.Clone(specs), make(map[string]bool, len(specs))
-	for i := range specs {
-		spec := &specs[i]
+	seen := make(map[string]bool, len(specs))
+	for _, spec := range specs {
 		err := spec.check()
-		if len(specs) > 1 {
-			spec.Order = uint16(i)
-			if err != nil {
-				err = fmt.Errorf("the job %q: %w", spec.ID, err)
-			}
+		if err != nil && len(specs) > 1 {
+			err = fmt.Errorf("the job %q: %w", spec.ID, err)
 		}
 		if err == nil && seen[spec.ID] {
 			err = fmt.Errorf("%w: the id %q is given twice", ErrInvalid, spec.ID)
@@ -105,7 +97,7 @@ func (q *Queue) added(spec Spec, old *row) *row {
 	case spec.Ended:
 		next.status, next.tag, next.scheduled = Finished, spec.Tag, scheduled
 	default:
-		next = *queued(next, scheduled, now, spec.Order)
+		next = *queued(next, scheduled, now)
 		next.tag = spec.Tag
 		q.derivation.tagDue(&next)
 	}
@@ -145,12 +137,8 @@ func (b *batch) newVersion() (int64, error) {
 
 // MakeDue makes jobs due that are pending, delayed, and have the tag from. They get the tag to. It reports for each id
 // whether it did, only once if an id is given twice. Their args and states stay. The error is ErrTooLarge if what follows from these jobs
-// ([Derivation]) is too much for one transaction. order is the number of the first of them among the jobs
-// that the transaction queues; the others have the numbers after it.
-func (q *Queue) MakeDue(tx kv.Transaction, ids []string, from, to string, order uint16) ([]bool, error) {
-	if len(ids) > math.MaxUint16 {
-		return nil, fmt.Errorf("%w: %d jobs in one call, at most %d", ErrTooLarge, len(ids), math.MaxUint16)
-	}
+// ([Derivation]) is too much for one transaction.
+func (q *Queue) MakeDue(tx kv.Transaction, ids []string, from, to string) ([]bool, error) {
 	if err := checkTag(to); err != nil {
 		return nil, err
 	}
@@ -159,7 +147,7 @@ func (q *Queue) MakeDue(tx kv.Transaction, ids []string, from, to string, order 
 		if !old.waits() || old.tag != from || slices.Contains(ids[:i], ids[i]) {
 			return nil
 		}
-		next := queued(*old, min(old.scheduled, now), now, order+uint16(i))
+		next := queued(*old, min(old.scheduled, now), now)
 		next.tag = to
 		return next
 	})

@@ -92,11 +92,11 @@ func (q *Queue) promote(ctx context.Context, begin int64, partition partition) e
 			ids[i] = d.id
 			batch.wantOwner(d.owner)
 		}
-		_, err = batch.putAll(ids, func(i int, old *row) *row {
+		_, err = batch.putAll(ids, func(_ int, old *row) *row {
 			if !old.waits() {
 				return nil
 			}
-			next := queued(*old, old.scheduled, now, uint16(i))
+			next := queued(*old, old.scheduled, now)
 			if next.tag = old.tag; !q.derivation.tagDue(next) {
 				next.tag = ""
 			}

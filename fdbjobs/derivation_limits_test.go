@@ -162,7 +162,7 @@ func TestLargeEntries(t *testing.T) {
 			b.add(t, fdbjobs.Spec{ID: ids[i], Owner: fmt.Sprint(i % 2), Scheduled: time.Now().Add(time.Minute), Tag: "later"})
 		}
 		require.ErrorIs(t, db.Transact(t.Context(), func(tx kv.Transaction) error {
-			_, err := b.jobs.MakeDue(tx, ids, "later", "", 0)
+			_, err := b.jobs.MakeDue(tx, ids, "later", "")
 			return err
 		}), fdbjobs.ErrTooLarge)
 		after(2 * time.Minute)

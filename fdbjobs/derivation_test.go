@@ -134,7 +134,7 @@ func TestEntries(t *testing.T) {
 		assert.Equal(t, sums{"sum": 9}, b.tallies(t, "state"))
 		assert.Equal(t, []string{"[pending later] j"}, b.entries(t, "status", all))
 		b.transact(t, func(tx kv.Transaction) error {
-			_, err := b.jobs.MakeDue(tx, []string{"j"}, "later", "", 0)
+			_, err := b.jobs.MakeDue(tx, []string{"j"}, "later", "")
 			return err
 		})
 		assert.Equal(t, []string{"[pending ] j"}, b.entries(t, "status", all))
@@ -426,7 +426,7 @@ func (h *history) step(t *testing.T) string {
 	case 3:
 		id := h.id()
 		h.transact(t, func(tx kv.Transaction) error {
-			_, err := h.jobs.MakeDue(tx, []string{id}, "later", "", 0)
+			_, err := h.jobs.MakeDue(tx, []string{id}, "later", "")
 			return err
 		})
 		return "make due"

@@ -23,7 +23,7 @@ func TestMakeDue(t *testing.T) {
 		due := func(id, from string) (made bool) {
 			t.Helper()
 			b.transact(t, func(tx kv.Transaction) error {
-				all, err := b.jobs.MakeDue(tx, []string{id, id}, from, "tag", 0)
+				all, err := b.jobs.MakeDue(tx, []string{id, id}, from, "tag")
 				made = err == nil && all[0]
 				assert.False(t, err == nil && all[1], "it is made due once")
 				return err
@@ -35,7 +35,7 @@ func TestMakeDue(t *testing.T) {
 		b.add(t, fdbjobs.Spec{ID: "a", Owner: "o", Scheduled: later, Tag: "waits", State: text(`{"s":1}`), Args: text(`{"a":1}`)},
 			fdbjobs.Spec{ID: "b", Owner: "o", Scheduled: later})
 		require.ErrorIs(t, b.db.Transact(t.Context(), func(tx kv.Transaction) error {
-			_, err := b.jobs.MakeDue(tx, []string{"a"}, "waits", strings.Repeat("x", 101), 0)
+			_, err := b.jobs.MakeDue(tx, []string{"a"}, "waits", strings.Repeat("x", 101))
 			return err
 		}), fdbjobs.ErrTooLarge)
 		accepted := make(chan []*fdbjobs.Held)
@@ -80,12 +80,12 @@ func TestMakeDueInOrder(t *testing.T) {
 		ids := []string{"d", "none", "due", "due too", "other", "b", "a"}
 		var made []bool
 		b.transact(t, func(tx kv.Transaction) (err error) {
-			made, err = b.jobs.MakeDue(tx, ids, "waits", "", 7)
+			made, err = b.jobs.MakeDue(tx, ids, "waits", "")
 			return err
 		})
 		assert.Equal(t, []bool{true, false, false, false, false, true, true}, made)
 		b.transact(t, func(tx kv.Transaction) (err error) {
-			made, err = b.jobs.MakeDue(tx, ids, "waits", "", 0)
+			made, err = b.jobs.MakeDue(tx, ids, "waits", "")
 			return err
 		})
 		assert.Equal(t, make([]bool, len(ids)), made, "again, as after an unknown result")
@@ -132,7 +132,7 @@ func TestResubmitOtherwise(t *testing.T) {
 				assert.Equal(t, at.Unix(), job.Scheduled.Unix())
 				assert.Empty(t, b.take(t, 1))
 				b.transact(t, func(tx kv.Transaction) error {
-					_, err := b.jobs.MakeDue(tx, []string{"j"}, "tag", "", 0)
+					_, err := b.jobs.MakeDue(tx, []string{"j"}, "tag", "")
 					return err
 				})
 			}

@@ -124,7 +124,7 @@ func (q *Queue) Delay(tx kv.Transaction, id string, scheduled time.Time) error {
 		return err
 	}
 	q.setState(tx, id, nil)
-	return q.batch(tx).put(id, old, queued(row{}, scheduled.Unix(), scheduled.Unix()-1, 0))
+	return q.batch(tx).put(id, old, queued(row{}, scheduled.Unix(), scheduled.Unix()-1))
 }
 
 // Looker returns a look of a new monitor.

@@ -122,7 +122,7 @@ func (h *Held) Context() context.Context { return h.ctx }
 func (h *Held) Update(ctx context.Context, state json.RawMessage, also func(kv.Transaction) error) error {
 	began := h.queue.layer.now()
 	renews := !h.isFresh(began)
-	err := h.write(ctx, &write{also: also, renews: renews, next: func(_ *sharing, old *row) *row {
+	err := h.write(ctx, &write{also: also, renews: renews, next: func(old *row) *row {
 		next := *old
 		next.renews = renews
 		return &next
@@ -147,7 +147,7 @@ func (h *Held) Lost(ctx context.Context) error {
 // Finish ends the job with its last state. also and the errors are as for Update, except that an also that was
 // committed does not run again.
 func (h *Held) Finish(ctx context.Context, state json.RawMessage, also func(kv.Transaction) error) error {
-	return h.end(ctx, &write{also: also, next: func(_ *sharing, old *row) *row {
+	return h.end(ctx, &write{also: also, next: func(old *row) *row {
 		next := *old
 		next.status, next.tag, next.sequence, next.expires = Finished, h.Tag, nil, nil
 		if !h.Expires.IsZero() {
@@ -161,8 +161,8 @@ func (h *Held) Finish(ctx context.Context, state json.RawMessage, also func(kv.T
 // Resubmit queues the job again, to run at a time. A time in the past means now. also and the errors are as for Finish.
 func (h *Held) Resubmit(ctx context.Context, at time.Time, state json.RawMessage, also func(kv.Transaction) error) error {
 	scheduled := at.Unix()
-	return h.end(ctx, &write{also: also, resubmits: &scheduled, next: func(s *sharing, old *row) *row {
-		next := queued(*old, scheduled, h.queue.layer.now().Unix(), s.order)
+	return h.end(ctx, &write{also: also, resubmits: &scheduled, next: func(old *row) *row {
+		next := queued(*old, scheduled, h.queue.layer.now().Unix())
 		next.tag = h.Tag
 		h.queue.derivation.tagDue(next)
 		return next

@@ -81,8 +81,6 @@ type Spec struct {
 	// Token is a random text, drawn outside the transaction's function. A second Add with the same token, as in a
 	// repetition after an unknown result, changes nothing. An empty token does nothing.
 	Token string
-	// Order is the number of the job among those that one transaction adds. It must be unique among them.
-	Order uint16
 	// Tag is the job's tag until it is due ([Derivation].Due) or runs. A running job is queued without it.
 	Tag string
 	// Ended adds the job as finished, with State and Tag, so that work that was done elsewhere is listed. A pending or

@@ -63,15 +63,7 @@ func (b *bundle) transact(t *testing.T, fn func(tx kv.Transaction) error) {
 
 func (b *bundle) add(t *testing.T, specs ...fdbjobs.Spec) {
 	t.Helper()
-	b.transact(t, func(tx kv.Transaction) error {
-		for i, spec := range specs {
-			spec.Order = uint16(i)
-			if err := b.jobs.Add(tx, spec); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	b.transact(t, func(tx kv.Transaction) error { return b.jobs.Add(tx, specs...) })
 }
 
 func (b *bundle) remove(t *testing.T, id string) (was bool) {

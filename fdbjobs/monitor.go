@@ -239,11 +239,11 @@ func (q *Queue) requeueSome(
 		}
 	}
 	batch := q.batch(tx)
-	put, err := batch.putAll(ids, func(i int, old *row) *row {
+	put, err := batch.putAll(ids, func(_ int, old *row) *row {
 		if old.status != Running {
 			return nil
 		}
-		return q.requeued(old, uint16(i))
+		return q.requeued(old)
 	})
 	for i := range put {
 		if put[i] {

@@ -13,8 +13,7 @@ import (
 
 // put replaces a job's row, and updates everything that depends on it: its place, and the entries and tallies that
 // follow from it by the layer's own derivation (own.go) and by the queue's [Derivation]. All writes of rows go through it. old is the row that the transaction read, or nil if there is
-// no job. next is the row to write, or nil to remove the job. A sequence that next does not share with old is an incomplete
-// versionstamp whose order is unique within the transaction.
+// no job. next is the row to write, or nil to remove the job.
 //
 // What stays the same is not written. If the whole row does, only its key conflicts with other transactions, because the
 // caller writes the state or the args: who reads one of them with the row relies on that. A renewal of the hold then writes
@@ -44,6 +43,10 @@ func (b *batch) gather(id string, old, next *row) error {
 	}
 	if next != nil && old != nil {
 		next.entered = old.entered
+	}
+	if next != nil && next.sequence != nil && !next.sequence.IsComplete() {
+		next.sequence = stamp(b.queued)
+		b.queued++
 	}
 	if next != nil && (old == nil || old.status != next.status) {
 		*next.entered.of(next.status)++
@@ -197,28 +200,28 @@ func parseActive(value []byte) (renewed tuple.Versionstamp, timeout time.Duratio
 }
 
 // queued returns the row of a job that waits until scheduled, or is ready if that time has passed.
-func queued(r row, scheduled, now int64, order uint16) *row {
+func queued(r row, scheduled, now int64) *row {
 	r.status, r.tag = Pending, ""
 	r.scheduled = scheduled
 	r.resubmit, r.again = nil, ""
 	r.expires = nil
 	r.sequence = nil
 	if scheduled <= now {
-		r.sequence = stamp(order)
+		r.sequence = stamp(0)
 	}
 	return &r
 }
 
 // requeued returns the row of a running job that is taken from its holder. If the job was added meanwhile, it waits as it was
 // added.
-func (q *Queue) requeued(r *row, order uint16) *row {
+func (q *Queue) requeued(r *row) *row {
 	now := q.layer.now().Unix()
 	next, at := *r, now
 	next.lock = ""
 	if r.resubmit != nil {
 		at = *r.resubmit
 	}
-	again := queued(next, at, now, order)
+	again := queued(next, at, now)
 	again.tag = r.again
 	if !again.waits() && !q.derivation.tagDue(again) {
 		again.tag = ""

@@ -55,7 +55,7 @@ type write struct {
 	ctx  context.Context
 	held *Held
 	// next returns the row after the call, except for its facts. old is the job's row, under the lock of held.
-	next func(s *sharing, old *row) *row
+	next func(old *row) *row
 	// also, if not nil, makes the caller's writes, before next.
 	also      func(kv.Transaction) error
 	state     json.RawMessage // nil if it keeps the state
@@ -75,13 +75,6 @@ type write struct {
 	err    error
 	panics any // what also panics with
 	done   chan struct{}
-}
-
-// sharing is a transaction as one of its writes sees it.
-type sharing struct {
-	tx    kv.Transaction
-	batch *batch
-	order uint16 // unique among the writes
 }
 
 // sharedWriter makes the writes of one queue in this process.
@@ -266,12 +259,12 @@ func (s *sharedWriter) transact(writes []*write, repeats func()) error {
 
 // apply makes some writes.
 func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) error {
-	sharing := &sharing{tx: tx, batch: s.queue.batch(tx)}
+	batch := s.queue.batch(tx)
 	rows := make([]kv.Future[*row], len(writes))
 	for i, w := range writes {
 		rows[i] = s.queue.readRow(tx, w.held.job.ID)
 		if w.resubmits != nil {
-			sharing.batch.want(w.held.job.Owner, *w.resubmits)
+			batch.want(w.held.job.Owner, *w.resubmits)
 		}
 	}
 	stale := false
@@ -279,19 +272,18 @@ func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) error {
 		if stale {
 			rows[i] = s.queue.readRow(tx, w.held.job.ID) // the store's client has it
 		}
-		sharing.order = uint16(i)
 		if w.also != nil {
-			sharing.batch.writeTallies() // the caller's function may read them
+			batch.writeTallies() // the caller's function may read them
 		}
-		if err := w.run(sharing, rows[i]); err != nil {
+		if err := w.run(batch, rows[i]); err != nil {
 			return err
 		}
-		if sharing.batch.full() && len(writes) > 1 {
+		if batch.full() && len(writes) > 1 {
 			return errApart
 		}
 		stale = stale || w.also != nil
 	}
-	sharing.batch.writeTallies()
+	batch.writeTallies()
 	return nil
 }
 
@@ -300,7 +292,7 @@ func (s *sharedWriter) apply(tx kv.Transaction, writes []*write) error {
 // When the holder ends the job, its lock stays in the row. Any other transaction that takes the job away clears or
 // replaces the lock. So if an earlier run found the job held, and now it is not held but the row still has the lock,
 // then the earlier run was committed.
-func (w *write) run(s *sharing, reading kv.Future[*row]) error {
+func (w *write) run(b *batch, reading kv.Future[*row]) error {
 	h := w.held
 	old, err := reading.Await()
 	w.halted, w.panics = true, nil
@@ -314,23 +306,23 @@ func (w *write) run(s *sharing, reading kv.Future[*row]) error {
 		return nil
 	case old.generation != h.job.generation:
 		// Added again: the next run gets the new args.
-		return s.batch.gather(h.job.ID, old, h.queue.requeued(old, s.order))
+		return b.gather(h.job.ID, old, h.queue.requeued(old))
 	}
 	w.attempted, w.halted = true, false
 	if w.also != nil {
-		if err := w.callAlso(s.tx); err != nil {
+		if err := w.callAlso(b.tx); err != nil {
 			return err
 		}
 	}
-	return w.put(s, old, w.next(s, old))
+	return w.put(b, old, w.next(old))
 }
 
 // put writes the row after a call, and the state if the call has one.
-func (w *write) put(s *sharing, old, next *row) (err error) {
+func (w *write) put(b *batch, old, next *row) (err error) {
 	q, id := w.held.queue, w.held.job.ID
 	next.checked = true
 	if w.state == nil {
-		return s.batch.gather(id, old, next)
+		return b.gather(id, old, next)
 	}
 	if next.version != 0 && q.derivation == nil {
 		return q.needsDerivation()
@@ -341,8 +333,8 @@ func (w *write) put(s *sharing, old, next *row) (err error) {
 			return err
 		}
 	}
-	q.setState(s.tx, id, w.state)
-	return s.batch.gather(id, old, next)
+	q.setState(b.tx, id, w.state)
+	return b.gather(id, old, next)
 }
 
 // callAlso calls the function of the caller, and keeps a panic for the caller's goroutine.

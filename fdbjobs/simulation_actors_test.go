@@ -94,9 +94,9 @@ func (s *simulation) creator(p *simProcess, queue *fdbjobs.Queue) {
 			s.names++
 			by := &intent{does: adds, ids: s.ids(), n: s.names, committed: map[string]bool{}}
 			var specs []fdbjobs.Spec
-			for i, id := range by.ids {
+			for _, id := range by.ids {
 				spec := fdbjobs.Spec{
-					ID: id, Owner: fmt.Sprint("owner ", s.intN(s.plan.owners)), Order: uint16(i),
+					ID: id, Owner: fmt.Sprint("owner ", s.intN(s.plan.owners)),
 					Args: text(fmt.Sprintf(`{"n":%d}`, by.n)), Token: fmt.Sprint("token ", by.n), State: text(fmt.Sprintf(`{"s":%d}`, by.n%50)),
 				}
 				if by.n%3 > 0 {
@@ -143,7 +143,7 @@ func (s *simulation) hastener(p *simProcess, queue *fdbjobs.Queue) {
 			}
 			by := &intent{does: hastens, ids: []string{id}, committed: map[string]bool{}}
 			err := p.db.Transact(by.in(ctx), func(tx kv.Transaction) error {
-				_, err := queue.MakeDue(tx, by.ids, "", "", 0)
+				_, err := queue.MakeDue(tx, by.ids, "", "")
 				return err
 			})
 			s.must(err, "make due")

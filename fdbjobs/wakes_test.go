@@ -122,7 +122,7 @@ func TestEarlierJobGoes(t *testing.T) {
 			"removed": func(t *testing.T, b *bundle) { assert.True(t, b.remove(t, "earlier")) },
 			"made due": func(t *testing.T, b *bundle) {
 				b.transact(t, func(tx kv.Transaction) error {
-					_, err := b.jobs.MakeDue(tx, []string{"earlier"}, "", "", 0)
+					_, err := b.jobs.MakeDue(tx, []string{"earlier"}, "", "")
 					return err
 				})
 				b.accept(t)

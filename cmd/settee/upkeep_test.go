@@ -56,8 +56,8 @@ func TestUpkeepOfAnOlderVersion(t *testing.T) {
 		}
 		queued := layer.Queue("upkeep")
 		require.NoError(t, db.Transact(ctx, func(tx kv.Transaction) error {
-			for i, id := range upkeepIDs {
-				if err := queued.Add(tx, fdbjobs.Spec{ID: id, Order: uint16(i)}); err != nil {
+			for _, id := range upkeepIDs {
+				if err := queued.Add(tx, fdbjobs.Spec{ID: id}); err != nil {
 					return err
 				}
 			}

@@ -251,7 +251,7 @@ func (w *writer) after(d *docWrite) error {
 // change returns what a hook gets for a leaf.
 func (d *docWrite) change(l *leaf, body docjson.Body, winner *leaf) *Change {
 	c := &Change{
-		ID: d.id, Rev: Rev(l.Rev()), Deleted: l.Deleted, Body: body, Attachments: l.Value.attachments, Order: d.order,
+		ID: d.id, Rev: Rev(l.Rev()), Deleted: l.Deleted, Body: body, Attachments: l.Value.attachments,
 	}
 	if winner != nil {
 		c.Winner, c.WinnerDeleted = Rev(winner.Rev()), winner.Deleted

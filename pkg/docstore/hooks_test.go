@@ -46,7 +46,6 @@ func (m *mirror) hooks() docstore.Hooks {
 			} else {
 				tx.Set(mirrored(db.Name(), c.ID), fmt.Appendf(nil, "%s %s was %s %v", c.Rev, c.Body.Bytes(), c.Winner, c.WinnerDeleted))
 			}
-			tx.SetVersionstampedKey(stamped(c.Order), []byte(c.ID))
 			return nil
 		},
 		Deleted: func(_ context.Context, tx kv.Transaction, db *docstore.Database) error {
@@ -58,15 +57,6 @@ func (m *mirror) hooks() docstore.Hooks {
 			return nil
 		},
 	}
-}
-
-// stamped is a key that the hooks of one transaction would write twice without the order.
-func stamped(order uint16) []byte {
-	key, err := tuple.SubspaceFromBytes([]byte("stamps/")).PackWithVersionstamp(tuple.IncompleteVersionstamp(order))
-	if err != nil {
-		panic(err)
-	}
-	return key
 }
 
 func (b *bundle) mirror(t *testing.T, id string) string {

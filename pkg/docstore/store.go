@@ -79,9 +79,6 @@ type Change struct {
 	WinnerDeleted bool
 	// By is [WriteOptions].By.
 	By string
-	// Order is the number of the document within the transaction, from 0. It is unique, so a hook can use it in its own
-	// versionstamps.
-	Order uint16
 	// Draft is what Before returned for this revision. In After it is nil if the revision was not added in this
 	// transaction.
 	Draft any

@@ -22,7 +22,7 @@ import (
 func Check(ctx context.Context, c *check.Checker, layer *fdbjobs.Layer) error {
 	all := &core{jobs: layer.Queue(QueueName), watches: layer.Queue(watchQueue), space: tuple.NewSubspace("replicator")}
 	all.shares = shares.Open(c.DB, all.jobs, nil, nil)
-	k := checker{all, &parkedRows{all}, &jobRecords{all}, new(uint16)}
+	k := checker{all, &parkedRows{all}, &jobRecords{all}}
 	states := k.jobs.States()
 	if err := c.Walk(ctx, rows.Range(states), k.state); err != nil {
 		return err

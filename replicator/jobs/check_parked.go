@@ -35,8 +35,7 @@ func (k checker) isParked(p *check.Page, key []byte, state *replicator.JobState,
 // makeDue returns the repair of a job that is parked and must not be.
 func (k checker) makeDue(p *check.Page, jobID string) func() error {
 	return func() error {
-		*k.due++
-		_, err := k.jobs.MakeDue(p, []string{jobID}, tagParked, "", *k.due)
+		_, err := k.jobs.MakeDue(p, []string{jobID}, tagParked, "")
 		return err
 	}
 }

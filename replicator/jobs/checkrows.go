@@ -14,7 +14,6 @@ type checker struct {
 	*core
 	parking *parkedRows
 	records *jobRecords
-	due     *uint16 // the number of the latest job that a repair made due
 }
 
 // entry is a row with the elements of its key after the first one.

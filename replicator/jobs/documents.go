@@ -160,7 +160,7 @@ func (s *Documents) follow(tx kv.Transaction, db *docstore.Database, change *doc
 	case effect == replicator.KeepJob && existing == nil && ended:
 	case effect == replicator.StartJob:
 	case effect == replicator.KeepJob && current != nil && draft != nil && draft.document.Paused != (existing.Args.Paused != nil):
-		return s.writer.setPaused(tx, existing, draft.document.Paused, change.Order)
+		return s.writer.setPaused(tx, existing, draft.document.Paused)
 	default:
 		return nil
 	}
@@ -170,9 +170,9 @@ func (s *Documents) follow(tx kv.Transaction, db *docstore.Database, change *doc
 		}
 	}
 	if ended {
-		return s.addEnded(tx, draft, change.Order)
+		return s.addEnded(tx, draft)
 	}
-	return s.writer.start(tx, draft, existing, change.Order)
+	return s.writer.start(tx, draft, existing)
 }
 
 // maxEndedSequence is the most bytes of the sequence of a replication that ended elsewhere, so
@@ -181,7 +181,7 @@ const maxEndedSequence = 60_000
 
 // addEnded adds a job that has ended, for a document that says so. Listings show it, as CouchDB's
 // do.
-func (s *Documents) addEnded(tx kv.Transaction, draft *documentDraft, order uint16) error {
+func (s *Documents) addEnded(tx kv.Transaction, draft *documentDraft) error {
 	doc, job := draft.document, draft.job
 	state := job.State
 	state.History = nil
@@ -201,7 +201,7 @@ func (s *Documents) addEnded(tx kv.Transaction, draft *documentDraft, order uint
 		}
 		state.SetDocumentStats(stats)
 	}
-	return s.writer.put(tx, nil, job, draft.spec(fdbjobs.Spec{Order: order, Ended: true, Tag: endTag(state.State)}))
+	return s.writer.put(tx, nil, job, draft.spec(fdbjobs.Spec{Ended: true, Tag: endTag(state.State)}))
 }
 
 // effectOf returns the effect of a change on the document's job. The draft is nil if the document has no definition, and

@@ -57,7 +57,7 @@ func (s *Upkeep) pauseSome(tx kv.Transaction, mirror, after string, limit int) (
 		return "", false, err
 	}
 	paused := live.Args.Paused != nil
-	for i, e := range found {
+	for _, e := range found {
 		if !differs(e.state, paused) {
 			continue
 		}
@@ -68,7 +68,7 @@ func (s *Upkeep) pauseSome(tx kv.Transaction, mirror, after string, limit int) (
 		case child == nil || child.Args.Replication == nil || child.Status == fdbjobs.Finished || (child.Args.Paused != nil) == paused:
 			continue // also one whose run has not stopped yet, and one that this node cannot open
 		}
-		if err := s.writer.setPaused(tx, child, paused, uint16(i)); err != nil {
+		if err := s.writer.setPaused(tx, child, paused); err != nil {
 			return "", false, err
 		}
 	}

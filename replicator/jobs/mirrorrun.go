@@ -161,8 +161,8 @@ func (r MirrorRun) child(database string) (*Job, error) {
 }
 
 // waitingTurn returns the spec of a job that waits for its turn.
-func waitingTurn(order uint16) fdbjobs.Spec {
-	return fdbjobs.Spec{Scheduled: time.Now().Add(pausedFor), Tag: tagTurn, Order: order}
+func waitingTurn() fdbjobs.Spec {
+	return fdbjobs.Spec{Scheduled: time.Now().Add(pausedFor), Tag: tagTurn}
 }
 
 // AddDatabases makes the mirror know databases of the source. Their jobs wait until StartDatabases starts them, first those with
@@ -179,7 +179,7 @@ func (r MirrorRun) AddDatabases(ctx context.Context, databases []string, turn in
 				return err
 			}
 			job.State.Mirrored.Turn = turn
-			spec, err := job.spec(waitingTurn(0))
+			spec, err := job.spec(waitingTurn())
 			if err != nil {
 				return err
 			}
@@ -206,14 +206,14 @@ func (r MirrorRun) someMirrored(
 	})
 }
 
-// eachMirrored calls do with the entry of each database that the mirror knows, and a number that is unique in the transaction.
-func (r MirrorRun) eachMirrored(ctx context.Context, databases []string, do func(kv.Transaction, *mirroredEntry, uint16) error) error {
+// eachMirrored calls do with the entry of each database that the mirror knows.
+func (r MirrorRun) eachMirrored(ctx context.Context, databases []string, do func(kv.Transaction, *mirroredEntry) error) error {
 	return r.someMirrored(ctx, databases, func(tx kv.Transaction, _ []string, found []*mirroredEntry) error {
-		for i, e := range found {
+		for _, e := range found {
 			if e == nil {
 				continue
 			}
-			if err := do(tx, e, uint16(i)); err != nil {
+			if err := do(tx, e); err != nil {
 				return err
 			}
 		}
@@ -239,17 +239,17 @@ func (r MirrorRun) StartDatabases(ctx context.Context, most int) (n int, err err
 		free := max(int64(most)-counted[string(replicator.MirroredStarting)], 0)
 		list = list[:min(int64(len(list)), free)]
 		var due []string
-		for i, e := range list {
+		for _, e := range list {
 			if r.defines(e) {
 				due = append(due, e.id)
 				continue
 			}
-			if err := r.redefine(tx, e.database, fdbjobs.Spec{Order: uint16(len(list) + i)}); err != nil {
+			if err := r.redefine(tx, e.database, fdbjobs.Spec{}); err != nil {
 				return err
 			}
 			n++
 		}
-		made, err := r.store.jobs.MakeDue(tx, due, tagTurn, "", 0)
+		made, err := r.store.jobs.MakeDue(tx, due, tagTurn, "")
 		for _, is := range made {
 			if is {
 				n++
@@ -262,13 +262,13 @@ func (r MirrorRun) StartDatabases(ctx context.Context, most int) (n int, err err
 
 // RedefineDatabases gives the jobs of databases the mirror's current definition, and adds those again that have failed.
 func (r MirrorRun) RedefineDatabases(ctx context.Context, databases []string) error {
-	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry, order uint16) error {
+	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry) error {
 		if e.state == replicator.MirroredGone || r.defines(*e) && !e.state.Ended() {
 			return nil
 		}
-		spec := fdbjobs.Spec{Order: order}
+		var spec fdbjobs.Spec
 		if e.state == replicator.MirroredWaiting {
-			spec = waitingTurn(order)
+			spec = waitingTurn()
 		}
 		return r.redefine(tx, e.database, spec)
 	})
@@ -290,7 +290,7 @@ func (r MirrorRun) redefine(tx kv.Transaction, database string, spec fdbjobs.Spe
 		if paused := existing.Args.Paused; paused != nil {
 			existing.State = existing.resumedState()
 			if paused.Turn {
-				spec = waitingTurn(spec.Order)
+				spec = waitingTurn()
 			}
 		}
 		job.State.KeepMirrored(existing.State)
@@ -340,7 +340,7 @@ func compareAgain(next *Job) bool {
 // againMirrored makes the jobs of databases that count as up to date run again. change changes a copy of each job, but not what
 // its args and state point to. A job for which it returns false stays as it is.
 func (r MirrorRun) againMirrored(ctx context.Context, databases []string, change func(*Job) bool) error {
-	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry, order uint16) error {
+	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry) error {
 		if e.state != replicator.MirroredCurrent {
 			return nil
 		}
@@ -355,14 +355,14 @@ func (r MirrorRun) againMirrored(ctx context.Context, databases []string, change
 		if job.Status == fdbjobs.Running {
 			next.State = job.State // the job layer keeps it
 		}
-		return r.store.writer.put(tx, job, &next, fdbjobs.Spec{Order: order})
+		return r.store.writer.put(tx, job, &next, fdbjobs.Spec{})
 	})
 }
 
 // EndDatabases ends the jobs of databases that the mirror no longer mirrors, and forgets those that are gone. If deleteAt is not zero, they were deleted at
 // the source, and [MirrorRun.GoneDatabases] returns them from then on.
 func (r MirrorRun) EndDatabases(ctx context.Context, databases []string, deleteAt time.Time) error {
-	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry, order uint16) error {
+	return r.eachMirrored(ctx, databases, func(tx kv.Transaction, e *mirroredEntry) error {
 		if e.state == replicator.MirroredGone && !deleteAt.IsZero() {
 			return nil
 		}
@@ -374,7 +374,7 @@ func (r MirrorRun) EndDatabases(ctx context.Context, databases []string, deleteA
 			return err
 		}
 		gone.State.State, gone.State.Behind, gone.State.Mirrored = replicator.StateCompleted, nil, &replicator.MirroredJob{GoneAt: deleteAt}
-		return r.store.writer.add(tx, gone, fdbjobs.Spec{Order: order, Ended: true, Tag: tagGone})
+		return r.store.writer.add(tx, gone, fdbjobs.Spec{Ended: true, Tag: tagGone})
 	})
 }
 

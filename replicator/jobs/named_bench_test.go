@@ -25,7 +25,7 @@ func BenchmarkSearch(b *testing.B) {
 			for j := range specs {
 				n := i + j
 				specs[j] = fdbjobs.Spec{
-					ID: fmt.Sprintf("%032x", n), Owner: fmt.Sprint("user:", n%100), Label: "transient", Order: uint16(j),
+					ID: fmt.Sprintf("%032x", n), Owner: fmt.Sprint("user:", n%100), Label: "transient",
 					State:  []byte(`{"state":"pending"}`),
 					Listed: fmt.Appendf(nil, `{"replication": {"source": {"url": "http://source%d.example/db%d"}, "target": {"url": "http://target.example/db%d"}}}`, n, n, n),
 				}

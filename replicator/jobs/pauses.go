@@ -40,10 +40,10 @@ func (j *Job) IsPaused() bool {
 const pausedFor = 100 * 365 * 24 * time.Hour
 
 // setPaused pauses or resumes a job whose definition stays.
-func (s *writer) setPaused(tx kv.Transaction, existing *Job, paused bool, order uint16) error {
+func (s *writer) setPaused(tx kv.Transaction, existing *Job, paused bool) error {
 	job, args, now := *existing, *existing.Args, time.Now()
 	job.Args = &args
-	spec := fdbjobs.Spec{Order: order}
+	var spec fdbjobs.Spec
 	if paused {
 		args.Paused = existing.pausedAt(now)
 		spec.Scheduled, spec.Tag = now.Add(pausedFor), tagPaused

@@ -184,7 +184,7 @@ func (s *Requests) RunNow(ctx context.Context, id string) (*Job, error) {
 				return nil, err
 			}
 		}
-		_, err = s.jobs.MakeDue(tx, []string{job.ID}, job.tag, dueTags[job.tag], 0)
+		_, err = s.jobs.MakeDue(tx, []string{job.ID}, job.tag, dueTags[job.tag])
 		return before, err
 	})
 }

@@ -101,7 +101,7 @@ func (s *Watches) wakeRows(tx kv.Transaction, found []ParkedRow, made map[string
 		s.parking.setParked(tx, &row, next)
 		ids[i] = row.JobID
 	}
-	due, err := s.jobs.MakeDue(tx, ids, tagParked, "", 0)
+	due, err := s.jobs.MakeDue(tx, ids, tagParked, "")
 	for i, is := range due {
 		if is {
 			made[ids[i]] = true

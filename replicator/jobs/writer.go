@@ -183,9 +183,9 @@ func (s *writer) leave(tx kv.Transaction, all ...left) error {
 
 // start adds the job of a document, or gives it a new definition. The job of a periodic replication waits for its first
 // time, unless existing owes a run.
-func (s *writer) start(tx kv.Transaction, draft *documentDraft, existing *Job, order uint16) error {
+func (s *writer) start(tx kv.Transaction, draft *documentDraft, existing *Job) error {
 	job := draft.job
-	spec := fdbjobs.Spec{Order: order}
+	var spec fdbjobs.Spec
 	now := time.Now()
 	if job.Args.Paused != nil {
 		spec.Scheduled, spec.Tag = now.Add(pausedFor), tagPaused

@@ -93,8 +93,8 @@ func (y *toy) shutdown(within time.Duration) error {
 func (y *toy) add(ids ...string) {
 	y.Helper()
 	require.NoError(y, y.db.Transact(y.Context(), func(tx kv.Transaction) error {
-		for i, id := range ids {
-			if err := y.queue.Add(tx, fdbjobs.Spec{ID: id, Owner: "o", Order: uint16(i), Token: "once"}); err != nil {
+		for _, id := range ids {
+			if err := y.queue.Add(tx, fdbjobs.Spec{ID: id, Owner: "o", Token: "once"}); err != nil {
 				return err
 			}
 		}
