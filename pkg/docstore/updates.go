@@ -214,7 +214,7 @@ func (w *writer) readUpdates(alone bool) *updating {
 	tidying := alone && s.writes.Add(1)%tidyEvery == 0
 	last, fresh := s.fresh.last(w.db.instance, time.Now())
 	u.last = last
-	if w.opts.Order == 0 && (tidying || !fresh) {
+	if w.opts.Order == 0 && (tidying || !fresh || !alone) { // so two calls of a transaction with this Order fail
 		u.former = w.db.lastRows(w.tx.Snapshot())
 	}
 	if tidying {

@@ -241,6 +241,14 @@ func TestWriteIn(t *testing.T) {
 			return errors.Join(first, second)
 		})
 		require.ErrorIs(t, err, kv.ErrUnreadable)
+
+		// Otherwise one of the documents would have no row in changes.
+		err = b.kv.Transact(t.Context(), func(tx kv.Transaction) error {
+			_, first := b.db.WriteIn(tx, []docstore.Edit{{ID: "g"}}, docstore.WriteOptions{})
+			_, second := b.db.WriteIn(tx, []docstore.Edit{{ID: "h"}}, docstore.WriteOptions{})
+			return errors.Join(first, second)
+		})
+		require.ErrorIs(t, err, kv.ErrUnreadable, "two documents with one number")
 	})
 }
 
