@@ -69,7 +69,7 @@ DASHBOARD = frontend/internal/dashboard
 NPM = internal/browsertest pkg/couch/couchtest pkg/script $(DASHBOARD)
 INSTALLED = $(NPM:%=%/node_modules/.package-lock.json)
 
-.PHONY: help run demo build build-fdb packages tarballs release test-rules test-docs test-pages test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire rolling race stress fuzz soak nightly lint bench bench-couchdb bench-fdb bench-peers benchmarks bench-fleet bench-mirror bench-budget load dashboard pictures clean node
+.PHONY: help run demo build build-fdb packages tarballs release test-rules test-docs test-pages test-scripts test-packages manifests monitoring quick test engine-packages test-fdb fire rolling race stress fuzz soak nightly nightly-fuzz nightly-soak nightly-rounds nightly-stress nightly-fire lint bench bench-couchdb bench-fdb bench-peers benchmarks bench-fleet bench-mirror bench-budget load dashboard pictures clean node
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
@@ -182,21 +182,42 @@ FOLDERS = xargs -n 1 dirname | sort -u | sed 's|^|./|'
 # The tests that run all their cases only here.
 ROUNDS = git grep -lE 'seeds\.Rounds\(|enginetest\.Each\(' -- '*_test.go'
 
-nightly: node $(INSTALLED) ## run for hours what .ci/run leaves out; SEED, by default the day, decides what the seeds are
-	@printf 'to repeat: make nightly SEED=%s\n' '$(NIGHT)'
-	$(MAKE) fuzz FUZZTIME=1m
-	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=1h
-	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK='(TestRandom|TestRandomUpdates)' SOAK_PKGS=./pkg/docstore
-	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=30m SOAK='(TestRandom|TestRandomMirrors|TestNamesRandom|TestParkingSimulation)' SOAK_PKGS=./replicator/jobs
-	SETTEE_FIRST_SEED=$(NIGHT)000000 $(MAKE) soak SEEDS=10m SOAK=TestCheckpointsClaimNothingThatIsNotThere SOAK_PKGS=./replicator/worker
+# The parts of make nightly. Before a release they run with FUZZTIME=10m. SEED, by default the day, decides what the seeds are.
+NIGHTLY = fuzz soak rounds stress fire
+FIRST_SEED = $(NIGHT)000000
+
+nightly: $(NIGHTLY:%=nightly-%) ## run for hours what .ci/run leaves out, or a part of it, such as nightly-fuzz
+
+nightly-fuzz:
+	$(MAKE) fuzz FUZZTIME=$(if $(filter file,$(origin FUZZTIME)),1m,$(FUZZTIME))
+
+nightly-soak:
+	@printf 'to repeat: make $@ SEED=%s\n' '$(NIGHT)'
+	SETTEE_FIRST_SEED=$(FIRST_SEED) $(MAKE) soak SEEDS=1h
+	SETTEE_FIRST_SEED=$(FIRST_SEED) $(MAKE) soak SEEDS=10m SOAK='(TestRandom|TestRandomUpdates)' SOAK_PKGS=./pkg/docstore
+	SETTEE_FIRST_SEED=$(FIRST_SEED) $(MAKE) soak SEEDS=30m SOAK='(TestRandom|TestRandomMirrors|TestNamesRandom|TestParkingSimulation)' SOAK_PKGS=./replicator/jobs
+	SETTEE_FIRST_SEED=$(FIRST_SEED) $(MAKE) soak SEEDS=10m SOAK=TestCheckpointsClaimNothingThatIsNotThere SOAK_PKGS=./replicator/worker
+
+nightly-rounds: node $(INSTALLED)
 	SETTEE_ROUNDS=all $(TEST_ENV) go tool withservers -couchdb -pouchdb -chromium go test -tags '$(TAGS)' -count=1 $(TEST_FLAGS) -timeout $(BENCH_TIMEOUT) $$($(ROUNDS) | $(FOLDERS))
 	@if [ -n "$$SECOND_COUCHDB_HOME" ]; then COUCHDB_HOME=$$SECOND_COUCHDB_HOME $(MAKE) test TEST_FLAGS='$(TEST_FLAGS) -count=1'; fi
 	SETTEE_ROUNDS=all $(MAKE) test-packages
 	$(MAKE) test-rules
+
+nightly-stress:
+	@printf 'to repeat: make $@ SEED=%s\n' '$(NIGHT)'
 	$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)'
 	@left=$$(go tool withservers -fdb -couchdb -missing 2>&1); if [ -n "$$left" ]; then printf '%s\n' "$$left"; else \
-		$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)' TAGS=fdb PKGS="$(ENGINE_PKGS)" && $(MAKE) fire FIRE=20m SEED=$(NIGHT) && \
-		SETTEE_ROUNDS=all $(MAKE) rolling ROLLING=220 SEED=$(NIGHT); fi
+		$(MAKE) stress STRESS_FLAGS='-n 3 -seed $(NIGHT)' TAGS=fdb PKGS="$(ENGINE_PKGS)"; fi
+
+# The time of each of the ten runs of make fire in nightly-fire.
+NIGHTLY_FIRE = 10m
+
+nightly-fire:
+	@printf 'to repeat: make $@ SEED=%s\n' '$(NIGHT)'
+	@left=$$(go tool withservers -fdb -couchdb -missing 2>&1); if [ -n "$$left" ]; then printf '%s\n' "$$left"; exit; fi; \
+	for n in 0 1 2 3 4 5 6 7 8 9; do $(MAKE) fire FIRE=$(NIGHTLY_FIRE) SEED=$(NIGHT)$$n || exit 1; done; \
+	SETTEE_ROUNDS=all $(MAKE) rolling ROLLING=220 SEED=$(NIGHT)
 
 lint: ## check the format, the imports and the code (TAGS=fdb: only folders with files of that build)
 	@files=$$(gofmt -l .) || exit 1; \
