@@ -7,11 +7,11 @@ import (
 
 // maxClaim is the maximum number of jobs that one transaction takes. Their args and states must be read within its five
 // seconds.
-const maxClaim = 64
+const maxClaim = 128
 
 // AcceptOptions says what [Queue.Accept] waits for. The zero value waits for one due job, without a time limit.
 type AcceptOptions struct {
-	// Count is the maximum number of jobs to take. Default: 1. Maximum: 64.
+	// Count is the maximum number of jobs to take. Default: 1. Maximum: 128.
 	Count int
 	// Evictable, if not nil, are jobs that this process holds and that can make room. The jobs of one owner are in the
 	// order in which they go. Accept takes at most as many jobs, each in exchange for a job of the owner with the highest

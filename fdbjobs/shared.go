@@ -31,7 +31,7 @@ const (
 	// commit hangs would hold up all writes of the process.
 	sharedAtOnce = 4
 	// sharedWrites is the maximum number of writes in one transaction.
-	sharedWrites = 64
+	sharedWrites = 128
 	// sharedBytes limits the size of the jobs' rows and states in one transaction: a tenth of what a transaction may
 	// have. What callers add is not known before. If that makes it too large, it is taken apart.
 	sharedBytes = 1_000_000

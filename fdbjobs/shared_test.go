@@ -123,7 +123,7 @@ func TestSharedTransaction(t *testing.T) {
 // TestSharedTransactionLimits: a transaction carries a limited number of writes and bytes, and one of each job.
 func TestSharedTransactionLimits(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		c := newHolders(t, db, 100)
+		c := newHolders(t, db, 200)
 		update := func(h *fdbjobs.Held, state string) func() {
 			return func() { assert.NoError(t, h.Update(t.Context(), text(state), nil)) }
 		}
@@ -138,7 +138,7 @@ func TestSharedTransactionLimits(t *testing.T) {
 			}
 		}
 		c.gather(many...)()
-		assert.EqualValues(t, 3, c.store.ended.Load(), "64 and 36")
+		assert.EqualValues(t, 3, c.store.ended.Load(), "128 and 72")
 		c.gather(large...)()
 		assert.EqualValues(t, 3, c.store.ended.Load(), "nine of 100,000 bytes each")
 		c.gather(same...)()
@@ -150,8 +150,8 @@ func TestSharedTransactionLimits(t *testing.T) {
 // says for how long and behind what.
 func TestSharedTransactionUrgent(t *testing.T) {
 	enginetest.InBubble(t, func(t *testing.T, db kv.Database) {
-		c := newHolders(t, db, 80)
-		old, held := c.held[71:], c.held[1:71]
+		c := newHolders(t, db, 150)
+		old, held := c.held[141:], c.held[1:141]
 		time.Sleep(fdbjobs.DefaultTimeout / 5)
 		for _, h := range held {
 			require.NoError(t, h.Update(t.Context(), nil, nil)) // fresh again
@@ -182,11 +182,11 @@ func TestSharedTransactionUrgent(t *testing.T) {
 			func() {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				cancel(errors.New("no time"))
-				assert.EqualError(t, held[0].Update(ctx, nil, nil), "no time: the write waited for 0s behind 72 other writes of this process")
+				assert.EqualError(t, held[0].Update(ctx, nil, nil), "no time: the write waited for 0s behind 142 other writes of this process")
 			},
 		)
 		c.gather(calls...)()
-		require.Len(t, order, 72)
+		require.Len(t, order, 142)
 		require.Equal(t, []string{"put back", "renewed", "state"}, order[:3])
 	})
 }
