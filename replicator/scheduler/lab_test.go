@@ -204,6 +204,23 @@ func (l *lab) crashes(id string, count int) *jobs.Job {
 	})
 }
 
+// crashed is the end of a run that failed, when no endpoint asked for a wait.
+var crashed = replicator.Ending{Outcome: replicator.RunCrashed}
+
+// waitsForRetry checks that a crashed job waits as long as replicator.Ending.Again says after its last run, with the settings
+// of the node. The times of the job are in whole seconds.
+func (l *lab) waitsForRetry(job *jobs.Job, ending replicator.Ending) {
+	l.Helper()
+	cfg, before, now := l.config.Load(), *job.State, job.State.LastUpdated
+	before.ErrorCount--
+	penalties := replicator.Penalties{Min: config.MinBackoffPenalty.Get(cfg), Max: config.MaxBackoffPenalty.Get(cfg)}
+	latest, err := ending.Again(job.Args, &before, penalties, now, 0)
+	require.NoError(l, err)
+	earliest, err := ending.Again(job.Args, &before, penalties, now, 1)
+	require.NoError(l, err)
+	assert.WithinRange(l, l.scheduled(job.ID), earliest.At.Add(-time.Second), latest.At.Add(time.Second))
+}
+
 func (l *lab) in(id string, state replicator.State) *jobs.Job {
 	l.Helper()
 	return l.until(id, func(j *jobs.Job) bool { return j.Condition() == state && j.State.State == state })
