@@ -41,7 +41,8 @@ type Again struct {
 	ErrorCount int
 }
 
-// Penalties bound the wait of a crashed job: min_backoff_penalty_sec and max_backoff_penalty_sec.
+// Penalties are min_backoff_penalty_sec and max_backoff_penalty_sec. After n crashes in a row a job waits Min times 2^n, at most
+// Max, less up to a quarter at random.
 type Penalties struct{ Min, Max time.Duration }
 
 const (
@@ -130,8 +131,8 @@ func Awaited(job *JobArgs) bool {
 	return job.Database == nil && job.MirroredDatabase == "" && !job.Replication.Continuous
 }
 
-// untilNextRun returns the wait after so many crashes in a row: see [retry.Backoff], but not less than the endpoint asked for. A job
-// that a client awaits waits as long as the endpoint asked, and twice as long each time that the endpoint asks again.
+// untilNextRun returns the wait after so many crashes in a row: see [Penalties]. It is longer, up to Max, if the endpoint asked for
+// that. A job that a client awaits waits as long as the endpoint asked, and twice as long each time that the endpoint asks again.
 func (p Penalties) untilNextRun(awaited bool, errors int, retryAfter time.Duration, jitter float64) time.Duration {
 	if awaited && retryAfter > 0 {
 		return retry.Backoff{First: retryAfter, Most: p.Max}.After(errors-1, 0)

@@ -73,7 +73,7 @@ func TestAgain(t *testing.T) {
 		"parked":                     {document, 3, ended(replicator.RunParked), pending, 0, 21 * time.Hour, 27 * time.Hour},
 		"invalid":                    {document, 0, ended(replicator.RunFailed), failed, 1, never, never},
 
-		// The wait is min_backoff_penalty * 2^errors, where errors includes this one.
+		// Min times 2^n after n crashes, and less a quarter: see replicator.Penalties.
 		"first crash":                   {document, 0, crashed, crashing, 1, 64 * s, 48 * s},
 		"second crash":                  {document, 1, crashed, crashing, 2, 128 * s, 96 * s},
 		"fourth crash":                  {document, 3, crashed, crashing, 4, 512 * s, 384 * s},

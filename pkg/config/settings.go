@@ -333,8 +333,8 @@ var (
 		"A job that has crashed for longer than this, without recovering, is counted in the metric\n"+
 			"settee_replicator_long_crashing_jobs, which raises an alert.")
 	MinBackoffPenalty = define("replicator", "min_backoff_penalty_sec", "32", seconds(time.Second, longSeconds),
-		"After n crashes in a row a job waits this time multiplied by 2^n, less up to a quarter of it:\n"+
-			"up to 64 seconds after the first crash with the default.")
+		"After n crashes in a row a job waits min_backoff_penalty_sec times 2^n, at most max_backoff_penalty_sec,\n"+
+			"less up to a quarter at random: 48 to 64 seconds after the first crash with the defaults.")
 	MaxBackoffPenalty = define("replicator", "max_backoff_penalty_sec", "172800", seconds(time.Second, longSeconds),
 		"The longest time that a crashed job waits.")
 	TransientJobMaxAge = define("replicator", "transient_job_max_age_sec", "86400", seconds(0, longSeconds),
