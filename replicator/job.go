@@ -104,8 +104,8 @@ type JobState struct {
 	LastUpdated time.Time `json:"last_updated,omitzero"`
 	History     History   `json:"history"`
 
-	// ErrorCount is the number of crashes in a row. CrashingSince is when the first of them was; zero
-	// if the job has not crashed, or has recovered or ended since.
+	// ErrorCount is the number of crashes in a row. CrashingSince is when the first of them was; zero if the job is not failing: see
+	// FollowErrors.
 	ErrorCount    int       `json:"error_count"`
 	CrashingSince time.Time `json:"crashing_since,omitzero"`
 
@@ -250,6 +250,17 @@ func (s *JobState) SetFault(f *Fault) {
 		return
 	}
 	s.SetError(f.CouchText())
+}
+
+// FollowErrors brings CrashingSince in line with State and ErrorCount, which have changed at a time. A job is failing, and has the
+// mark of that name, from the first crash in a row until ErrorCount is 0 in another state, or the job ends.
+func (s *JobState) FollowErrors(now time.Time) {
+	switch {
+	case s.State == StateCrashing && s.CrashingSince.IsZero():
+		s.CrashingSince = now
+	case s.State.Terminal() || s.State != StateCrashing && s.ErrorCount == 0:
+		s.CrashingSince = time.Time{}
+	}
 }
 
 // ErrorBody returns the "error" and the "reason" in the response body of POST /_replicate for a

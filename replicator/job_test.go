@@ -36,6 +36,32 @@ func TestStates(t *testing.T) {
 	}
 }
 
+// A job is failing from the first crash in a row until it has no errors in another state, or ends.
+func TestFollowErrors(t *testing.T) {
+	t.Parallel()
+	before, now := epoch.Add(-time.Hour), epoch
+	for _, test := range []struct {
+		state       replicator.State
+		errors      int
+		since, want time.Time
+	}{
+		{replicator.StateCrashing, 1, time.Time{}, now},
+		{replicator.StateCrashing, 2, before, before},
+		{replicator.StateCrashing, 0, before, before}, // its definition cannot be opened
+		{replicator.StateRunning, 2, before, before},
+		{replicator.StatePending, 2, before, before},
+		{replicator.StateRunning, 0, before, time.Time{}},
+		{replicator.StatePending, 0, before, time.Time{}},
+		{replicator.StateRunning, 0, time.Time{}, time.Time{}},
+		{replicator.StateCompleted, 0, before, time.Time{}},
+		{replicator.StateFailed, 3, before, time.Time{}},
+	} {
+		state := replicator.JobState{State: test.state, ErrorCount: test.errors, CrashingSince: test.since}
+		state.FollowErrors(now)
+		require.Equal(t, test.want, state.CrashingSince, test)
+	}
+}
+
 func TestJobArgsJSON(t *testing.T) {
 	t.Parallel()
 	r := parse(t, definition(""))

@@ -116,9 +116,7 @@ func (s *Runs) setAside(ctx context.Context, held *fdbjobs.Held, why error) erro
 	parkedAt := sourceOf(state.Parked)
 	state.State, state.LastUpdated = replicator.StateCrashing, time.Now()
 	state.Parked = nil
-	if state.CrashingSince.IsZero() {
-		state.CrashingSince = state.LastUpdated
-	}
+	state.FollowErrors(state.LastUpdated)
 	state.SetFault(&replicator.Fault{Code: replicator.FaultSealed, Word: "error", Text: why.Error(), At: state.LastUpdated})
 	state.History.Push(replicator.Event{
 		Timestamp: state.LastUpdated, Type: replicator.EventCrashed, Reason: state.Error, Code: state.Fault.EndCode(),

@@ -238,9 +238,7 @@ func (r *Run) recordLeft(tx kv.Transaction, job *Job) error {
 	next.State, next.Parked, next.LastUpdated = replicator.StatePending, nil, time.Now()
 	next.SetError("", "")
 	next.Runs++
-	if next.ErrorCount == 0 {
-		next.CrashingSince = time.Time{}
-	}
+	next.FollowErrors(next.LastUpdated)
 	r.event(next, next.LastUpdated, replicator.EventStopped, replicator.EndPaused, reason)
 	next.Redact(r.secrets)
 	if err := r.recordEnd(tx, replicator.RunStopped, next); err != nil {

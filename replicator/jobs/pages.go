@@ -388,8 +388,8 @@ const (
 	// ByState has the jobs that may need somebody first: those that have failed, are crashing, wait, run, and so on. The jobs of a state
 	// are by owner and job id.
 	ByState Order = "state"
-	// ByCrash has the jobs that have crashed and not recovered since, also while they run again: the
-	// one whose crashes began first is the first.
+	// ByCrash has the jobs that are failing (see [replicator.JobState.FollowErrors]), also while they run again: the one whose crashes
+	// began first is the first.
 	ByCrash = Order(replicator.MarkFailing)
 	// ByStuck has the running jobs that make no progress although they have something to do: the one
 	// that has made none for longest is the first.

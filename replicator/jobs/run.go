@@ -326,14 +326,13 @@ func (r *Run) Fail(ctx context.Context, fault *replicator.Fault) error {
 // crashes in a row. With UpdateDocs it writes the state error into the job's document.
 func (r *Run) Crash(ctx context.Context, at time.Time, errorCount int, fault *replicator.Fault) error {
 	return r.resubmit(ctx, at, tagCrashing, replicator.RunCrashed, func(state *replicator.JobState) {
-		now := time.Now()
-		if state.CrashingSince.IsZero() || errorCount <= 1 {
-			state.CrashingSince = now
+		if errorCount <= 1 { // the run was healthy if there were crashes before
+			state.CrashingSince = time.Time{}
 		}
 		state.State = replicator.StateCrashing
 		state.ErrorCount = errorCount
 		state.SetFault(fault)
-		r.event(state, now, replicator.EventCrashed, fault.EndCode(), state.Error)
+		r.event(state, time.Now(), replicator.EventCrashed, fault.EndCode(), state.Error)
 	})
 }
 
@@ -428,9 +427,7 @@ func (r *Run) write(
 	next := *r.job.State
 	next.History = slices.Clone(next.History)
 	change(&next)
-	if next.State.Terminal() || next.State != replicator.StateCrashing && next.ErrorCount == 0 {
-		next.CrashingSince = time.Time{}
-	}
+	next.FollowErrors(time.Now())
 	next.CheckProgress(r.job.State, r.store.settings().StuckAfter, time.Now())
 	if next.Stats.DocWriteFailures > r.job.State.Stats.DocWriteFailures {
 		next.RefusedAt = time.Now()
