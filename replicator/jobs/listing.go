@@ -44,7 +44,9 @@ func (s *Lists) Get(ctx context.Context, id string) (*Job, error) {
 	})
 }
 
-// Filter selects the jobs of [Lists.List]. The zero value selects all that have not ended.
+// Filter selects the jobs of [Lists.List]. The zero value selects all that have not ended. What selects jobs by counters, so that the
+// Total is of the selected jobs, or by an index of its own, is a field here. What a page can only find by looking at each job, such as
+// Query, is one of [ListOptions].
 type Filter struct {
 	// States are the states of the jobs; the zero value means all jobs that have not ended.
 	States States

@@ -347,7 +347,7 @@ func (s *pages) mirrored(mirror string, order Order) pageRead {
 	}
 }
 
-// ListOptions select a page of a list. The zero value selects nothing.
+// ListOptions select a page of the jobs of a [Filter], and do not change their Total. The zero value selects nothing.
 type ListOptions struct {
 	// After is where the page starts: the Next of the page before, the zero value for the first.
 	After fdbjobs.Position

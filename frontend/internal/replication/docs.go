@@ -1,19 +1,15 @@
 package replication
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/gorilla/mux"
 
-	"settee/fdbjobs"
 	"settee/frontend/internal/access"
 	"settee/frontend/internal/web"
 	"settee/pkg/docstore"
@@ -75,14 +71,6 @@ func timeText(t time.Time) *string {
 	return orNull(t.UTC().Format(time.RFC3339))
 }
 
-// DocParameters are the parameters that ListDocs and DocsBelow read.
-var DocParameters = web.Parameters(func(q *web.Query) { readDocList(q) })
-
-// readDocList reads which jobs of documents a list has, and the page.
-func readDocList(q *web.Query) (jobs.States, jobs.ListOptions) {
-	return readStates(q), listOptions(q)
-}
-
 // ListDocs answers _scheduler/docs.
 func (e *Endpoints) ListDocs(w http.ResponseWriter, r *http.Request) error {
 	return e.listDocsOf(w, r, "")
@@ -140,7 +128,8 @@ func (e *Endpoints) getDocOf(w http.ResponseWriter, r *http.Request, database, i
 
 func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database string) error {
 	q := web.NewQuery(r)
-	states, opts := readDocList(q)
+	filter, opts := readDocList(q)
+	filter.Database = database
 	if q.Err != nil {
 		return q.Err
 	}
@@ -152,7 +141,7 @@ func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database 
 	err := e.Scans.Run(r, func() (err error) {
 		ctx, cancel := web.StoreContext(r)
 		defer cancel()
-		list, err = e.Jobs.Lists.List(ctx, jobs.Filter{Documents: true, Database: database, States: states}, opts)
+		list, err = e.Jobs.Lists.List(ctx, filter, opts)
 		return err
 	})
 	if errors.Is(err, docstore.ErrDatabaseNotFound) {
@@ -171,96 +160,4 @@ func (e *Endpoints) listDocsOf(w http.ResponseWriter, r *http.Request, database 
 		Docs      []listedDocument `json:"docs"`
 		pageEnd
 	}{list.Total, min(int64(opts.Skip), list.Total), docs, endOf(list, opts)})
-}
-
-// pageEnd has the last members of a page.
-type pageEnd struct {
-	Scanned *int   `json:"scanned,omitempty"` // of a search, or a list in another order: how many jobs the page looked at
-	Next    string `json:"next_start_key,omitempty"`
-}
-
-func endOf(list jobs.List, opts jobs.ListOptions) pageEnd {
-	end := pageEnd{Next: startKey(list.Next)}
-	if opts.Query != "" || !opts.Order.Counted() {
-		end.Scanned = &list.Scanned
-	}
-	return end
-}
-
-const wrongStartKey = "`start_key` must be the next_start_key of an earlier page"
-
-// listOptions reads the parameters of a list of jobs: limit, skip, q, and start_key, which is the
-// next_start_key of the page before.
-func listOptions(q *web.Query) jobs.ListOptions {
-	opts := jobs.ListOptions{
-		Limit: min(q.Count("limit", defaultLimit), jobs.MaxLimit), Skip: q.Count("skip", 0), Query: q.Text("q"),
-	}
-	if opts.Query != "" && opts.Skip > 0 {
-		q.Refuse("`skip` cannot be combined with `q`: use `start_key`")
-	}
-	if key := q.Text("start_key"); key != "" {
-		var place [2]string
-		text, err := base64.RawURLEncoding.DecodeString(key)
-		if err == nil {
-			err = json.Unmarshal(text, &place)
-		}
-		if err != nil || len(place[0]) > jobs.MaxOwnerSize || len(place[1]) > fdbjobs.MaxNameSize {
-			q.Refuse(wrongStartKey)
-		}
-		opts.After = fdbjobs.Position{Owner: place[0], ID: place[1]}
-	}
-	return opts
-}
-
-// startKey returns a position as the parameter start_key, or nothing without one.
-func startKey(place *fdbjobs.Position) string {
-	if place == nil {
-		return ""
-	}
-	text, err := json.Marshal([2]string{place.Owner, place.ID})
-	if err != nil {
-		panic(err) // strings have a text
-	}
-	return base64.RawURLEncoding.EncodeToString(text)
-}
-
-// readStates returns the states that a list is restricted to. `states` has CouchDB's states, and `condition` those of
-// Condition.State. With both a job must have one of each.
-func readStates(q *web.Query) jobs.States {
-	return jobs.States{
-		Couch: readWords(q, "states", replicator.ParseState, "States must be one or more of [initializing,error,running,pending,crashing,completed,failed]"),
-		Shown: readWords(q, "condition", parseShown, fmt.Sprintf("`condition` must be one or more of %s", shownStates)),
-	}
-}
-
-// shownStates is the list of states in errors.
-var shownStates = strings.ReplaceAll(fmt.Sprint(replicator.ShownStates), " ", ",")
-
-func parseShown(name string) (replicator.ShownState, error) {
-	state := replicator.ShownState(name)
-	if !slices.Contains(replicator.ShownStates, state) {
-		return "", errors.New("unknown")
-	}
-	return state, nil
-}
-
-// readWords reads a parameter with words between commas. It returns nil without the parameter. As in CouchDB an empty word
-// selects nothing.
-func readWords[T any](q *web.Query, name string, parse func(string) (T, error), wrong string) []T {
-	if !q.Has(name) {
-		return nil
-	}
-	out := []T{}
-	for word := range strings.SplitSeq(q.Text(name), ",") {
-		if word == "" {
-			continue
-		}
-		value, err := parse(strings.TrimSpace(word))
-		if err != nil {
-			q.Refuse("%s", wrong)
-			return nil
-		}
-		out = append(out, value)
-	}
-	return out
 }

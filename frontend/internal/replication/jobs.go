@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,9 +16,6 @@ import (
 	"settee/replicator"
 	"settee/replicator/jobs"
 )
-
-// defaultLimit is the default number of jobs in a list, which is CouchDB's.
-const defaultLimit = 100
 
 // listedJob is a job in CouchDB's _scheduler/jobs, its state, what its run does, and what people are told about it.
 type listedJob struct {
@@ -131,17 +127,6 @@ func orNull(text string) *string {
 	return &text
 }
 
-// JobParameters are the parameters that ListJobs reads.
-var JobParameters = web.Parameters(func(q *web.Query) { readJobList(q) })
-
-// readJobList reads which jobs a list has, and the page.
-func readJobList(q *web.Query) (jobs.Filter, jobs.ListOptions) {
-	opts, filter := listOptions(q), readFilter(q)
-	opts.Order = readOrder(q, opts)
-	checkMirrorList(q, filter, opts)
-	return filter, opts
-}
-
 // ListJobs answers _scheduler/jobs.
 func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 	q := web.NewQuery(r)
@@ -175,21 +160,6 @@ func (e *Endpoints) ListJobs(w http.ResponseWriter, r *http.Request) error {
 		Jobs      []listedJob `json:"jobs"`
 		pageEnd
 	}{totalOf(list, filter, opts), min(int64(opts.Skip), list.Total), listedAll(list.Jobs, e.telling(r)), endOf(list, opts)})
-}
-
-// checkMirrorList refuses what cannot be combined with the jobs of a mirror.
-func checkMirrorList(q *web.Query, f jobs.Filter, opts jobs.ListOptions) {
-	switch {
-	case f.Mirror == "":
-	case f.Database != "" || f.User != nil || f.Transient:
-		q.Refuse("`mirror` cannot be combined with `database` or `user`")
-	case f.Unmirrored:
-		q.Refuse("`mirrored=false` cannot be combined with `mirror`")
-	case opts.Skip > 0:
-		q.Refuse("`skip` cannot be combined with `mirror`: use `start_key`")
-	case opts.Order != jobs.ByOwner && opts.Order != jobs.ByCrash:
-		q.Refuse("`sort` of the jobs of a mirror must be %s", jobs.ByCrash)
-	}
 }
 
 // findMirror finds the mirror whose jobs are listed, by its job id or replication id, if the user of the request may see
@@ -226,66 +196,12 @@ func (e *Endpoints) restrict(r *http.Request, f *jobs.Filter, order jobs.Order) 
 	return nil
 }
 
-// totalOf returns the total of a list, or nil if it is not known.
-func totalOf(list jobs.List, f jobs.Filter, opts jobs.ListOptions) *int64 {
-	if !opts.Order.Counted() || f.Mirror != "" {
-		return nil
-	}
-	return &list.Total
-}
-
 func listedAll(found []*jobs.Job, t *telling) []listedJob {
 	rows := make([]listedJob, len(found))
 	for i, job := range found {
 		rows[i] = listed(job, t)
 	}
 	return rows
-}
-
-// readOrder reads the order of a list of jobs.
-func readOrder(q *web.Query, opts jobs.ListOptions) jobs.Order {
-	order := jobs.Order(q.Text("sort"))
-	switch order {
-	case jobs.ByOwner:
-		return order
-	case jobs.ByState:
-		if opts.Query != "" || opts.Skip > 0 && q.Has("start_key") {
-			q.Refuse("`sort=%s` cannot be combined with `q`, nor with both `skip` and `start_key`", order)
-		}
-		return order
-	case jobs.ByCrash, jobs.ByStuck, jobs.ByLag, jobs.ByRefusal:
-	default:
-		q.Refuse("`sort` must be one of [%s,%s,%s,%s,%s]", jobs.ByState, jobs.ByCrash, jobs.ByStuck, jobs.ByLag, jobs.ByRefusal)
-	}
-	if opts.Skip > 0 {
-		q.Refuse("`skip` cannot be combined with `sort`: use `start_key`")
-	}
-	if _, err := strconv.ParseInt(opts.After.Owner, 10, 64); q.Has("start_key") && err != nil {
-		q.Refuse(wrongStartKey)
-	}
-	return order
-}
-
-// readFilter reads which jobs a list has: by state, and by replicator database or user. An
-// empty database means the jobs without one.
-func readFilter(q *web.Query) jobs.Filter {
-	f := jobs.Filter{States: readStates(q), Database: q.Text("database"), Mirror: q.Text("mirror")}
-	f.Transient = q.Has("database") && f.Database == ""
-	switch q.Text("mirrored") {
-	case "", "true":
-	case "false":
-		f.Unmirrored = true
-	default:
-		q.Refuse("`mirrored` must be true or false")
-	}
-	if q.Has("user") {
-		if f.Database != "" {
-			q.Refuse("`user` is for jobs without a database, and cannot be combined with a `database`")
-		}
-		user := q.Text("user")
-		f.User = &user
-	}
-	return f
 }
 
 // RunNow answers POST _scheduler/jobs/{id}/_run, which CouchDB does not have: a job that waits for its time runs at

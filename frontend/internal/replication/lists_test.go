@@ -23,17 +23,17 @@ func query(text string) *web.Query { return web.NewQuery(&http.Request{URL: &url
 func TestListOptions(t *testing.T) {
 	t.Parallel()
 	q := query("")
-	assert.Equal(t, jobs.ListOptions{Limit: defaultLimit}, listOptions(q))
+	assert.Equal(t, jobs.ListOptions{Limit: defaultLimit}, readPage(q))
 	require.NoError(t, q.Err)
 	place := fdbjobs.Position{Owner: `a/"b`, ID: "id|1"}
 	q = query(url.Values{"limit": {"99999999"}, "skip": {"3"}, "start_key": {startKey(&place)}}.Encode())
-	assert.Equal(t, jobs.ListOptions{Limit: jobs.MaxLimit, Skip: 3, After: place}, listOptions(q))
+	assert.Equal(t, jobs.ListOptions{Limit: jobs.MaxLimit, Skip: 3, After: place}, readPage(q))
 	require.NoError(t, q.Err)
 	assert.Empty(t, startKey(nil))
 	long := base64.RawURLEncoding.EncodeToString([]byte(`["` + string(make([]byte, fdbjobs.MaxNameSize+1)) + `",""]`))
-	for _, bad := range []string{"limit=-1", "skip=x", "q=a&skip=1", "start_key=x", "start_key=W10x", "start_key=" + long} {
+	for _, bad := range []string{"limit=-1", "skip=x", "start_key=x", "start_key=W10x", "start_key=" + long} {
 		q := query(bad)
-		listOptions(q)
+		readPage(q)
 		require.Error(t, q.Err, bad)
 	}
 }
@@ -99,37 +99,61 @@ func TestFilters(t *testing.T) {
 		assert.Equal(t, want, readFilter(q), text)
 		require.NoError(t, q.Err, text)
 	}
-	q := query("database=_replicator&user=ada")
-	readFilter(q)
-	require.ErrorContains(t, q.Err, "`user` is for jobs without a database")
-	q = query("mirrored=no")
+	q := query("mirrored=no")
 	readFilter(q)
 	require.ErrorContains(t, q.Err, "`mirrored` must be true or false")
 }
 
 func TestOrders(t *testing.T) {
 	t.Parallel()
-	order := func(text string) (jobs.Order, error) {
-		q := query(text)
-		found := readOrder(q, listOptions(q))
-		return found, q.Err
-	}
 	for text, want := range map[string]jobs.Order{
 		"": jobs.ByOwner, "skip=1": jobs.ByOwner, "sort=" + string(jobs.ByCrash): jobs.ByCrash, "sort=" + string(jobs.ByStuck): jobs.ByStuck,
 		"sort=state&skip=1": jobs.ByState,
 		"sort=" + string(jobs.ByRefusal) + "&start_key=" + startKey(&fdbjobs.Position{Owner: "17", ID: "a"}): jobs.ByRefusal,
 	} {
-		found, err := order(text)
-		require.NoError(t, err, text)
-		assert.Equal(t, want, found, text)
+		q := query(text)
+		_, opts := readJobList(q)
+		require.NoError(t, q.Err, text)
+		assert.Equal(t, want, opts.Order, text)
 	}
-	for _, bad := range []string{
-		"sort=name", "sort=" + string(jobs.ByCrash) + "&skip=1", "sort=state&q=a", "sort=state&skip=1&start_key=" + startKey(&fdbjobs.Position{Owner: "aa", ID: "b"}),
-		"sort=" + string(jobs.ByCrash) + "&start_key=" + startKey(&fdbjobs.Position{Owner: "a", ID: "b"}),
+	q := query("sort=name")
+	readJobList(q)
+	require.ErrorContains(t, q.Err, "`sort` must be one of [state,failing,stuck,behind,documents_refused]")
+}
+
+// Each line is a list, and why it is refused; nothing if it is not.
+func TestCombinations(t *testing.T) {
+	t.Parallel()
+	key, timed := "&start_key="+startKey(&fdbjobs.Position{Owner: "aa", ID: "b"}), "&start_key="+startKey(&fdbjobs.Position{Owner: "17", ID: "b"})
+	for text, want := range map[string]string{
+		"skip=1" + key: "", "q=a" + key: "", "user=ada&q=a&sort=failing": "", "sort=stuck&q=a" + timed: "", "sort=state" + key: "", "sort=state&skip=1": "",
+		"database=&user=ada&skip=1": "", "mirrored=false&skip=1": "",
+		"mirror=m&q=a&states=failed": "", "mirror=m&sort=failing" + timed: "", "mirror=m" + key: "",
+
+		"q=a&skip=1":              "`skip` cannot be combined with `q`: use `start_key`",
+		"database=x&user=ada":     "`user` is for jobs without a database, and cannot be combined with a `database`",
+		"sort=state&q=a":          "`sort=state` cannot be combined with `q`, nor with both `skip` and `start_key`",
+		"sort=state&skip=1" + key: "`sort=state` cannot be combined with `q`, nor with both `skip` and `start_key`",
+		"sort=failing&skip=1":     "`skip` cannot be combined with `sort`: use `start_key`",
+		"sort=failing" + key:      wrongStartKey,
+		"mirror=m&database=x":     "`mirror` cannot be combined with `database` or `user`",
+		"mirror=m&database=":      "`mirror` cannot be combined with `database` or `user`",
+		"mirror=m&user=ada":       "`mirror` cannot be combined with `database` or `user`",
+		"mirror=m&mirrored=false": "`mirrored=false` cannot be combined with `mirror`",
+		"mirror=m&skip=1":         "`skip` cannot be combined with `mirror`: use `start_key`",
+		"mirror=m&sort=state":     "`sort` of the jobs of a mirror must be failing",
+		"mirror=m&sort=stuck":     "`sort` of the jobs of a mirror must be failing",
 	} {
-		_, err := order(bad)
-		require.Error(t, err, bad)
+		q := query(text)
+		if readJobList(q); want == "" {
+			require.NoError(t, q.Err, text)
+		} else {
+			require.ErrorContains(t, q.Err, want, text)
+		}
 	}
+	q := query("q=a&skip=1")
+	readDocList(q)
+	require.ErrorContains(t, q.Err, "`skip` cannot be combined with `q`")
 }
 
 // Whatever a request asks for, a plot has whole slots, which the nodes have kept, and not too many of them.
