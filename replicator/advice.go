@@ -77,6 +77,8 @@ var advices = map[FaultCode]AdviceCode{
 type Advised struct {
 	Side              Side
 	Host, Proxy, User string
+	// Asked reports that the server asked to wait, also with a server error.
+	Asked bool
 	// Mirror: a mirror, or a job of one. CreateTarget: the definition has it. Posted: there is no document.
 	Mirror, CreateTarget, Posted bool
 }
@@ -87,8 +89,11 @@ func (c FaultCode) Advice(to Advised) *Advice {
 	if !known {
 		return nil
 	}
-	if c == FaultDatabaseMissing && to.Side == SideTarget && !to.Mirror && !to.CreateTarget {
+	switch {
+	case c == FaultDatabaseMissing && to.Side == SideTarget && !to.Mirror && !to.CreateTarget:
 		code = AdviceCreateTarget
+	case c == FaultServerError && to.Asked:
+		code = AdviceSlower
 	}
 	return code.advice(to)
 }
@@ -106,7 +111,8 @@ func (c AdviceCode) advice(to Advised) *Advice {
 }
 
 const (
-	// limitedFor is how long a server may ask a job to wait before that is too long, and slotFor how long a job may wait for a slot.
+	// limitedFor is how long a running job may wait as a server asks before something is advised, and slotFor how long a job may wait
+	// for a slot.
 	limitedFor = time.Hour
 	slotFor    = 15 * time.Minute
 )
@@ -129,6 +135,7 @@ func (f *Facts) advice(c *Condition) *Advice {
 		return AdviceMoreSlots.advice(to)
 	case c.Fault != nil:
 		to.Side, to.Host, to.Proxy, to.User = c.Fault.Side, c.Fault.Host, hostOf(c.Fault.Proxy), c.Fault.User
+		to.Asked = c.Fault.RetryAfter > 0
 		if c.Reason == Reason(DoingRateLimited) && waited < limitedFor {
 			return nil
 		}

@@ -140,6 +140,7 @@ func TestAdvice(t *testing.T) {
 	creates := func(f *replicator.Facts) { f.Args.Replication.CreateTarget = true }
 	name := "db"
 	documented := func(f *replicator.Facts) { f.Args.Database = &name }
+	asks := func(f *replicator.Facts) { f.State.Fault.RetryAfter = 4 }
 	limited := replicator.Wait{RateLimited: true, Fault: &replicator.Fault{Code: replicator.FaultRateLimited, Side: replicator.SideTarget, Host: "b"}}
 	for what, c := range map[string]struct {
 		facts []change
@@ -162,6 +163,8 @@ func TestAdvice(t *testing.T) {
 		"asked to wait":                     {[]change{running, doing("rate_limited", limited)}, "", ""},
 		"asked to wait for an hour":         {[]change{running, doing("rate_limited", limited), func(f *replicator.Facts) { f.Now = minute(52 + 60) }}, "slower", ""},
 		"it gave up because of that":        {[]change{crashed, withFault("rate_limited", "target")}, "slower", ""},
+		"a server error":                    {[]change{crashed, withFault("server_error", "target")}, "server_log", "Look at the log of b.example."},
+		"a server error, asked to wait":     {[]change{crashed, withFault("server_error", "target"), asks}, "slower", "b.example asks to wait: run fewer jobs with it, or ask its owner why."},
 		"refused documents":                 {[]change{finished("completed"), func(f *replicator.Facts) { f.State.Stats.DocWriteFailures, f.State.RefusedAt = 1, minute(33) }}, "refused_documents", "The job lists them, with the reasons."},
 		"all nodes cordoned":                {[]change{func(f *replicator.Facts) { f.Cluster.Cordoned = true }}, "uncordon", ""},
 		"no node":                           {[]change{func(f *replicator.Facts) { f.Cluster.Live = nil }}, "add_node", ""},

@@ -73,6 +73,9 @@ func (f *Fault) forPeople() string {
 	switch f.Code {
 	case FaultServerError, FaultUnexpectedStatus:
 		text = fmt.Sprintf("%s, %d", text, f.Status)
+		if f.RetryAfter > 0 {
+			text += ", and asks to wait"
+		}
 	case FaultDatabaseMissing:
 		return text // servers say no more
 	}

@@ -39,10 +39,11 @@ func TestMessagesOfFaults(t *testing.T) {
 		"source a:5984: connection refused": {Code: FaultConnectRefused, Side: SideSource, Host: "a:5984"},
 		"target b: the user or the password is wrong, or missing: Name or password is incorrect.": {
 			Code: FaultUnauthorized, Side: SideTarget, Host: "b", Status: 401, Said: "Name or password is incorrect."},
-		"the database does not exist":                      {Code: FaultDatabaseMissing, Said: "Database does not exist."},
-		"source a: answers with a server error, 500: full": {Code: FaultServerError, Side: SideSource, Host: "a", Status: 500, Said: "full"},
-		"target: refuses documents":                        {Code: FaultDocumentRefused, Side: SideTarget},
-		"x: no":                                            {Code: "newer"},
+		"the database does not exist":                                        {Code: FaultDatabaseMissing, Said: "Database does not exist."},
+		"source a: answers with a server error, 503, and asks to wait: full": {Code: FaultServerError, Side: SideSource, Host: "a", Status: 503, Said: "full", RetryAfter: 4},
+		"source a: answers with a server error, 500: full":                   {Code: FaultServerError, Side: SideSource, Host: "a", Status: 500, Said: "full"},
+		"target: refuses documents":                                          {Code: FaultDocumentRefused, Side: SideTarget},
+		"x: no":                                                              {Code: "newer"},
 	} {
 		told := f.told("x: no")
 		assert.Equal(t, want, told.Message)

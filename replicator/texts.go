@@ -135,7 +135,7 @@ var adviceTexts = map[AdviceCode]string{ //nolint:gosec // texts, not credential
 	AdviceAddKey:            "Add the key to [secrets] key_file of each node.",
 	AdviceDocuments:         "The job lists them, with the reasons.",
 	AdviceMaxDocument:       "Raise the limit of the size of documents in the settings.",
-	AdviceSlower:            "HOST asks for fewer requests: run fewer jobs with it, or ask its owner for more.",
+	AdviceSlower:            "HOST asks to wait: run fewer jobs with it, or ask its owner why.",
 	AdviceTargetURL:         "If you have not rebuilt it, find out who has deleted the databases, and look where the URL of the target leads.",
 	AdviceWatchLogin:        "Give its watch the login of a server administrator: in [replicator.watches], or in the source of a job.",
 	AdviceFeed:              "If it is a CouchDB, create its database _global_changes. Otherwise raise [replicator] max_questions_per_sec.",
