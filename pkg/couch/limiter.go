@@ -136,7 +136,7 @@ func (l *Limiter) failure(key limitKey, retryAfter time.Duration) {
 			known.raised, known.changed = now, now
 		}
 		known.refused, known.seen = now, now
-		if until := now.Add(min(retryAfter, maxPause)); retryAfter > 0 && until.After(known.until) {
+		if until := now.Add(min(retryAfter, MaxPause)); retryAfter > 0 && until.After(known.until) {
 			known.until = until
 		}
 	})

@@ -67,7 +67,7 @@ func TestTheLimiterStaysWithinItsBounds(t *testing.T) {
 				for range random.IntN(3) {
 					wait, alone := l.wait(key)
 					require.GreaterOrEqual(t, wait, time.Duration(0))
-					require.LessOrEqual(t, wait, l.longest()+maxPause)
+					require.LessOrEqual(t, wait, l.longest()+MaxPause)
 					if known := l.entry(key); known != nil {
 						require.LessOrEqual(t, known.at(time.Now()), l.longest())
 						require.Equal(t, known.at(time.Now()) >= l.longest(), alone)
@@ -89,7 +89,7 @@ func TestTheLimiterStaysWithinItsBounds(t *testing.T) {
 
 			l.note(key, http.StatusTooManyRequests, 0)
 			require.NotNil(t, l.entry(key))
-			time.Sleep(maxPause + 2*l.longest() + idleTime)
+			time.Sleep(MaxPause + 2*l.longest() + idleTime)
 			wait, alone = l.wait(key)
 			require.Zero(t, wait)
 			require.False(t, alone)
@@ -165,9 +165,9 @@ func TestTheLimiterHoldsRequestsBackForRetryAfter(t *testing.T) {
 		require.GreaterOrEqual(t, wait, 6*time.Second)
 		l.failure(key, 1000*time.Hour)
 		wait, _ = l.wait(key)
-		require.LessOrEqual(t, wait, maxPause+time.Second)
-		require.GreaterOrEqual(t, wait, maxPause)
-		time.Sleep(maxPause + time.Second)
+		require.LessOrEqual(t, wait, MaxPause+time.Second)
+		require.GreaterOrEqual(t, wait, MaxPause)
+		time.Sleep(MaxPause + time.Second)
 		wait, _ = l.wait(key)
 		require.Less(t, wait, time.Second)
 	})

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// maxPause bounds the wait between two tries. An answer that asks for a longer wait is returned to the caller, which
-	// can do something else meanwhile.
-	maxPause = time.Minute
+	// MaxPause bounds the wait between two tries, also of callers that repeat more than a request. An answer that asks for a
+	// longer wait is returned to the caller, which can do something else meanwhile.
+	MaxPause = time.Minute
 	// patience bounds the time during which a request is repeated after nothing but 429.
 	patience = 90 * time.Second
 	// toldFrom is the shortest wait before a first try that is reported to Config.Retrying.
@@ -38,7 +38,7 @@ type trial struct {
 // repeat runs try until it succeeds, fails for good, or has used up the request's retries. A try that succeeds or
 // returns after an answer must call release, which frees the request's slot.
 func (d *Database) repeat(ctx context.Context, r *request, try func(release func()) error) error {
-	t := &trial{d: d, r: r, backoff: retry.Backoff{First: d.cfg.RetryBase, Most: maxPause}, over: func() {}}
+	t := &trial{d: d, r: r, backoff: retry.Backoff{First: d.cfg.RetryBase, Most: MaxPause}, over: func() {}}
 	defer func() { t.over() }()
 	for {
 		if err := t.wait(ctx); err != nil {
@@ -132,12 +132,12 @@ func (t *trial) again(ctx context.Context, err error) bool {
 			t.refused = now
 		}
 		t.due = 0
-		return e.RetryAfter <= maxPause
+		return e.RetryAfter <= MaxPause
 	}
 	t.refused = time.Time{}
 	t.failures++
 	wait := max(t.backoff.Next(), e.RetryAfter)
-	if t.r.once || t.failures > t.d.cfg.Retries || wait > maxPause || !e.Temporary() {
+	if t.r.once || t.failures > t.d.cfg.Retries || wait > MaxPause || !e.Temporary() {
 		return false
 	}
 	// Spread requests that failed at the same moment.

@@ -71,10 +71,10 @@ func (accessTokens) stale(status int) (may, trusted bool) {
 
 // pause makes all requests fail until the token server is asked again. So all jobs together ask it once.
 func (accessTokens) pause(s *session, err error, cfg Config) (wait time.Duration, fail bool) {
-	s.backoff.First, s.backoff.Most = cfg.RetryBase, maxPause
+	s.backoff.First, s.backoff.Most = cfg.RetryBase, MaxPause
 	wait = s.backoff.Next()
 	if e, ok := errors.AsType[*Error](err); ok {
-		wait = max(wait, min(e.RetryAfter, maxPause))
+		wait = max(wait, min(e.RetryAfter, MaxPause))
 	}
 	return wait, true
 }

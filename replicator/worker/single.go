@@ -17,12 +17,8 @@ import (
 	"settee/replicator"
 )
 
-const (
-	// maxStreams is the number of times that a revision is read and written from its beginning if that fails.
-	maxStreams = 3
-	// maxRetryAfter is the longest Retry-After that is waited for within a run.
-	maxRetryAfter = time.Minute
-)
+// maxStreams is the number of times that a revision is read and written from its beginning if that fails.
+const maxStreams = 3
 
 var errMissing = errors.New("the source announced a revision that it does not have")
 
@@ -199,7 +195,7 @@ func passing(err error) bool {
 			return false
 		}
 	}
-	if retryAfter(err) > maxRetryAfter {
+	if retryAfter(err) > couch.MaxPause {
 		return false
 	}
 	if errors.Is(err, errSource) || errors.Is(err, couch.ErrSession) || errors.Is(err, errUnchecked) {
