@@ -59,11 +59,10 @@ func demo(cmd *cobra.Command, documents int) (err error) {
 	if err != nil {
 		return err
 	}
-	stopping, received, unwatch := stopOnSignal()
+	stop, unwatch := stopOnSignal(cmd.Context())
 	defer unwatch()
-	ctx, end := context.WithCancel(cmd.Context())
+	ctx, end := context.WithCancel(stop)
 	defer end()
-	defer context.AfterFunc(stopping, end)()
 	n := &node{cfg: cfg, log: newLog(cmd.ErrOrStderr(), config.LogLevel.Get(cfg)), failed: make(chan error, 1)}
 	d := demonstration{out: cmd.OutOrStdout(), password: password}
 	parts := append(n.parts(), lifecycle.Part{Start: func(ctx context.Context) error {
@@ -74,8 +73,8 @@ func demo(cmd *cobra.Command, documents int) (err error) {
 	err = lifecycle.Run(ctx, parts, lifecycle.Options{
 		Failed: n.failed, Grace: n.gracePeriod, Ending: func() context.Context { return untilDrained(0) }, CutOff: func() {},
 	})
-	if stopping.Err() != nil {
-		return &exitError{128 + int(received()), nil}
+	if stop.Err() != nil {
+		return stopped(stop, nil)
 	}
 	if err == nil {
 		d.say("The node has stopped, and its store is removed.")

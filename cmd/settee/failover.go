@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -201,5 +200,5 @@ func (f *failover) compare(ctx context.Context) error {
 	if m := now.Summary(); m != nil {
 		looked = m.LastLook
 	}
-	return verifyMirror(f.cmd, what, f.settings, f.databases, false, looked, func() syscall.Signal { return syscall.SIGINT })
+	return verifyMirror(f.cmd, what, f.settings, f.databases, false, looked)
 }

@@ -130,11 +130,8 @@ func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string
 			return usage(cmd, err)
 		}
 	}
-	stop, received, unwatch := stopOnSignal()
+	ctx, unwatch := stopOnSignal(cmd.Context())
 	defer unwatch()
-	ctx, cancel := context.WithCancel(cmd.Context())
-	defer cancel()
-	defer context.AfterFunc(stop, cancel)()
 	settings := scheduler.WorkerConfig(cfg)
 	settings.Transport, settings.UserAgent = outbound.transport, userAgent()
 	kept, err := f.perform(ctx, mover, databases, settings)
@@ -142,8 +139,8 @@ func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string
 		told.warn(ctx, mover, broken)
 	}
 	switch {
-	case err != nil && stop.Err() != nil:
-		return &exitError{128 + int(received()), errors.New("stopped; the same command continues")}
+	case err != nil && ctx.Err() != nil:
+		return stopped(ctx, errors.New("stopped; the same command continues"))
 	case err != nil:
 		return err
 	case kept > 0:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +20,7 @@ func (f *replicateFlags) runMirror(cmd *cobra.Command, mirror *replicator.Replic
 		return err
 	}
 	defer release()
-	stop, sig, unwatch := stopOnSignal()
+	stop, unwatch := stopOnSignal(cmd.Context())
 	defer unwatch()
 	s, err := openServers(stop, cmd, mirror, settings, f.databases)
 	if err != nil {
@@ -42,12 +41,12 @@ func (f *replicateFlags) runMirror(cmd *cobra.Command, mirror *replicator.Replic
 		}
 		s.each(names, c.replicate)
 	}
-	status := c.end(err, sig)
+	status := c.end(err)
 	if status != nil && (c.failures.count > 0 || err != nil || stop.Err() != nil) || !f.verify {
 		return status
 	}
 	what := worker.Verification{Replication: mirror, Wait: defaultWait, Stop: stop}
-	if different := verifyMirror(cmd, what, settings, f.databases, f.json, time.Time{}, sig); different != nil {
+	if different := verifyMirror(cmd, what, settings, f.databases, f.json, time.Time{}); different != nil {
 		return different
 	}
 	return status
@@ -145,7 +144,7 @@ func (r *childReporter) count(now replicator.Stats) {
 }
 
 // end prints what was done, and returns the error with the exit status. err is why the databases could not be listed.
-func (c *mirrorCopy) end(err error, received func() syscall.Signal) error {
+func (c *mirrorCopy) end(err error) error {
 	took := time.Since(c.began)
 	counts := mirrorCounts{
 		Databases: c.total, Copied: c.copied, Failed: c.failures.count, Vanished: c.vanishedCount,
@@ -156,7 +155,7 @@ func (c *mirrorCopy) end(err error, received func() syscall.Signal) error {
 	switch {
 	case c.stop.Err() != nil:
 		outcome = "stopped"
-		status = &exitError{128 + int(received()), errors.New("stopped; the same command continues from the checkpoints")}
+		status = stopped(c.stop, errors.New("stopped; the same command continues from the checkpoints"))
 	case err != nil:
 		outcome, status = "failed", err
 	case counts.Left > 0:

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,7 @@ import (
 // verifyMirror compares two servers, several databases at a time, and returns the error with the exit status. what has the
 // mirror as its replication, and no functions. looked is when the mirror last read the list of databases, zero if that is not known.
 func verifyMirror(
-	cmd *cobra.Command, what worker.Verification, settings worker.Config, atATime int, asJSON bool, looked time.Time, received func() syscall.Signal,
+	cmd *cobra.Command, what worker.Verification, settings worker.Config, atATime int, asJSON bool, looked time.Time,
 ) error {
 	s, err := openServers(what.Stop, cmd, what.Replication, settings, atATime)
 	if err != nil {
@@ -31,7 +30,7 @@ func verifyMirror(
 	if err == nil {
 		s.each(names, v.compare)
 	}
-	return v.end(err, received)
+	return v.end(err)
 }
 
 // verifiedCounts are the counts of a comparison of two servers, as --json prints them.
@@ -245,14 +244,14 @@ func (v *mirrorVerification) draw() error {
 }
 
 // end prints what was found, and returns the error with the exit status. err is why the databases could not be listed.
-func (v *mirrorVerification) end(err error, received func() syscall.Signal) error {
+func (v *mirrorVerification) end(err error) error {
 	took := time.Since(v.began)
 	v.counts.Left = v.counts.Databases - v.counts.done()
 	outcome, status := "equal", error(nil)
 	switch {
-	case v.what.Stop.Err() != nil:
+	case v.stop.Err() != nil:
 		outcome = "stopped"
-		status = &exitError{128 + int(received()), errors.New("stopped before everything was compared")}
+		status = stopped(v.stop, errors.New("stopped before everything was compared"))
 	case err != nil:
 		outcome, status = "failed", err
 	case v.counts.Left > 0:

@@ -68,15 +68,12 @@ func (f *nodeFlags) ask(cmd *cobra.Command, do func(context.Context, *console.No
 	if err != nil {
 		return usage(cmd, err)
 	}
-	stop, received, unwatch := stopOnSignal()
+	ctx, unwatch := stopOnSignal(cmd.Context())
 	defer unwatch()
-	ctx, cancel := context.WithCancel(cmd.Context())
-	defer cancel()
-	defer context.AfterFunc(stop, cancel)()
 	err = do(ctx, &console.Node{Server: server})
 	switch {
-	case err != nil && stop.Err() != nil:
-		return &exitError{128 + int(received()), nil}
+	case err != nil && ctx.Err() != nil:
+		return stopped(ctx, nil)
 	case remote.IsStatus(err, http.StatusUnauthorized):
 		return errors.New(strings.TrimSuffix(err.Error(), ".") + ": see --help for where user and password come from")
 	}

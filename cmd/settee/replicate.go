@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -194,19 +193,19 @@ func (f *replicateFlags) run(cmd *cobra.Command, replication *replicator.Replica
 		return err
 	}
 	defer release()
-	stop, sig, unwatch := stopOnSignal()
+	stop, unwatch := stopOnSignal(cmd.Context())
 	defer unwatch()
 	display, every := newDisplay(cmd.ErrOrStderr())
 	settings.ReportInterval, settings.Refused = every, display.refused
 
 	began := time.Now()
 	result, err := worker.Run(cmd.Context(), worker.Job{Replication: replication, Stop: stop}, settings, display)
-	status := summary(cmd.OutOrStdout(), display, result, err, time.Since(began), sig)
+	status := summary(cmd.OutOrStdout(), display, result, err, time.Since(began), stop)
 	if err != nil || !f.verify {
 		return status
 	}
 	what := worker.Verification{Replication: replication, Wait: defaultWait, Stop: stop}
-	return cmp.Or(verify(cmd, what, settings, false, sig), status)
+	return cmp.Or(verify(cmd, what, settings, false), status)
 }
 
 // foreground returns the settings of the worker for a replication by this process. The caller must call release.
@@ -251,34 +250,38 @@ func foregroundUUID(cfg *config.Config) (string, error) {
 	return hex.EncodeToString(sum[:16]), nil
 }
 
-// stopOnSignal returns a context that ends at the first SIGINT or SIGTERM, and a function that
-// returns this signal. A second signal ends the process. release stops waiting for signals.
-func stopOnSignal() (stop context.Context, received func() syscall.Signal, release func()) {
+// signalled is the cause of the end of a context that a signal has ended.
+type signalled syscall.Signal
+
+func (s signalled) Error() string { return syscall.Signal(s).String() }
+
+// stopOnSignal returns a context that ends with ctx, and at the first SIGINT or SIGTERM: see stopped. A second signal ends the
+// process. release stops waiting for signals.
+func stopOnSignal(ctx context.Context) (stop context.Context, release func()) {
+	stop, end := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	asked, ask := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	var number atomic.Int64
 	go func() {
 		select {
 		case got := <-signals:
-			if s, ok := got.(syscall.Signal); ok {
-				number.Store(int64(s))
-			}
 			signal.Stop(signals) // the next signal ends the process
-			ask()
-		case <-done:
+			end(signalled(got.(syscall.Signal)))
+		case <-stop.Done():
 			signal.Stop(signals)
 		}
 	}()
-	return asked, func() syscall.Signal { return syscall.Signal(number.Load()) }, func() {
-		close(done)
-		ask()
-	}
+	return stop, func() { end(nil) }
+}
+
+// stopped returns the error with the exit status of a command that a signal has stopped. stop is the context of stopOnSignal, and
+// err has the text.
+func stopped(stop context.Context, err error) error {
+	by, _ := errors.AsType[signalled](context.Cause(stop))
+	return &exitError{128 + int(by), err}
 }
 
 // summary prints how a run ended, and returns the error with the exit status.
-func summary(out io.Writer, display *display, result worker.Result, err error, took time.Duration, received func() syscall.Signal) error {
+func summary(out io.Writer, display *display, result worker.Result, err error, took time.Duration, stop context.Context) error {
 	stats := result.RunStats
 	outcome := "completed"
 	switch {
@@ -292,7 +295,7 @@ func summary(out io.Writer, display *display, result worker.Result, err error, t
 		took.Round(time.Millisecond), float64(stats.DocsWritten)/max(took.Seconds(), 0.001)))
 	switch {
 	case errors.Is(err, worker.ErrStopped):
-		return &exitError{128 + int(received()), errors.New("stopped; the same command continues from the checkpoint")}
+		return stopped(stop, errors.New("stopped; the same command continues from the checkpoint"))
 	case err != nil:
 		return err
 	case stats.DocWriteFailures > 0:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -72,15 +71,15 @@ func newVerify() *cobra.Command {
 				return err
 			}
 			defer release()
-			stop, sig, unwatch := stopOnSignal()
+			stop, unwatch := stopOnSignal(cmd.Context())
 			defer unwatch()
 			what := worker.Verification{
 				Replication: replication, Both: flags.both, Attachments: flags.attachments, Wait: flags.wait, Stop: stop,
 			}
 			if flags.mirror {
-				return verifyMirror(cmd, what, settings, flags.databases, flags.json, time.Time{}, sig)
+				return verifyMirror(cmd, what, settings, flags.databases, flags.json, time.Time{})
 			}
-			return verify(cmd, what, settings, flags.json, sig)
+			return verify(cmd, what, settings, flags.json)
 		},
 	}
 	f := cmd.Flags()
@@ -97,7 +96,7 @@ func newVerify() *cobra.Command {
 }
 
 // verify compares two databases, and returns the error with the exit status.
-func verify(cmd *cobra.Command, what worker.Verification, settings worker.Config, asJSON bool, received func() syscall.Signal) error {
+func verify(cmd *cobra.Command, what worker.Verification, settings worker.Config, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	display, every := newDisplay(cmd.ErrOrStderr())
 	settings.ReportInterval, settings.Refused = every, nil
@@ -122,7 +121,7 @@ func verify(cmd *cobra.Command, what worker.Verification, settings worker.Config
 	switch {
 	case errors.Is(err, worker.ErrStopped):
 		outcome = "stopped"
-		err = &exitError{128 + int(received()), errors.New("stopped before everything was compared")}
+		err = stopped(what.Stop, errors.New("stopped before everything was compared"))
 	case err != nil:
 		outcome = "failed"
 	case !counts.Equal():
