@@ -6,26 +6,19 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"strings"
-	"syscall"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"settee/cmd/settee/internal/credentials"
+	"settee/cmd/settee/internal/remote"
 	"settee/pkg/config"
 	"settee/pkg/kv/pebblekv"
-	"settee/pkg/redact"
-	"settee/replicator"
 )
 
 func newBackup() *cobra.Command {
-	var flags configFlags
-	var from credentialFlags
+	var flags clientFlags
 	cmd := &cobra.Command{
 		Use:   "backup NODE FILE",
 		Short: "Back up the store of a running node into a file",
@@ -38,44 +31,35 @@ func newBackup() *cobra.Command {
 		Example: "  settee backup http://127.0.0.1:5984/ settee.backup --credentials admin.netrc",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			node, err := url.Parse(args[0])
-			if err != nil || node.Scheme != "http" && node.Scheme != "https" || node.Host == "" {
-				return usage(cmd, fmt.Errorf("%q is not the URL of a node, such as http://admin@127.0.0.1:5984/", redact.Text(args[0])))
-			}
-			cfg, _, err := flags.load()
+			c, err := flags.open(cmd)
 			if err != nil {
 				return err
 			}
-			found, err := from.finder(cmd, cfg).URL(cmd.Context(), credentials.Node, args[0])
+			defer c.close()
+			node, err := c.connect("settee", credentials.Node, args[0])
 			if err != nil {
 				return err
 			}
-			if node, err = url.Parse(found); err != nil {
+			return asking(cmd, func(ctx context.Context) error {
+				size, err := backUp(ctx, node, args[1])
+				if err != nil {
+					return fmt.Errorf("backing up: %w", err)
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "backed up %d bytes to %s\n", size, args[1])
 				return err
-			}
-			size, err := backUp(cmd, cfg, node, args[1])
-			if err != nil {
-				return fmt.Errorf("backing up %s: %w", node.Redacted(), err)
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "backed up %d bytes to %s\n", size, args[1])
-			return err
+			})
 		},
 	}
-	flags.registerStoreless(cmd)
-	from.register(cmd)
+	flags.register(cmd)
 	return cmd
 }
 
 // backUp writes the backup next to the file, and renames it when it is complete.
-func backUp(cmd *cobra.Command, cfg *config.Config, node *url.URL, path string) (size int64, err error) {
+func backUp(ctx context.Context, node *remote.Server, path string) (size int64, err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return 0, fmt.Errorf("%s exists", path)
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	outbound := newConnections(func() *config.Config { return cfg }, newLog(cmd.ErrOrStderr(), zerolog.WarnLevel))
-	defer outbound.pool.Close()
-	body, err := requestBackup(ctx, outbound, node)
+	body, err := node.Send(ctx, http.MethodPost, "/_node/_local/_backup", nil)
 	if err != nil {
 		return 0, err
 	}
@@ -115,33 +99,6 @@ func syncParent(path string) error {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close())
-}
-
-// requestBackup returns the body of the node's answer.
-func requestBackup(ctx context.Context, outbound *connections, node *url.URL) (io.ReadCloser, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, node.JoinPath("_node", "_local", "_backup").String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := outbound.transport(replicator.Endpoint{}, nil).RoundTrip(withUser(request))
-	if err != nil {
-		return nil, err
-	}
-	if answer.StatusCode == http.StatusOK {
-		return answer.Body, nil
-	}
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 4096))
-	return nil, errors.Join(fmt.Errorf("the node answers %s: %s", answer.Status, strings.TrimSpace(string(text))), err, answer.Body.Close())
-}
-
-// withUser moves the user of a request's URL to a header.
-func withUser(r *http.Request) *http.Request {
-	if user := r.URL.User; user != nil {
-		password, _ := user.Password()
-		r.SetBasicAuth(user.Username(), password)
-		r.URL.User = nil
-	}
-	return r
 }
 
 func newRestore() *cobra.Command {

@@ -118,7 +118,7 @@ func TestBackupIsRefused(t *testing.T) {
 	}
 	refused("401", withoutAdmin(node.url), file)
 	refused("You are not a server admin", strings.Replace(withoutAdmin(node.url), "://", "://jan:apple@", 1), file)
-	refused("is not the URL of a node", "ftp://x", file)
+	refused("is not the URL of a server", "ftp://x", file)
 	memory := serveNode(t, "mem:")
 	refused("501", memory.url, file)
 	entries, err := os.ReadDir(filepath.Dir(file))

@@ -52,12 +52,16 @@ func newFailover() *cobra.Command {
 			if flags.wait < 0 {
 				return usage(cmd, errors.New("--wait must not be negative"))
 			}
-			return flags.ask(cmd, func(ctx context.Context, node *console.Node) error {
+			c, node, err := flags.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer c.close()
+			return asking(cmd, func(ctx context.Context) error {
 				f := &failover{failoverFlags: &flags, cmd: cmd, node: node, name: args[0]}
-				if err := f.open(ctx); err != nil {
+				if err := f.read(ctx, c); err != nil {
 					return err
 				}
-				defer f.release()
 				if flags.check {
 					return f.report(ctx)
 				}
@@ -83,11 +87,10 @@ type failover struct {
 	document *console.MirrorDocument
 	mirror   *replicator.Replication
 	settings worker.Config
-	release  func()
 }
 
-// open reads the mirror. The caller calls release.
-func (f *failover) open(ctx context.Context) (err error) {
+// read reads the mirror.
+func (f *failover) read(ctx context.Context, c *client) (err error) {
 	if f.job, err = f.node.Find(ctx, f.name); err != nil {
 		return err
 	}
@@ -109,7 +112,7 @@ func (f *failover) open(ctx context.Context) (err error) {
 	case f.mirror.Mirror.Prefix != "":
 		return fmt.Errorf("%q has a prefix, and cannot be turned round: the databases would get it again on the way back", f.name)
 	}
-	f.settings, f.release, err = f.foreground(f.cmd, f.mirror)
+	f.settings, err = c.worker(f.mirror)
 	return err
 }
 

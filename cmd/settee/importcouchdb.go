@@ -6,21 +6,17 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"settee/cmd/settee/internal/credentials"
 	"settee/cmd/settee/internal/migrate"
-	"settee/pkg/config"
 	"settee/replicator"
-	"settee/replicator/scheduler"
 	"settee/replicator/worker"
 )
 
 // importFlags are the flags of settee import-couchdb.
 type importFlags struct {
-	configFlags
-	credentialFlags
+	clientFlags
 	to, ini, match       string
 	limit                int
 	move, back, takeOver bool
@@ -66,8 +62,7 @@ func newImportCouchDB() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	flags.configFlags.registerStoreless(cmd)
-	flags.credentialFlags.register(cmd)
+	flags.clientFlags.register(cmd)
 	f.StringVar(&flags.to, "to", "", "the URL of a node of settee that runs")
 	f.BoolVar(&flags.move, "move", false, "move the databases to settee")
 	f.BoolVar(&flags.back, "back", false, "move the databases back to CouchDB")
@@ -103,38 +98,29 @@ func (f *importFlags) check(args []string, limited bool) error {
 }
 
 func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string) (err error) {
-	cfg, warnings, err := f.load()
+	c, err := f.open(cmd)
 	if err != nil {
 		return err
 	}
-	for _, w := range warnings {
-		cmd.PrintErrln("settee: warning:", w.String())
-	}
-	finder, to := f.finder(cmd, cfg), f.to
-	if couchDB, err = finder.URL(cmd.Context(), credentials.CouchDB, couchDB); err != nil {
-		return err
-	}
-	if to, err = finder.URL(cmd.Context(), credentials.Node, to); err != nil {
-		return err
-	}
-	outbound := newConnections(func() *config.Config { return cfg }, newLog(cmd.ErrOrStderr(), zerolog.WarnLevel))
-	defer outbound.pool.Close()
+	defer c.close()
 	told := newImportOutput(cmd, f.json)
 	defer func() { err = errors.Join(err, told.end()) }()
 	mover := &migrate.Mover{TakeOver: f.takeOver, Tell: told.tell, Report: told.report}
-	if mover.CouchDB, err = migrate.Connect("CouchDB", couchDB, outbound.transport(replicator.Endpoint{}, nil)); err != nil {
-		return usage(cmd, err)
+	from, err := c.connect("CouchDB", credentials.CouchDB, couchDB)
+	if err != nil {
+		return err
 	}
-	if to != "" {
-		if mover.Settee, err = migrate.Connect("settee", to, outbound.transport(replicator.Endpoint{}, nil)); err != nil {
-			return usage(cmd, err)
+	mover.CouchDB = &migrate.Server{Server: from}
+	if f.to != "" {
+		to, err := c.connect("settee", credentials.Node, f.to)
+		if err != nil {
+			return err
 		}
+		mover.Settee = &migrate.Server{Server: to}
 	}
 	ctx, unwatch := stopOnSignal(cmd.Context())
 	defer unwatch()
-	settings := scheduler.WorkerConfig(cfg)
-	settings.Transport, settings.UserAgent = outbound.transport, userAgent()
-	kept, err := f.perform(ctx, mover, databases, settings)
+	kept, err := f.perform(ctx, mover, databases, c.requests())
 	if broken, ok := errors.AsType[*interrupted](err); ok {
 		told.warn(ctx, mover, broken)
 	}

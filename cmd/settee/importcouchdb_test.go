@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/cmd/settee/internal/migrate"
+	"settee/cmd/settee/internal/remote"
 	"settee/pkg/config"
 	"settee/pkg/couch/couchtest"
 )
@@ -118,11 +119,11 @@ func (m *movedFrom) interrupted(t *testing.T) {
 	source, target := m.couch.DB(t, "source"), m.couch.DB(t, "target")
 	couchURL, setteeURL := m.urls()
 	mover := func(transport http.RoundTripper) *migrate.Mover {
-		couch, err := migrate.Connect("CouchDB", couchURL, transport)
+		couch, err := remote.Connect("CouchDB", couchURL, transport)
 		require.NoError(t, err)
-		node, err := migrate.Connect("settee", setteeURL, transport)
+		node, err := remote.Connect("settee", setteeURL, transport)
 		require.NoError(t, err)
-		return &migrate.Mover{CouchDB: couch, Settee: node, Tell: func(migrate.Event) error { return nil }}
+		return &migrate.Mover{CouchDB: &migrate.Server{Server: couch}, Settee: &migrate.Server{Server: node}, Tell: func(migrate.Event) error { return nil }}
 	}
 	const whole = 1 << 30
 	ways := []struct {

@@ -6,6 +6,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"settee/pkg/config"
+	"settee/replicator"
 	"settee/replicator/jobs"
 )
 
@@ -39,6 +40,13 @@ func (n *node) reload(ctx context.Context) {
 			continue
 		}
 		n.log.Info().Msg("the configuration files were read again")
+	}
+}
+
+// parseOptions returns what the configuration says of the endpoints of replications.
+func parseOptions(cfg *config.Config) replicator.ParseOptions {
+	return replicator.ParseOptions{
+		EndpointProtocols: config.ValidEndpointProtocols.Get(cfg), ProxyProtocols: config.ValidProxyProtocols.Get(cfg),
 	}
 }
 

@@ -7,19 +7,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"settee/replicator"
 	"settee/replicator/worker"
 )
 
 // runMirror copies a server.
-func (f *replicateFlags) runMirror(cmd *cobra.Command, mirror *replicator.Replication) error {
-	settings, release, err := f.foreground(cmd, mirror)
+func (f *replicateFlags) runMirror(c *client, mirror *replicator.Replication) error {
+	settings, err := c.worker(mirror)
 	if err != nil {
 		return err
 	}
-	defer release()
+	cmd := c.cmd
 	stop, unwatch := stopOnSignal(cmd.Context())
 	defer unwatch()
 	s, err := openServers(stop, cmd, mirror, settings, f.databases)
@@ -27,22 +25,22 @@ func (f *replicateFlags) runMirror(cmd *cobra.Command, mirror *replicator.Replic
 		return err
 	}
 	defer s.close()
-	c := &mirrorCopy{mirrorServers: s, json: f.json, began: time.Now()}
+	m := &mirrorCopy{mirrorServers: s, json: f.json, began: time.Now()}
 	s.settings.Refused = nil // see replicate
 	names, err := s.names("source", s.source, s.selects)
 	if err == nil && len(names) == 0 {
 		err = errNoDatabases
 	}
 	if err == nil {
-		c.total = len(names)
+		m.total = len(names)
 		names, left := mirrorable(names)
 		for _, failure := range left {
-			c.fail(failure)
+			m.fail(failure)
 		}
-		s.each(names, c.replicate)
+		s.each(names, m.replicate)
 	}
-	status := c.end(err)
-	if status != nil && (c.failures.count > 0 || err != nil || stop.Err() != nil) || !f.verify {
+	status := m.end(err)
+	if status != nil && (m.failures.count > 0 || err != nil || stop.Err() != nil) || !f.verify {
 		return status
 	}
 	what := worker.Verification{Replication: mirror, Wait: defaultWait, Stop: stop}

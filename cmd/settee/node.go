@@ -243,13 +243,7 @@ func (n *node) openDocuments(context.Context) error {
 	n.docs = docstore.Open(n.db, docsPrefix, docstore.Options{
 		Sealer: n.keys, Sealed: sealedDatabase, Salted: replicator.IsReplicatorDatabase,
 		Security: json.RawMessage(frontend.DefaultSecurity),
-		Hooks: n.jobs.Documents.Hooks(func() replicator.ParseOptions {
-			cfg := n.live.Current()
-			return replicator.ParseOptions{
-				EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
-				ProxyProtocols:    config.ValidProxyProtocols.Get(cfg),
-			}
-		}),
+		Hooks:    n.jobs.Documents.Hooks(func() replicator.ParseOptions { return parseOptions(n.live.Current()) }),
 	})
 	return nil
 }

@@ -1,21 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"os"
 	"strings"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"settee/cmd/settee/internal/console"
 	"settee/cmd/settee/internal/credentials"
 	"settee/cmd/settee/internal/remote"
-	"settee/pkg/config"
-	"settee/replicator"
 )
 
 // nodeVariable is the environment variable with the URL of a node.
@@ -23,15 +21,13 @@ const nodeVariable = "SETTEE_URL"
 
 // nodeFlags are the flags of the commands that ask a node about its jobs.
 type nodeFlags struct {
-	configFlags
-	credentialFlags
+	clientFlags
 	url string
 }
 
 func (f *nodeFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.url, "url", "", "the URL of a node; by default what the variable "+nodeVariable+" says")
-	f.configFlags.registerStoreless(cmd)
-	f.credentialFlags.register(cmd)
+	f.clientFlags.register(cmd)
 }
 
 // nodeHelp is the part of a command's help about the node that it asks.
@@ -39,38 +35,42 @@ func nodeHelp() string {
 	return "The node is the one that --url or the variable " + nodeVariable + " names.\n\n" + credentialsHelp(credentials.Node)
 }
 
-// ask calls do with the node. The context ends at SIGINT and SIGTERM, and the exit status is then 130 or 143.
+// ask calls do with the node, as asking does.
 func (f *nodeFlags) ask(cmd *cobra.Command, do func(context.Context, *console.Node) error) error {
-	at, warn := f.url, true
-	if at == "" {
-		at, warn = os.Getenv(nodeVariable), false // other users cannot read the environment
-	}
-	if at == "" {
-		return usage(cmd, errors.New("which node? Say --url, or set the variable "+nodeVariable))
-	}
-	cfg, warnings, err := f.load()
+	c, node, err := f.open(cmd)
 	if err != nil {
 		return err
 	}
-	for _, w := range warnings {
-		cmd.PrintErrln("settee: warning:", w.String())
+	defer c.close()
+	return asking(cmd, func(ctx context.Context) error { return do(ctx, node) })
+}
+
+// open returns the node, and the client that asks it. The caller closes the client.
+func (f *nodeFlags) open(cmd *cobra.Command) (*client, *console.Node, error) {
+	at := cmp.Or(f.url, os.Getenv(nodeVariable))
+	if at == "" {
+		return nil, nil, usage(cmd, errors.New("which node? Say --url, or set the variable "+nodeVariable))
 	}
-	finder := f.finder(cmd, cfg)
-	if !warn {
-		finder.Warn = func(string) {}
-	}
-	if at, err = finder.URL(cmd.Context(), credentials.Node, at); err != nil {
-		return err
-	}
-	outbound := newConnections(func() *config.Config { return cfg }, newLog(cmd.ErrOrStderr(), zerolog.WarnLevel))
-	defer outbound.pool.Close()
-	server, err := remote.Connect("settee", at, outbound.transport(replicator.Endpoint{}, nil))
+	c, err := f.clientFlags.open(cmd)
 	if err != nil {
-		return usage(cmd, err)
+		return nil, nil, err
 	}
+	if f.url == "" {
+		c.finder.Warn = func(string) {} // other users cannot read the environment
+	}
+	server, err := c.connect("settee", credentials.Node, at)
+	if err != nil {
+		c.close()
+		return nil, nil, err
+	}
+	return c, &console.Node{Server: server}, nil
+}
+
+// asking calls do, which asks a node. The context ends at SIGINT and SIGTERM, and the exit status is then 130 or 143.
+func asking(cmd *cobra.Command, do func(context.Context) error) error {
 	ctx, unwatch := stopOnSignal(cmd.Context())
 	defer unwatch()
-	err = do(ctx, &console.Node{Server: server})
+	err := do(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return stopped(ctx, nil)

@@ -3,8 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,14 +13,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"settee/cmd/settee/internal/credentials"
-	"settee/pkg/config"
 	"settee/replicator"
-	"settee/replicator/scheduler"
 	"settee/replicator/worker"
 )
 
@@ -38,8 +33,7 @@ const (
 // replicateFlags are the flags of settee replicate. Those of a replication have the names of a
 // replication document's fields.
 type replicateFlags struct {
-	configFlags
-	credentialFlags
+	clientFlags
 	selectionFlags
 	mirrorFlags
 	continuous, createTarget, verify, json bool
@@ -91,7 +85,12 @@ func newReplicate() *cobra.Command {
 			if err := flags.mirrorFlags.check(cmd); err != nil {
 				return usage(cmd, err)
 			}
-			source, target, err := flags.endpoints(cmd, &flags.credentialFlags, args)
+			c, err := flags.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer c.close()
+			source, target, err := c.endpoints(args)
 			if err != nil {
 				return err
 			}
@@ -100,14 +99,13 @@ func newReplicate() *cobra.Command {
 				return usage(cmd, err)
 			}
 			if flags.mirror {
-				return flags.runMirror(cmd, replication)
+				return flags.runMirror(c, replication)
 			}
-			return flags.run(cmd, replication)
+			return flags.run(c, replication)
 		},
 	}
 	f := cmd.Flags()
-	flags.configFlags.registerStoreless(cmd)
-	flags.credentialFlags.register(cmd)
+	flags.clientFlags.register(cmd)
 	flags.selectionFlags.register(f, "copy")
 	flags.mirrorFlags.register(f, "copy")
 	f.BoolVar(&flags.continuous, "continuous", false, "wait for new changes at the end of the changes feed, until stopped")
@@ -124,20 +122,6 @@ func twoURLs(_ *cobra.Command, args []string) error {
 		return errors.New("two URLs are needed: the source's and the target's")
 	}
 	return nil
-}
-
-// endpoints returns the source and the target of a command line with their credentials, as a document has them.
-func (f *configFlags) endpoints(cmd *cobra.Command, from *credentialFlags, args []string) (source, target any, err error) {
-	cfg, _, err := f.load() // foreground prints the warnings
-	if err != nil {
-		return nil, nil, err
-	}
-	finder := from.finder(cmd, cfg)
-	if source, err = finder.Endpoint(cmd.Context(), credentials.Source, args[0]); err != nil {
-		return nil, nil, err
-	}
-	target, err = finder.Endpoint(cmd.Context(), credentials.Target, args[1])
-	return source, target, err
 }
 
 func (f *replicateFlags) parse(source, target any) (*replicator.Replication, error) {
@@ -187,12 +171,12 @@ func (s *selectionFlags) parse(source, target any, body map[string]any) (*replic
 	return request.Replication, nil
 }
 
-func (f *replicateFlags) run(cmd *cobra.Command, replication *replicator.Replication) error {
-	settings, release, err := f.foreground(cmd, replication)
+func (f *replicateFlags) run(c *client, replication *replicator.Replication) error {
+	settings, err := c.worker(replication)
 	if err != nil {
 		return err
 	}
-	defer release()
+	cmd := c.cmd
 	stop, unwatch := stopOnSignal(cmd.Context())
 	defer unwatch()
 	display, every := newDisplay(cmd.ErrOrStderr())
@@ -206,48 +190,6 @@ func (f *replicateFlags) run(cmd *cobra.Command, replication *replicator.Replica
 	}
 	what := worker.Verification{Replication: replication, Wait: defaultWait, Stop: stop}
 	return cmp.Or(verify(cmd, what, settings, false), status)
-}
-
-// foreground returns the settings of the worker for a replication by this process. The caller must call release.
-func (f *configFlags) foreground(cmd *cobra.Command, replication *replicator.Replication) (settings worker.Config, release func(), err error) {
-	cfg, warnings, err := f.load()
-	if err != nil {
-		return settings, nil, err
-	}
-	for _, w := range warnings {
-		cmd.PrintErrln("settee: warning:", w.String())
-	}
-	for _, text := range replication.Warnings() {
-		cmd.PrintErrln("settee: warning:", text)
-	}
-	if err := replication.Check(replicator.ParseOptions{
-		EndpointProtocols: config.ValidEndpointProtocols.Get(cfg),
-		ProxyProtocols:    config.ValidProxyProtocols.Get(cfg),
-	}); err != nil {
-		return settings, nil, usage(cmd, err)
-	}
-	settings = scheduler.WorkerConfig(cfg)
-	if settings.ServerUUID, err = foregroundUUID(cfg); err != nil {
-		return settings, nil, err
-	}
-	settings.UserAgent = cmp.Or(config.UserAgent.Get(cfg), userAgent())
-	outbound := newConnections(func() *config.Config { return cfg }, newLog(cmd.ErrOrStderr(), zerolog.WarnLevel))
-	settings.Transport = outbound.transport
-	return settings, outbound.pool.Close, nil
-}
-
-// foregroundUUID returns the server uuid for the replication ids of this command: the configured one, or one that
-// depends only on the host name, so that a later run finds the checkpoints.
-func foregroundUUID(cfg *config.Config) (string, error) {
-	if id := config.UUID.Get(cfg); id != "" {
-		return id, nil
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("making the server uuid from the name of this host: %w", err)
-	}
-	sum := sha256.Sum256([]byte("settee replicate on " + host))
-	return hex.EncodeToString(sum[:16]), nil
 }
 
 // signalled is the cause of the end of a context that a signal has ended.

@@ -19,8 +19,7 @@ const defaultWait = 5 * time.Second
 
 // verifyFlags are the flags of settee verify.
 type verifyFlags struct {
-	configFlags
-	credentialFlags
+	clientFlags
 	selectionFlags
 	mirrorFlags
 	both, attachments, json bool
@@ -56,7 +55,12 @@ func newVerify() *cobra.Command {
 			if err := flags.mirrorFlags.check(cmd); err != nil {
 				return usage(cmd, err)
 			}
-			source, target, err := flags.endpoints(cmd, &flags.credentialFlags, args)
+			c, err := flags.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer c.close()
+			source, target, err := c.endpoints(args)
 			if err != nil {
 				return err
 			}
@@ -66,11 +70,10 @@ func newVerify() *cobra.Command {
 			if err != nil {
 				return usage(cmd, err)
 			}
-			settings, release, err := flags.foreground(cmd, replication)
+			settings, err := c.worker(replication)
 			if err != nil {
 				return err
 			}
-			defer release()
 			stop, unwatch := stopOnSignal(cmd.Context())
 			defer unwatch()
 			what := worker.Verification{
@@ -83,8 +86,7 @@ func newVerify() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	flags.configFlags.registerStoreless(cmd)
-	flags.credentialFlags.register(cmd)
+	flags.clientFlags.register(cmd)
 	flags.selectionFlags.register(f, "compare")
 	flags.mirrorFlags.register(f, "compare")
 	f.StringVar(&flags.sinceSeq, "since-seq", "", "the sequence of the source's changes feed to start from")

@@ -105,11 +105,13 @@ func (s *Server) fetch(ctx context.Context, db string, rows []row, visit func(*d
 		refs[i] = ref{r.ID, r.rev()}
 	}
 	at := remote.Path(db) + "/_bulk_get?revs=true&attachments=true"
-	body, release, err := s.Send(ctx, http.MethodPost, at, map[string]any{"docs": refs})
+	ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
+	defer cancel()
+	body, err := s.Send(ctx, http.MethodPost, at, map[string]any{"docs": refs})
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer func() { _ = body.Close() }() // it was read
 	if err := eachResult(json.NewDecoder(body), func(raw json.RawMessage) error {
 		doc, err := parseDocument(raw)
 		if doc == nil || err != nil {

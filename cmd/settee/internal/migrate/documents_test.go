@@ -148,8 +148,9 @@ func TestAnswersOfServers(t *testing.T) {
 		_, _ = io.WriteString(w, `{"uuid":"u"}`)
 	}))
 	defer peer.Close()
-	s, err := Connect("CouchDB", strings.Replace(peer.URL, "://", "://admin:hidden@", 1), peer.Client().Transport)
+	connected, err := remote.Connect("CouchDB", strings.Replace(peer.URL, "://", "://admin:hidden@", 1), peer.Client().Transport)
 	require.NoError(t, err)
+	s := &Server{connected}
 	assert.NotContains(t, s.String(), "hidden")
 	found, err := s.has(t.Context(), "missing")
 	require.NoError(t, err)
@@ -175,8 +176,9 @@ func TestWhatSetteeRefuses(t *testing.T) {
 		_, _ = io.WriteString(w, `{"error":"why","reason":"because"}`)
 	}))
 	defer peer.Close()
-	s, err := Connect("settee", peer.URL, peer.Client().Transport)
+	connected, err := remote.Connect("settee", peer.URL, peer.Client().Transport)
 	require.NoError(t, err)
+	s := &Server{connected}
 	for _, status = range []int{400, 413, 415, 422} {
 		_, refusal, err := s.check(t.Context(), &document{id: "d"})
 		require.NoError(t, err)
@@ -214,8 +216,9 @@ func TestBatchesThatAreRefused(t *testing.T) {
 		_, _ = io.WriteString(w, `[]`)
 	}))
 	defer peer.Close()
-	s, err := Connect("settee", peer.URL, peer.Client().Transport)
+	connected, err := remote.Connect("settee", peer.URL, peer.Client().Transport)
 	require.NoError(t, err)
+	s := &Server{connected}
 	write := func() (refused []refusal, err error) {
 		b := batch{to: s, db: "_replicator", refused: func(r refusal) { refused = append(refused, r) }}
 		for _, id := range []string{"0", "1", "2", "3", "4", "5", "6"} {

@@ -10,12 +10,6 @@ import (
 // Server is one of the two servers. Its Name is "CouchDB" or "settee".
 type Server struct{ *remote.Server }
 
-// Connect returns the server at a URL, which may have the name and the password of an administrator. It sends nothing.
-func Connect(name, text string, transport http.RoundTripper) (*Server, error) {
-	s, err := remote.Connect(name, text, transport)
-	return &Server{s}, err
-}
-
 // aboutBody reports whether err is an answer that says that the body of the request is not acceptable. Other answers are
 // about the account, the path, the moment, or the server.
 func aboutBody(err error) bool {

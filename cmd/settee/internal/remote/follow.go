@@ -75,7 +75,7 @@ type polled struct {
 }
 
 func (s *Server) poll(ctx context.Context, path, tag string) (polled, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	header := http.Header{"Prefer": {"wait=" + strconv.Itoa(longPoll)}}
 	if tag != "" {

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// requestTimeout bounds each request.
-	requestTimeout = 2 * time.Minute
+	// Timeout bounds each request except those of [Server.Send].
+	Timeout = 2 * time.Minute
 	// maxAnswer is the size in bytes of the largest answer that is read as a whole.
 	maxAnswer = 64 << 20
 )
@@ -83,18 +83,13 @@ func Path(segments ...string) string {
 	return "/" + strings.Join(segments, "/")
 }
 
-// Send sends a request, and returns the body of an answer with a 2xx. The caller must call release.
-func (s *Server) Send(ctx context.Context, method, path string, body any) (answer io.Reader, release func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	response, err := s.request(ctx, method, path, nil, body) //nolint:bodyclose // release closes it
+// Send sends a request, and returns the body of an answer with a 2xx. The caller closes it.
+func (s *Server) Send(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
+	response, err := s.request(ctx, method, path, nil, body)
 	if err != nil {
-		cancel()
-		return nil, nil, fmt.Errorf("%s %s%s: %w", method, s.root, path, err)
+		return nil, fmt.Errorf("%s %s%s: %w", method, s.root, path, err)
 	}
-	return response.Body, func() {
-		_ = response.Body.Close() // it was read
-		cancel()
-	}, nil
+	return response.Body, nil
 }
 
 // request returns an answer with a 2xx, or the *StatusError of another one. It sends header besides the usual headers.
@@ -139,11 +134,13 @@ func (s *Server) request(ctx context.Context, method, path string, header http.H
 
 // Ask sends a request, and decodes the answer into answer, unless that is nil.
 func (s *Server) Ask(ctx context.Context, method, path string, body, answer any) error {
-	from, release, err := s.Send(ctx, method, path, body)
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	from, err := s.Send(ctx, method, path, body)
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer func() { _ = from.Close() }() // it was read
 	text, err := readAll(from)
 	if err == nil && answer != nil {
 		err = json.Unmarshal(text, answer)
