@@ -68,13 +68,7 @@ func changeNodes(name, short, long string, act func(context.Context, *console.No
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return flags.ask(cmd, func(ctx context.Context, node *console.Node) error {
-				e := &each{cmd: cmd}
-				for _, of := range names {
-					if err := e.do(ctx, of, func() (string, error) { return act(ctx, node, of) }); err != nil {
-						return err
-					}
-				}
-				return e.status()
+				return (&each{cmd: cmd}).all(ctx, names, func(name string) (string, error) { return act(ctx, node, name) })
 			})
 		},
 	}
