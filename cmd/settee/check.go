@@ -104,16 +104,11 @@ func checkStoreOf(cmd *cobra.Command, flags checkFlags) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 
-	out, began := cmd.OutOrStdout(), time.Now()
-	display, _ := newDisplay(cmd.ErrOrStderr())
+	display := newDisplay(cmd.OutOrStdout(), cmd.ErrOrStderr(), flags.json)
 	c := check.Checker{
 		DB: db, Repair: flags.repair,
 		Report: func(f check.Fault) error {
-			line := faultLine(f)
-			if flags.json {
-				line = jsonLine(faultObject{f.Layer, f.Place, check.Text(f.Key), f.What, f.Repairable, f.Repaired})
-			}
-			return display.write(out, line+"\n")
+			return display.say(faultObject{f.Layer, f.Place, check.Text(f.Key), f.What, f.Repairable, f.Repaired}, faultLine(f))
 		},
 		Progress: func(counts check.Counts) error { return display.show(describeChecked(counts), nil) },
 	}
@@ -127,16 +122,12 @@ func checkStoreOf(cmd *cobra.Command, flags checkFlags) (err error) {
 	case c.Counts.Repaired > 0:
 		outcome = "repaired"
 	}
-	took := time.Since(began)
-	last := fmt.Sprintf("%s: %s in %s", outcome, describeChecked(c.Counts), took.Round(time.Millisecond))
-	if flags.json {
-		last = jsonLine(struct {
-			Outcome string `json:"outcome"`
-			check.Counts
-			Seconds float64 `json:"seconds"`
-		}{outcome, c.Counts, took.Seconds()})
-	}
-	return cmp.Or(failed, display.write(out, last+"\n"))
+	took := time.Since(display.began)
+	return cmp.Or(failed, display.say(struct {
+		Outcome string `json:"outcome"`
+		check.Counts
+		Seconds float64 `json:"seconds"`
+	}{outcome, c.Counts, took.Seconds()}, fmt.Sprintf("%s: %s in %s", outcome, describeChecked(c.Counts), took.Round(time.Millisecond))))
 }
 
 // repairLog repairs the log of a store, and says what was done.

@@ -143,7 +143,7 @@ func (d *demonstration) fill(ctx context.Context, documents int) error {
 
 // follow shows the progress of the replication until it has ended.
 func (d *demonstration) follow(ctx context.Context, documents int64) error {
-	display, _ := newDisplay(d.out)
+	display := newDisplay(d.out, d.out, false)
 	for ctx.Err() == nil {
 		var job struct {
 			State  string          `json:"_replication_state"`

@@ -175,8 +175,7 @@ func (f *failover) prove(ctx context.Context) error {
 	f.say("2 of 4: comparing %s with %s", target, source)
 	for {
 		err := f.compare(ctx)
-		different, is := errors.AsType[*exitError](err)
-		if !is || different.status != exitDifferent || ctx.Err() != nil {
+		if !exitsWith(err, exitDifferent) || ctx.Err() != nil {
 			return err
 		}
 		f.say("  Not equal: the mirror compares everything, and then both are compared again. Nothing was changed: a signal ends this")

@@ -15,37 +15,30 @@ import (
 // importOutput prints what settee import-couchdb has to say, and its progress. Lines about documents come after the line
 // about their database.
 type importOutput struct {
-	cmd     *cobra.Command
-	json    bool
-	display *display
+	*display
+	cmd *cobra.Command
 	// held has the lines about documents until the database's line is there. They are in a file, because a database may
 	// have any number of documents. nil means that there was no line yet.
 	held *os.File
 }
 
 func newImportOutput(cmd *cobra.Command, asJSON bool) *importOutput {
-	display, _ := newDisplay(cmd.ErrOrStderr())
-	return &importOutput{cmd: cmd, json: asJSON, display: display}
+	return &importOutput{display: newDisplay(cmd.OutOrStdout(), cmd.ErrOrStderr(), asJSON), cmd: cmd}
 }
 
 // tell prints an event, or holds it back.
 func (o *importOutput) tell(e migrate.Event) error {
-	line := e.String()
-	if o.json {
-		line = jsonLine(e)
-	}
-	line += "\n"
 	switch e.(type) {
 	case migrate.Planned, migrate.Kept:
-		return o.hold(line)
+		return o.hold(o.line(e, e.String()))
 	case migrate.DatabasePlan, migrate.Moved:
-		return errors.Join(o.display.write(o.cmd.OutOrStdout(), line), o.release())
+		return errors.Join(o.say(e, e.String()), o.release())
 	}
-	return o.display.write(o.cmd.OutOrStdout(), line)
+	return o.say(e, e.String())
 }
 
 func (o *importOutput) report(p migrate.Progress) error {
-	return o.display.draw(p.String(), &p.Steps)
+	return o.draw(p.String(), &p.Steps)
 }
 
 func (o *importOutput) hold(line string) (err error) {
@@ -65,7 +58,7 @@ func (o *importOutput) release() error {
 	}
 	_, err := o.held.Seek(0, io.SeekStart)
 	if err == nil {
-		err = o.display.copy(o.cmd.OutOrStdout(), o.held)
+		err = o.copy(o.held)
 	}
 	held := o.held
 	o.held = nil

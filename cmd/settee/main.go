@@ -42,6 +42,12 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
+// exitsWith reports whether an error has an exit status of its own, and it is status.
+func exitsWith(err error, status int) bool {
+	exit, ok := errors.AsType[*exitError](err)
+	return ok && exit.status == status
+}
+
 func main() {
 	keepFilesPrivate()
 	os.Exit(execute(context.Background(), os.Args[1:]))

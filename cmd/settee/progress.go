@@ -15,27 +15,29 @@ import (
 	"settee/replicator/worker"
 )
 
-// display shows the progress of a run: with a bar on a terminal, otherwise with lines. It
-// implements worker.Reporter.
+// display prints what a command has to say, and shows its progress meanwhile: with a bar on a terminal, otherwise with lines.
+// It implements worker.Reporter.
 type display struct {
-	out   io.Writer
-	bar   *progressbar.ProgressBar // nil if lines are printed
-	began time.Time
-	total int64 // the largest number of pending changes so far
+	out, errs io.Writer                // errs has the progress
+	json      bool                     // what is said is a JSON object per line
+	every     time.Duration            // how often progress should be reported
+	bar       *progressbar.ProgressBar // nil if lines are printed
+	began     time.Time
+	total     int64 // the largest number of pending changes so far
 
 	mu      sync.Mutex // for the bar and what is printed: several goroutines report
 	refusal int
 	printed time.Time // when the last line of progress was printed, or the display was made
 }
 
-// newDisplay returns a display and the interval at which Report should be called.
-func newDisplay(out io.Writer) (*display, time.Duration) {
-	d := &display{out: out, began: time.Now()}
+func newDisplay(out, errs io.Writer, asJSON bool) *display {
+	d := &display{out: out, errs: errs, json: asJSON, every: linesEvery, began: time.Now()}
 	d.printed = d.began
-	screen := terminal(out)
+	screen := terminal(errs)
 	if screen == nil {
-		return d, linesEvery
+		return d
 	}
+	d.every = progressEvery
 	d.bar = progressbar.NewOptions64(-1,
 		progressbar.OptionSetWriter(screen),
 		progressbar.OptionSetDescription("connecting"),
@@ -45,7 +47,7 @@ func newDisplay(out io.Writer) (*display, time.Duration) {
 		// Otherwise a goroutine of the bar draws it ten times a second, also when it has been removed.
 		progressbar.OptionSetSpinnerChangeInterval(0),
 	)
-	return d, progressEvery
+	return d
 }
 
 // Identify prints the replication id, which is also the id of the checkpoints.
@@ -53,13 +55,13 @@ func (d *display) Identify(_ context.Context, id replicator.ID) error {
 	if d.bar != nil {
 		return nil
 	}
-	_, err := fmt.Fprintf(d.out, "replication id %s\n", id)
+	_, err := fmt.Fprintf(d.errs, "replication id %s\n", id)
 	return err
 }
 
 // Report shows the progress.
 func (d *display) Report(_ context.Context, p worker.Progress) error {
-	return d.show(d.describe(p), p.ChangesPending)
+	return d.show(describeRun(p.RunStats, time.Since(d.began)), p.ChangesPending)
 }
 
 // show shows what was done, and the number of changes left, or nil if that is not known.
@@ -79,7 +81,7 @@ func (d *display) draw(done string, left *int64) error {
 			return nil
 		}
 		d.printed = time.Now()
-		_, err := fmt.Fprintln(d.out, done)
+		_, err := fmt.Fprintln(d.errs, done)
 		return err
 	}
 	d.bar.Describe(console.Clean(done))
@@ -97,10 +99,17 @@ func (d *display) draw(done string, left *int64) error {
 	return d.bar.Set64(min(d.total-*left, d.total-1)) // the bar is full only when the run has ended
 }
 
-func (d *display) describe(p worker.Progress) string {
-	seconds := max(time.Since(d.began).Seconds(), 0.001)
-	return fmt.Sprintf("%d read, %d written, %.0f/s", p.RunStats.DocsRead, p.RunStats.DocsWritten, float64(p.RunStats.DocsWritten)/seconds)
+// describeRun says what runs have copied so far, and describeCopied what they have copied in the end.
+func describeRun(s replicator.Stats, took time.Duration) string {
+	return fmt.Sprintf("%d read, %d written, %.0f/s", s.DocsRead, s.DocsWritten, perSecond(s.DocsWritten, took))
 }
+
+func describeCopied(s replicator.Stats, took time.Duration) string {
+	return fmt.Sprintf("%d documents read, %d written, %d refused in %s (%.0f a second)",
+		s.DocsRead, s.DocsWritten, s.DocWriteFailures, took.Round(time.Millisecond), perSecond(s.DocsWritten, took))
+}
+
+func perSecond(n int64, took time.Duration) float64 { return float64(n) / max(took.Seconds(), 0.001) }
 
 // refused prints a revision that the target has refused, up to shownRefusals of them.
 func (d *display) refused(r worker.Refusal) { d.refusedIn("", r) }
@@ -112,27 +121,35 @@ func (d *display) refusedIn(where string, r worker.Refusal) {
 	d.refusal++
 	switch {
 	case d.refusal <= shownRefusals:
-		_ = d.print(d.out, fmt.Sprintf("refused: %s%q %s: %s: %s\n", where, r.ID, r.Rev, r.Code, r.Reason))
+		_ = d.print(d.errs, fmt.Sprintf("refused: %s%q %s: %s: %s\n", where, r.ID, r.Rev, r.Code, r.Reason))
 	case d.refusal == shownRefusals+1:
-		_ = d.print(d.out, "more documents were refused; from here on they are only counted\n")
+		_ = d.print(d.errs, "more documents were refused; from here on they are only counted\n")
 	}
 }
 
-// write writes a line of the command's output.
-func (d *display) write(out io.Writer, line string) error {
+// say prints an object in JSON, or its text.
+func (d *display) say(object any, text string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.print(out, line)
+	return d.print(d.out, d.line(object, text))
 }
 
-// copy writes lines of the command's output.
-func (d *display) copy(out io.Writer, lines io.Reader) error {
+// line returns what say prints.
+func (d *display) line(object any, text string) string {
+	if d.json {
+		text = jsonLine(object)
+	}
+	return text + "\n"
+}
+
+// copy prints lines of the command's output.
+func (d *display) copy(lines io.Reader) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.print(out, ""); err != nil {
+	if err := d.print(d.out, ""); err != nil {
 		return err
 	}
-	_, err := io.Copy(out, lines)
+	_, err := io.Copy(d.out, lines)
 	return err
 }
 

@@ -15,7 +15,7 @@ import (
 func TestDisplayRemovesItsBar(t *testing.T) {
 	t.Parallel()
 	user, command := openTerminal(t)
-	d, _ := newDisplay(command)
+	d := newDisplay(command, command, false)
 	require.NotNil(t, d.bar)
 	left := int64(5)
 	require.NoError(t, d.draw("moving _replicator", &left))

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -176,20 +175,26 @@ func (f *replicateFlags) run(c *client, replication *replicator.Replication) err
 	if err != nil {
 		return err
 	}
-	cmd := c.cmd
-	stop, unwatch := stopOnSignal(cmd.Context())
+	stop, unwatch := stopOnSignal(c.cmd.Context())
 	defer unwatch()
-	display, every := newDisplay(cmd.ErrOrStderr())
-	settings.ReportInterval, settings.Refused = every, display.refused
-
-	began := time.Now()
-	result, err := worker.Run(cmd.Context(), worker.Job{Replication: replication, Stop: stop}, settings, display)
-	status := summary(cmd.OutOrStdout(), display, result, err, time.Since(began), stop)
+	display := newDisplay(c.cmd.OutOrStdout(), c.cmd.ErrOrStderr(), false)
+	settings.ReportInterval, settings.Refused = display.every, display.refused
+	result, err := worker.Run(c.cmd.Context(), worker.Job{Replication: replication, Stop: stop}, settings, display)
+	outcome, failed := "completed", err
+	switch {
+	case errors.Is(err, worker.ErrStopped):
+		outcome, failed = "stopped", stopped(stop, errors.New("stopped; the same command continues from the checkpoint"))
+	case err != nil:
+		outcome = "failed"
+	case result.RunStats.DocWriteFailures > 0:
+		failed = &exitError{exitRefused, nil}
+	}
+	failed = cmp.Or(failed, display.say(nil, outcome+": "+describeCopied(result.RunStats, time.Since(display.began))))
 	if err != nil || !f.verify {
-		return status
+		return failed
 	}
 	what := worker.Verification{Replication: replication, Wait: defaultWait, Stop: stop}
-	return cmp.Or(verify(cmd, what, settings, false), status)
+	return cmp.Or(verify(c.cmd, what, settings, false), failed)
 }
 
 // signalled is the cause of the end of a context that a signal has ended.
@@ -220,28 +225,4 @@ func stopOnSignal(ctx context.Context) (stop context.Context, release func()) {
 func stopped(stop context.Context, err error) error {
 	by, _ := errors.AsType[signalled](context.Cause(stop))
 	return &exitError{128 + int(by), err}
-}
-
-// summary prints how a run ended, and returns the error with the exit status.
-func summary(out io.Writer, display *display, result worker.Result, err error, took time.Duration, stop context.Context) error {
-	stats := result.RunStats
-	outcome := "completed"
-	switch {
-	case errors.Is(err, worker.ErrStopped):
-		outcome = "stopped"
-	case err != nil:
-		outcome = "failed"
-	}
-	printErr := display.write(out, fmt.Sprintf("%s: %d documents read, %d written, %d refused in %s (%.0f a second)\n",
-		outcome, stats.DocsRead, stats.DocsWritten, stats.DocWriteFailures,
-		took.Round(time.Millisecond), float64(stats.DocsWritten)/max(took.Seconds(), 0.001)))
-	switch {
-	case errors.Is(err, worker.ErrStopped):
-		return stopped(stop, errors.New("stopped; the same command continues from the checkpoint"))
-	case err != nil:
-		return err
-	case stats.DocWriteFailures > 0:
-		return &exitError{exitRefused, nil}
-	}
-	return printErr
 }

@@ -99,9 +99,8 @@ func newVerify() *cobra.Command {
 
 // verify compares two databases, and returns the error with the exit status.
 func verify(cmd *cobra.Command, what worker.Verification, settings worker.Config, asJSON bool) error {
-	out := cmd.OutOrStdout()
-	display, every := newDisplay(cmd.ErrOrStderr())
-	settings.ReportInterval, settings.Refused = every, nil
+	display := newDisplay(cmd.OutOrStdout(), cmd.ErrOrStderr(), asJSON)
+	settings.ReportInterval, settings.Refused = display.every, nil
 	backwards := false
 	what.Report = func(p worker.VerifyProgress) error {
 		if p.Backwards != backwards {
@@ -110,15 +109,10 @@ func verify(cmd *cobra.Command, what worker.Verification, settings worker.Config
 		return display.show(describeVerified(p.Verified), p.ChangesPending)
 	}
 	what.Found = func(d worker.Difference) error {
-		line := differenceLine(d)
-		if asJSON {
-			line = jsonLine(differenceObject(d))
-		}
-		return display.write(out, line+"\n")
+		return display.say(differenceObject(d), differenceLine(d))
 	}
-	began := time.Now()
 	counts, err := worker.Verify(cmd.Context(), what, settings)
-	took := time.Since(began)
+	took := time.Since(display.began)
 	outcome := "equal"
 	switch {
 	case errors.Is(err, worker.ErrStopped):
@@ -130,15 +124,11 @@ func verify(cmd *cobra.Command, what worker.Verification, settings worker.Config
 		outcome = "different"
 		err = &exitError{exitDifferent, nil}
 	}
-	last := fmt.Sprintf("%s: %s in %s", outcome, describeVerified(counts), took.Round(time.Millisecond))
-	if asJSON {
-		last = jsonLine(struct {
-			Outcome string `json:"outcome"`
-			worker.Verified
-			Seconds float64 `json:"seconds"`
-		}{outcome, counts, took.Seconds()})
-	}
-	return cmp.Or(err, display.write(out, last+"\n"))
+	return cmp.Or(err, display.say(struct {
+		Outcome string `json:"outcome"`
+		worker.Verified
+		Seconds float64 `json:"seconds"`
+	}{outcome, counts, took.Seconds()}, fmt.Sprintf("%s: %s in %s", outcome, describeVerified(counts), took.Round(time.Millisecond))))
 }
 
 // jsonLine returns a value as JSON without a line break.
