@@ -193,7 +193,6 @@ func (f *failover) prove(ctx context.Context) error {
 
 // compare compares both servers, and prints the outcome. The error is an *exitError with exitDifferent if they differ.
 func (f *failover) compare(ctx context.Context) error {
-	what := worker.Verification{Replication: f.mirror, Wait: f.wait, Stop: ctx}
 	now, err := f.node.Find(ctx, f.job.JobID)
 	if err != nil {
 		return err
@@ -202,5 +201,6 @@ func (f *failover) compare(ctx context.Context) error {
 	if m := now.Summary(); m != nil {
 		looked = m.LastLook
 	}
-	return verifyMirror(f.cmd, what, f.settings, f.databases, false, looked)
+	both := foreground{cmd: f.cmd, replication: f.mirror, settings: f.settings, stop: ctx, atATime: f.databases}
+	return both.verify(worker.Verification{Wait: f.wait}, looked)
 }

@@ -72,19 +72,12 @@ func (m *mirrorFlags) add(body map[string]any) {
 	if !m.mirror {
 		return
 	}
-	field := map[string]any{"security": !m.noSecurity}
-	if m.include != nil {
-		field["include"] = m.include
+	field := map[string]any{
+		"security": !m.noSecurity, "prefix": m.prefix, "replicators": m.replicators, "adopt": m.adopt, "chain": m.chain,
 	}
-	if m.exclude != nil {
-		field["exclude"] = m.exclude
-	}
-	if m.prefix != "" {
-		field["prefix"] = m.prefix
-	}
-	for name, on := range map[string]bool{"replicators": m.replicators, "adopt": m.adopt, "chain": m.chain} {
-		if on {
-			field[name] = true
+	for name, patterns := range map[string][]string{"include": m.include, "exclude": m.exclude} {
+		if patterns != nil { // no patterns are none, and not all
+			field[name] = patterns
 		}
 	}
 	body["mirror"] = field

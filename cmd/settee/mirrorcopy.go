@@ -10,40 +10,24 @@ import (
 	"settee/replicator/worker"
 )
 
-// runMirror copies a server.
-func (f *replicateFlags) runMirror(c *client, mirror *replicator.Replication) error {
-	settings, err := c.worker(mirror)
-	if err != nil {
-		return err
-	}
-	stop, unwatch := stopOnSignal(c.cmd.Context())
-	defer unwatch()
-	display := newDisplay(c.cmd.OutOrStdout(), c.cmd.ErrOrStderr(), f.json)
-	m, err := openMirror(c.cmd.Context(), stop, mirror, settings, f.databases, display)
-	if err != nil {
-		return err
-	}
-	defer m.close()
-	err = (&mirrorCopy{mirrorRun: m}).run()
-	if err != nil && !exitsWith(err, exitRefused) || !f.verify {
-		return err
-	}
-	what := worker.Verification{Replication: mirror, Wait: defaultWait, Stop: stop}
-	return cmp.Or(verifyMirror(c.cmd, what, settings, f.databases, f.json, time.Time{}), err)
-}
-
 // mirrorCopy copies the databases of a server.
 type mirrorCopy struct {
 	*mirrorRun
 	stats replicator.Stats // of all runs, as far as they have reported
 }
 
-// run copies the databases, and returns the error with the exit status.
-func (c *mirrorCopy) run() error {
-	c.progress = func() string { return describeRun(c.stats, time.Since(c.display.began)) }
-	names, err := c.sources(func(string) {})
+// copyMirror copies the databases of a server.
+func (f *foreground) copyMirror() error {
+	m, err := f.openMirror()
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	c := &mirrorCopy{mirrorRun: m}
+	m.progress = func() string { return describeRun(c.stats, time.Since(m.display.began)) }
+	names, err := m.sources(func(string) {})
 	if err == nil {
-		c.each(names, c.replicate)
+		m.each(names, c.replicate)
 	}
 	return c.summary(err)
 }
@@ -53,7 +37,7 @@ func (c *mirrorCopy) replicate(name string) (different bool, err error) {
 	settings := c.settings
 	settings.Refused = func(r worker.Refusal) { c.display.refusedIn(fmt.Sprintf("%q: ", name), r) }
 	reporter := &childReporter{of: c}
-	result, err := worker.Run(c.ctx, worker.Job{Replication: c.mirror.Child(name), Stop: c.stop}, settings, reporter)
+	result, err := worker.Run(c.cmd.Context(), worker.Job{Replication: c.replication.Child(name), Stop: c.stop}, settings, reporter)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	reporter.count(result.RunStats)

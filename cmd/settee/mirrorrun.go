@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -34,13 +33,9 @@ var (
 
 // mirrorRun copies or compares the databases of a mirror in the foreground, several at a time.
 type mirrorRun struct {
-	ctx            context.Context
-	mirror         *replicator.Replication
-	settings       worker.Config
+	foreground
 	source, target *couch.Server
-	atATime        int
-	stop           context.Context // ends when the command is asked to stop
-	same           bool            // the source is the target
+	same           bool // the source is the target
 	display        *display
 
 	// progress says what was done with the databases.
@@ -67,19 +62,15 @@ func (o *outcomes) done() int { return o.succeeded + o.different + o.failed + o.
 func (o *outcomes) left() int { return o.selected - o.done() }
 
 // openMirror opens the servers of a mirror. The caller calls close.
-func openMirror(
-	ctx, stop context.Context, mirror *replicator.Replication, settings worker.Config, atATime int, display *display,
-) (*mirrorRun, error) {
-	if settings.Shared == nil {
-		settings.Shared = &worker.Shared{}
-	}
-	settings.ReportInterval, settings.Refused = display.every, nil
-	m := &mirrorRun{ctx: ctx, mirror: mirror, settings: settings, atATime: atATime, stop: stop, display: display}
+func (f *foreground) openMirror() (*mirrorRun, error) {
+	m := &mirrorRun{foreground: *f, display: f.newDisplay()}
+	m.settings.ReportInterval, m.settings.Refused, m.settings.Shared = m.display.every, nil, &worker.Shared{}
+	ends := f.replication
 	var err error
-	if m.source, err = worker.OpenServer(mirror.Source, mirror.Source.URL, m.settings); err != nil {
+	if m.source, err = worker.OpenServer(ends.Source, ends.Source.URL, m.settings); err != nil {
 		return nil, fmt.Errorf("source: %w", err)
 	}
-	if m.target, err = worker.OpenServer(mirror.Target, mirror.Target.URL, m.settings); err != nil {
+	if m.target, err = worker.OpenServer(ends.Target, ends.Target.URL, m.settings); err != nil {
 		m.source.Close()
 		return nil, fmt.Errorf("target: %w", err)
 	}
@@ -97,7 +88,7 @@ func (m *mirrorRun) close() {
 
 // sameServer reports whether the two servers are one, by what they say and not by the spelling of their URLs. That needs a prefix.
 func (m *mirrorRun) sameServer() (bool, error) {
-	if m.mirror.SameServer() {
+	if m.replication.SameServer() {
 		return true, nil
 	}
 	source, err := m.source.Identity(m.stop)
@@ -109,7 +100,7 @@ func (m *mirrorRun) sameServer() (bool, error) {
 		return false, fmt.Errorf("target: %w", err)
 	}
 	same := source != "" && source == target
-	if same && m.mirror.Mirror.Prefix == "" {
+	if same && m.replication.Mirror.Prefix == "" {
 		return false, errors.New("--prefix is missing: the source of the mirror is its target, both URLs lead to servers with one uuid")
 	}
 	return same, nil
@@ -147,7 +138,7 @@ func (m *mirrorRun) databasesOf(side string, server *couch.Server, wanted func(s
 func (m *mirrorRun) sources(seen func(name string)) ([]string, error) {
 	names, err := m.databasesOf("source", m.source, func(name string) bool {
 		seen(name)
-		return m.mirror.Mirror.SelectsAt(name, m.same)
+		return m.replication.Mirror.SelectsAt(name, m.same)
 	})
 	switch m.outcomes.selected = len(names); {
 	case err != nil:
@@ -212,7 +203,7 @@ func (m *mirrorRun) vanished(name string, err error) bool {
 	if !errors.Is(err, couch.ErrNoDatabase) {
 		return false
 	}
-	exists, err := m.source.Exists(m.ctx, name)
+	exists, err := m.source.Exists(m.cmd.Context(), name)
 	return err == nil && !exists
 }
 

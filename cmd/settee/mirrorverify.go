@@ -8,15 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"settee/replicator/worker"
 )
 
-// verifyMirror compares two servers, several databases at a time, and returns the error with the exit status. what has the
-// mirror as its replication, and no functions. looked is when the mirror last read the list of databases, zero if that is not known.
-func verifyMirror(cmd *cobra.Command, what worker.Verification, settings worker.Config, atATime int, asJSON bool, looked time.Time) error {
-	m, err := openMirror(cmd.Context(), what.Stop, what.Replication, settings, atATime, newDisplay(cmd.OutOrStdout(), cmd.ErrOrStderr(), asJSON))
+// verifyMirror compares two servers, several databases at a time.
+func (f *foreground) verifyMirror(what worker.Verification, looked time.Time) error {
+	m, err := f.openMirror()
 	if err != nil {
 		return err
 	}
@@ -43,35 +40,24 @@ type mirrorVerification struct {
 	leftOut      shortList // replicator databases
 }
 
-// The JSON forms of differences between servers.
-type (
-	// onlyObject is a database that only one server has, the "source" or the "target".
-	onlyObject struct {
-		Database string `json:"database"` // its name there
-		Only     string `json:"only"`
-		Created  string `json:"created,omitempty"` // RFC 3339; empty if the server does not tell it
-	}
-	// leftOutObject is a replicator database of the source that is not copied.
-	leftOutObject struct {
-		Database string `json:"database"`
-		LeftOut  string `json:"left_out"` // always "replicator"
-	}
-	securityObject struct {
-		Database string `json:"database"`
-		Security string `json:"security"` // always "different"
-	}
-	inDatabase struct {
-		Database   string `json:"database"`
-		Difference any    `json:"difference"`
-	}
-)
+// differenceOfServers is the JSON form of a difference between servers. Besides the name of the database one of its parts is there.
+type differenceOfServers struct {
+	Database string `json:"database"`
+	// Only is the server that has the database alone, "source" or "target". Created is then in RFC 3339; empty if the server does not
+	// tell it.
+	Only       string `json:"only,omitempty"`
+	Created    string `json:"created,omitempty"`
+	LeftOut    string `json:"left_out,omitempty"`   // "replicator": a replicator database of the source, which is not copied
+	Security   string `json:"security,omitempty"`   // "different"
+	Difference any    `json:"difference,omitempty"` // in the database
+}
 
 // list lists both servers, and returns the databases that both have, by their names at the source.
 func (v *mirrorVerification) list() (both []string, err error) {
-	m := v.mirror.Mirror
+	m := v.replication.Mirror
 	sources, err := v.sources(func(name string) {
 		if m.LeavesReplications(name) {
-			v.found(&v.leftOut, leftOutObject{name, "replicator"}, fmt.Sprintf("left out: the replicator database %q (see --replicators)", name))
+			v.found(&v.leftOut, differenceOfServers{Database: name, LeftOut: "replicator"}, fmt.Sprintf("left out: the replicator database %q (see --replicators)", name))
 		}
 	})
 	if err != nil {
@@ -96,7 +82,7 @@ func (v *mirrorVerification) list() (both []string, err error) {
 	for _, name := range targets {
 		if _, there := slices.BinarySearch(sources, strings.TrimPrefix(name, m.Prefix)); !there {
 			v.onlyAtTarget++
-			v.found(&v.extra, onlyObject{Database: name, Only: "target"}, fmt.Sprintf("only on the target: the database %q", name))
+			v.found(&v.extra, differenceOfServers{Database: name, Only: "target"}, fmt.Sprintf("only on the target: the database %q", name))
 		}
 	}
 	return both, nil
@@ -108,7 +94,7 @@ func (v *mirrorVerification) missing(names []string) {
 		return
 	}
 	created := map[string]time.Time{}
-	infos, err := v.source.DatabasesInfo(v.ctx, names[:min(len(names), shownFailures)])
+	infos, err := v.source.DatabasesInfo(v.cmd.Context(), names[:min(len(names), shownFailures)])
 	for _, info := range infos {
 		if seconds, ok := strconv.ParseInt(worker.Created(info.InstanceStartTime), 10, 64); ok == nil && err == nil {
 			created[info.Name] = time.Unix(seconds, 0).UTC()
@@ -116,7 +102,7 @@ func (v *mirrorVerification) missing(names []string) {
 	}
 	for _, name := range names {
 		v.outcomes.different++
-		line, object := fmt.Sprintf("missing on the target: the database %q", name), onlyObject{Database: name, Only: "source"}
+		line, object := fmt.Sprintf("missing on the target: the database %q", name), differenceOfServers{Database: name, Only: "source"}
 		at := created[name]
 		if !at.IsZero() {
 			object.Created = at.Format(time.RFC3339)
@@ -134,7 +120,7 @@ func (v *mirrorVerification) missing(names []string) {
 
 // compare compares a database that both servers have.
 func (v *mirrorVerification) compare(name string) (different bool, err error) {
-	child := v.mirror.Child(name)
+	child := v.replication.Child(name)
 	what := v.what
 	what.Replication = child
 	var last worker.Verified // as reported
@@ -148,19 +134,19 @@ func (v *mirrorVerification) compare(name string) (different bool, err error) {
 	what.Found = func(d worker.Difference) error {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		v.found(&v.differences, inDatabase{name, differenceObject(d)}, fmt.Sprintf("%q: %s", name, differenceLine(d)))
+		v.found(&v.differences, differenceOfServers{Database: name, Difference: differenceObject(d)}, fmt.Sprintf("%q: %s", name, differenceLine(d)))
 		return nil
 	}
-	counts, err := worker.Verify(v.ctx, what, v.settings)
+	counts, err := worker.Verify(v.cmd.Context(), what, v.settings)
 	same := true
 	if err == nil && child.Mirrored.Security {
-		same, err = worker.SameSecurity(v.ctx, child, v.settings)
+		same, err = worker.SameSecurity(v.cmd.Context(), child, v.settings)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.count(counts, last)
 	if !same {
-		v.found(&v.differences, securityObject{name, "different"}, fmt.Sprintf("%q: different _security", name))
+		v.found(&v.differences, differenceOfServers{Database: name, Security: "different"}, fmt.Sprintf("%q: different _security", name))
 	}
 	return !same || !counts.Equal(), err
 }

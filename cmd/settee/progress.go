@@ -15,6 +15,15 @@ import (
 	"settee/replicator/worker"
 )
 
+const (
+	// progressEvery is the interval between updates of the progress bar, linesEvery between lines without a
+	// terminal.
+	progressEvery = 250 * time.Millisecond
+	linesEvery    = 5 * time.Second
+	// shownRefusals is the number of refused documents that are printed by name.
+	shownRefusals = 20
+)
+
 // display prints what a command has to say, and shows its progress meanwhile: with a bar on a terminal, otherwise with lines.
 // It implements worker.Reporter.
 type display struct {

@@ -19,11 +19,9 @@ const defaultWait = 5 * time.Second
 
 // verifyFlags are the flags of settee verify.
 type verifyFlags struct {
-	clientFlags
-	selectionFlags
-	mirrorFlags
-	both, attachments, json bool
-	wait                    time.Duration
+	foregroundFlags
+	both, attachments bool
+	wait              time.Duration
 }
 
 func newVerify() *cobra.Command {
@@ -52,43 +50,13 @@ func newVerify() *cobra.Command {
 			if flags.wait < 0 {
 				return usage(cmd, errors.New("--wait must not be negative"))
 			}
-			if err := flags.mirrorFlags.check(cmd); err != nil {
-				return usage(cmd, err)
-			}
-			c, err := flags.open(cmd)
-			if err != nil {
-				return err
-			}
-			defer c.close()
-			source, target, err := c.endpoints(args)
-			if err != nil {
-				return err
-			}
-			body := map[string]any{}
-			flags.mirrorFlags.add(body)
-			replication, err := flags.parse(source, target, body)
-			if err != nil {
-				return usage(cmd, err)
-			}
-			settings, err := c.worker(replication)
-			if err != nil {
-				return err
-			}
-			stop, unwatch := stopOnSignal(cmd.Context())
-			defer unwatch()
-			what := worker.Verification{
-				Replication: replication, Both: flags.both, Attachments: flags.attachments, Wait: flags.wait, Stop: stop,
-			}
-			if flags.mirror {
-				return verifyMirror(cmd, what, settings, flags.databases, flags.json, time.Time{})
-			}
-			return verify(cmd, what, settings, flags.json)
+			return flags.run(cmd, args, map[string]any{}, func(f *foreground) error {
+				return f.verify(worker.Verification{Both: flags.both, Attachments: flags.attachments, Wait: flags.wait}, time.Time{})
+			})
 		},
 	}
+	flags.register(cmd, "compare")
 	f := cmd.Flags()
-	flags.clientFlags.register(cmd)
-	flags.selectionFlags.register(f, "compare")
-	flags.mirrorFlags.register(f, "compare")
 	f.StringVar(&flags.sinceSeq, "since-seq", "", "the sequence of the source's changes feed to start from")
 	f.BoolVar(&flags.both, "both", false, "also list what the target has and the source lacks")
 	f.BoolVar(&flags.attachments, "attachments", false, "also read and compare the attachments")
@@ -97,9 +65,9 @@ func newVerify() *cobra.Command {
 	return cmd
 }
 
-// verify compares two databases, and returns the error with the exit status.
-func verify(cmd *cobra.Command, what worker.Verification, settings worker.Config, asJSON bool) error {
-	display := newDisplay(cmd.OutOrStdout(), cmd.ErrOrStderr(), asJSON)
+// verifyDatabase compares two databases.
+func (f *foreground) verifyDatabase(what worker.Verification) error {
+	display, settings := f.newDisplay(), f.settings
 	settings.ReportInterval, settings.Refused = display.every, nil
 	backwards := false
 	what.Report = func(p worker.VerifyProgress) error {
@@ -111,13 +79,13 @@ func verify(cmd *cobra.Command, what worker.Verification, settings worker.Config
 	what.Found = func(d worker.Difference) error {
 		return display.say(differenceObject(d), differenceLine(d))
 	}
-	counts, err := worker.Verify(cmd.Context(), what, settings)
+	counts, err := worker.Verify(f.cmd.Context(), what, settings)
 	took := time.Since(display.began)
 	outcome := "equal"
 	switch {
 	case errors.Is(err, worker.ErrStopped):
 		outcome = "stopped"
-		err = stopped(what.Stop, errors.New("stopped before everything was compared"))
+		err = stopped(f.stop, errors.New("stopped before everything was compared"))
 	case err != nil:
 		outcome = "failed"
 	case !counts.Equal():
