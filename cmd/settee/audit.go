@@ -45,15 +45,10 @@ func newAudit() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if !asJSON {
-					return console.WriteAudit(cmd.OutOrStdout(), widthOf(cmd), changes)
+				if asJSON {
+					return console.WriteJSON(cmd.OutOrStdout(), changes...)
 				}
-				for _, change := range changes {
-					if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", change); err != nil {
-						return err
-					}
-				}
-				return nil
+				return console.WriteAudit(cmd.OutOrStdout(), widthOf(cmd), changes)
 			})
 		},
 	}

@@ -1,10 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -91,27 +92,12 @@ func newListing(name string) *cobra.Command {
 					}
 					which.Mirror = job.JobID
 				}
-				list := listOf(cmd)
-				list.InOrder = which.Sort != "" || mirror != ""
-				write, end := list.Write, list.End
-				if asJSON {
-					write, end = jsonOf(cmd), func() error { return nil }
-				}
-				found := false
-				for jobs, err := range node.Pages(ctx, which.Filter, limit) {
-					if err != nil {
-						return err
-					}
-					if err := write(jobs); err != nil {
-						return err
-					}
-					found = true
-				}
-				if !found && !asJSON {
-					_, err := fmt.Fprintln(cmd.ErrOrStderr(), which.none())
+				found, err := printJobs(cmd, node.Pages(ctx, which.Filter, limit), which.Sort != "" || mirror != "", asJSON)
+				if err != nil || found || asJSON {
 					return err
 				}
-				return end()
+				_, err = fmt.Fprintln(cmd.ErrOrStderr(), which.none())
+				return err
 			})
 		},
 	}
@@ -131,13 +117,31 @@ func notNegative(flag string, n int) error {
 	return nil
 }
 
-// listOf returns what writes portions of a list as a table, and jsonOf what writes them as JSON.
-func listOf(cmd *cobra.Command) *console.List {
-	return &console.List{Out: cmd.OutOrStdout(), Width: widthOf(cmd)}
-}
-
-func jsonOf(cmd *cobra.Command) func([]console.Job) error {
-	return func(jobs []console.Job) error { return console.WriteJSON(cmd.OutOrStdout(), jobs) }
+// printJobs prints pages of jobs, as a table or as JSON, and reports whether there was a job. inOrder leaves the jobs of mirrors in a
+// table where they are.
+func printJobs(cmd *cobra.Command, pages iter.Seq2[[]console.Job, error], inOrder, asJSON bool) (found bool, err error) {
+	list := &console.List{Out: cmd.OutOrStdout(), Width: widthOf(cmd), InOrder: inOrder}
+	write := list.Write
+	if asJSON {
+		write = func(jobs []console.Job) error {
+			for _, job := range jobs {
+				if err := console.WriteJSON(cmd.OutOrStdout(), job.Raw); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	for jobs, err := range pages {
+		if err == nil {
+			err = write(jobs)
+		}
+		if err != nil {
+			return found, err
+		}
+		found = true
+	}
+	return found, list.End()
 }
 
 func newJobsShow() *cobra.Command {
@@ -156,7 +160,7 @@ func newJobsShow() *cobra.Command {
 				case err != nil:
 					return err
 				case asJSON:
-					return console.WriteJSON(cmd.OutOrStdout(), []console.Job{job})
+					return console.WriteJSON(cmd.OutOrStdout(), job.Raw)
 				}
 				if err := console.WriteJob(cmd.OutOrStdout(), widthOf(cmd), time.Now(), job); err != nil || job.Info == nil || job.Info.Mirror == nil {
 					return err
@@ -203,22 +207,8 @@ func newJobsFailures() *cobra.Command {
 				if len(args) > 0 {
 					return refusedOf(ctx, cmd, node, args[0], asJSON)
 				}
-				list := listOf(cmd)
-				list.InOrder = true
-				write, found := list.Write, false
-				if asJSON {
-					write = jsonOf(cmd)
-				}
-				for jobs, err := range node.Failing(ctx, which.Filter) {
-					if err != nil {
-						return err
-					}
-					found = true
-					if err := write(jobs); err != nil {
-						return err
-					}
-				}
-				return failingIf(found)
+				found, err := printJobs(cmd, node.Failing(ctx, which.Filter), true, asJSON)
+				return cmp.Or(err, failingIf(found))
 			})
 		},
 	}
@@ -238,25 +228,12 @@ func refusedOf(ctx context.Context, cmd *cobra.Command, node *console.Node, name
 	if err != nil {
 		return err
 	}
-	out := cmd.OutOrStdout()
 	if asJSON {
-		for _, failure := range latest {
-			if _, err := fmt.Fprintf(out, "%s\n", failure); err != nil {
-				return err
-			}
-		}
-		return failingIf(total > 0)
+		err = console.WriteJSON(cmd.OutOrStdout(), latest...)
+	} else {
+		err = console.WriteRefused(cmd.OutOrStdout(), widthOf(cmd), time.Now(), job, total, latest)
 	}
-	failures := make([]console.Failure, len(latest))
-	for i, text := range latest {
-		if err := json.Unmarshal(text, &failures[i]); err != nil {
-			return fmt.Errorf("reading the refused revisions of a job: %w", err)
-		}
-	}
-	if err := console.WriteRefused(out, widthOf(cmd), time.Now(), job, total, failures); err != nil {
-		return err
-	}
-	return failingIf(total > 0)
+	return cmp.Or(err, failingIf(total > 0))
 }
 
 // failingIf returns the error with the exit status of a list of failures.

@@ -85,7 +85,7 @@ func watchJob(ctx context.Context, cmd *cobra.Command, node *console.Node, name 
 	err = node.WatchJob(ctx, job, func(job console.Job) error {
 		last = job
 		if asJSON {
-			return console.WriteJSON(cmd.OutOrStdout(), []console.Job{job})
+			return console.WriteJSON(cmd.OutOrStdout(), job.Raw)
 		}
 		return console.WriteProgress(cmd.OutOrStdout(), widthOf(cmd), time.Now(), job)
 	}, asksAgain(cmd))

@@ -222,10 +222,10 @@ func (n *Node) Failing(ctx context.Context, f Filter) iter.Seq2[[]Job, error] {
 	}
 }
 
-// WriteJSON writes the jobs as the node answered them, one a line.
-func WriteJSON(out io.Writer, jobs []Job) error {
-	for _, job := range jobs {
-		if _, err := fmt.Fprintf(out, "%s\n", job.Raw); err != nil {
+// WriteJSON writes objects as the node answered them, one a line.
+func WriteJSON(out io.Writer, objects ...json.RawMessage) error {
+	for _, object := range objects {
+		if _, err := fmt.Fprintf(out, "%s\n", object); err != nil {
 			return err
 		}
 	}

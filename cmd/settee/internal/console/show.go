@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -179,7 +180,7 @@ func writeBelow(out io.Writer, t *table, rows [][]string) error {
 }
 
 // WriteRefused writes the documents that the target of a job has refused.
-func WriteRefused(out io.Writer, width int, now time.Time, job Job, total int64, latest []Failure) error {
+func WriteRefused(out io.Writer, width int, now time.Time, job Job, total int64, latest []json.RawMessage) error {
 	head := fmt.Sprintf("The target of %s has refused %s", Clean(job.Name()), some(total, "revision"))
 	if int64(len(latest)) < total {
 		head += fmt.Sprintf(", of which the latest %s are kept", count(int64(len(latest))))
@@ -191,7 +192,11 @@ func WriteRefused(out io.Writer, width int, now time.Time, job Job, total int64,
 		{head: "DOCUMENT", least: 16}, {head: "REVISION", least: 8, spare: 2}, {head: "AGO", least: 6, spare: 1}, {head: "REASON", least: 30},
 	}}
 	rows := make([][]string, len(latest))
-	for i, f := range latest {
+	for i, text := range latest {
+		var f Failure
+		if err := json.Unmarshal(text, &f); err != nil {
+			return fmt.Errorf("reading the refused revisions of a job: %w", err)
+		}
 		status := ""
 		if f.Status != 0 {
 			status = fmt.Sprintf("%d: ", f.Status)

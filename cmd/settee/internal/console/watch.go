@@ -151,7 +151,7 @@ func WriteChangesJSON(out io.Writer, changes []Change) error {
 		if c.Gone {
 			c.Job.Raw = append(bytes.TrimSuffix(bytes.TrimSpace(c.Job.Raw), []byte("}")), `,"gone":true}`...)
 		}
-		if err := WriteJSON(out, []Job{c.Job}); err != nil {
+		if err := WriteJSON(out, c.Job.Raw); err != nil {
 			return err
 		}
 	}
