@@ -84,7 +84,7 @@ type failover struct {
 	node     *console.Node
 	name     string
 	job      console.Job
-	document *console.MirrorDocument
+	document *console.Document
 	mirror   *replicator.Replication
 	settings worker.Config
 }
@@ -94,7 +94,10 @@ func (f *failover) read(ctx context.Context, c *client) (err error) {
 	if f.job, err = f.node.Find(ctx, f.name); err != nil {
 		return err
 	}
-	if f.document, err = f.node.MirrorDocument(ctx, f.job); err != nil {
+	if f.job.DocID == nil {
+		return errors.New("it has no document that could be turned round")
+	}
+	if f.document, err = f.node.Document(ctx, f.job); err != nil {
 		return err
 	}
 	text, err := f.document.Text()
@@ -158,7 +161,7 @@ func (f *failover) turn(ctx context.Context) error {
 	}
 	f.say("The writers may start at %s. To go back, stop them and run settee failover %s again", target, f.name)
 	f.say("4 of 4: waiting until %s has everything of %s", source, target)
-	if err := f.node.AwaitUpToDate(ctx, f.job, func(says string) { f.say("  %s", says) }); err != nil {
+	if err := f.awaitUpToDate(ctx); err != nil {
 		return err
 	}
 	f.say("%s is mirrored to %s, and everything is there", target, source)
@@ -169,7 +172,7 @@ func (f *failover) turn(ctx context.Context) error {
 func (f *failover) prove(ctx context.Context) error {
 	source, target := f.ends()
 	f.say("1 of 4: waiting until the mirror %s has copied everything of %s", f.name, source)
-	if err := f.node.AwaitUpToDate(ctx, f.job, func(says string) { f.say("  %s", says) }); err != nil {
+	if err := f.awaitUpToDate(ctx); err != nil {
 		return err
 	}
 	f.say("2 of 4: comparing %s with %s", target, source)
@@ -185,10 +188,15 @@ func (f *failover) prove(ctx context.Context) error {
 		if err := retry.Wait(ctx, failoverRetry); err != nil {
 			return err
 		}
-		if err := f.node.AwaitUpToDate(ctx, f.job, func(says string) { f.say("  %s", says) }); err != nil {
+		if err := f.awaitUpToDate(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// awaitUpToDate waits until the mirror has copied everything, and prints what it does.
+func (f *failover) awaitUpToDate(ctx context.Context) error {
+	return f.node.AwaitUpToDate(ctx, f.job, func(says string) { f.say("  %s", says) })
 }
 
 // compare compares both servers, and prints the outcome. The error is an *exitError with exitDifferent if they differ.

@@ -43,22 +43,16 @@ func (n *Node) Verify(ctx context.Context, job Job) (string, error) {
 	return "a node compares both ends", n.Ask(ctx, http.MethodPost, jobPath(job.JobID)+"/_verify", nil, nil)
 }
 
-// runAgain writes the document of a job again, without what its last replication has left in it.
+// runAgain writes the document of a job again.
 func (n *Node) runAgain(ctx context.Context, job Job) (string, error) {
 	if job.DocID == nil {
 		return "", errors.New("it has ended, and has no document: post it to _replicate again")
 	}
-	path := remote.Path(*job.Database, *job.DocID)
-	var doc map[string]json.RawMessage
-	if err := n.Get(ctx, path, &doc); err != nil {
+	d, err := n.Document(ctx, job)
+	if err != nil {
 		return "", err
 	}
-	for name := range doc {
-		if strings.HasPrefix(name, "_replication") {
-			delete(doc, name)
-		}
-	}
-	return "it has ended, and is replicated again", n.Ask(ctx, http.MethodPut, path, doc, nil)
+	return "it has ended, and is replicated again", n.writeAnew(ctx, d)
 }
 
 // Delete deletes the document of a job, or cancels a job that was posted to _replicate.
@@ -101,24 +95,23 @@ func (n *Node) setPaused(ctx context.Context, job Job, paused bool) (string, err
 	case job.Ended():
 		return "", errors.New("it has ended")
 	}
-	path := remote.Path(*job.Database, *job.DocID)
 	for try := 1; ; try++ {
-		var doc map[string]json.RawMessage
-		if err := n.Get(ctx, path, &doc); err != nil {
+		d, err := n.Document(ctx, job)
+		if err != nil {
 			return "", err
 		}
-		done, was := "resumed"+databasesOf(job), string(doc["paused"]) == "true"
+		done, was := "resumed"+databasesOf(job), string(d.members["paused"]) == "true"
 		switch {
 		case paused && was:
 			return "it is paused already", nil
 		case paused:
-			doc["paused"], done = json.RawMessage("true"), "paused"+databasesOf(job)
+			d.members["paused"], done = json.RawMessage("true"), "paused"+databasesOf(job)
 		case was:
-			delete(doc, "paused")
+			delete(d.members, "paused")
 		default:
 			return "it is not paused", nil
 		}
-		err := n.Ask(ctx, http.MethodPut, path, doc, nil)
+		err = n.write(ctx, d)
 		if !remote.IsStatus(err, http.StatusConflict) || try == pauseTries {
 			return done, err
 		}

@@ -4,6 +4,7 @@
 //	answers.go    what a node answers
 //	node.go       lists, single jobs, and where each filter of a command goes in a request
 //	actions.go    run now, pause, resume, delete
+//	document.go   the document of a job, which actions write
 //	watch.go      what has changed in a list, or in a job
 //	words.go      how numbers, times, endpoints and states are written
 //	why.go        why a job is in its state, in one line

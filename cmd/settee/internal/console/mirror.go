@@ -2,10 +2,8 @@ package console
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -130,39 +128,15 @@ func (n *Node) AwaitUpToDate(ctx context.Context, job Job, report func(string)) 
 	}
 }
 
-// MirrorDocument is the document of a mirror.
-type MirrorDocument struct {
-	path    string
-	members map[string]json.RawMessage
-}
-
-// MirrorDocument reads the document of a mirror, with its credentials if the user may see them.
-func (n *Node) MirrorDocument(ctx context.Context, job Job) (*MirrorDocument, error) {
-	if job.DocID == nil {
-		return nil, errors.New("it has no document that could be turned round")
-	}
-	d := &MirrorDocument{path: remote.Path(*job.Database, *job.DocID)}
-	return d, n.Get(ctx, d.path, &d.members)
-}
-
-// Text returns the document as it was read.
-func (d *MirrorDocument) Text() ([]byte, error) { return json.Marshal(d.members) }
-
 // errChanged is returned if a document was changed after it was read.
 var errChanged = errors.New("somebody has changed the document meanwhile")
 
 // TurnRound writes the document with the source and the target exchanged, unless it was changed since it was read.
-func (n *Node) TurnRound(ctx context.Context, d *MirrorDocument) error {
-	turned := maps.Clone(d.members)
-	maps.DeleteFunc(turned, func(name string, _ json.RawMessage) bool { return strings.HasPrefix(name, "_replication") })
-	for _, ends := range [][2]string{{"source", "target"}, {"source_proxy", "target_proxy"}} {
-		for i, name := range ends {
-			if delete(turned, name); d.members[ends[1-i]] != nil {
-				turned[name] = d.members[ends[1-i]]
-			}
-		}
+func (n *Node) TurnRound(ctx context.Context, d *Document) error {
+	for source, target := range map[string]string{"source": "target", "source_proxy": "target_proxy"} {
+		d.members[source], d.members[target] = d.members[target], d.members[source]
 	}
-	err := n.Ask(ctx, http.MethodPut, d.path, turned, nil)
+	err := n.writeAnew(ctx, d)
 	if remote.IsStatus(err, http.StatusConflict) {
 		return errChanged
 	}
