@@ -53,8 +53,8 @@ func demo(cmd *cobra.Command, documents int) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	password := rand.Text()
 	cfg, _, err := config.Load(config.Options{
-		Environ: []string{"COUCHDB_USER=demo", "COUCHDB_PASSWORD=" + password}, Flags: []string{"chttpd/port=0", "log/level=error"},
-		Store: "pebble:" + dir,
+		Environ: []string{"COUCHDB_USER=demo", "COUCHDB_PASSWORD=" + password},
+		Flags:   []string{"chttpd/port=0", "log/level=error"}, Store: "pebble:" + dir,
 	})
 	if err != nil {
 		return err
@@ -63,20 +63,17 @@ func demo(cmd *cobra.Command, documents int) (err error) {
 	defer unwatch()
 	ctx, end := context.WithCancel(stop)
 	defer end()
-	n := &node{cfg: cfg, log: newLog(cmd.ErrOrStderr(), config.LogLevel.Get(cfg)), failed: make(chan error, 1)}
-	d := demonstration{out: cmd.OutOrStdout(), password: password}
-	parts := append(n.parts(), lifecycle.Part{Start: func(ctx context.Context) error {
+	d := demonstration{out: cmd.OutOrStdout()}
+	n := &node{cfg: cfg, log: newLog(cmd.ErrOrStderr(), config.LogLevel.Get(cfg))}
+	err = n.run(ctx, lifecycle.Part{Start: func(ctx context.Context) error {
 		defer end()
 		d.say("A node for this demo runs at %s. Its store is in %s.", n.url, dir)
-		return d.run(ctx, n.url, documents)
+		return d.run(ctx, strings.Replace(n.url, "://", "://demo:"+password+"@", 1), password, documents)
 	}})
-	err = lifecycle.Run(ctx, parts, lifecycle.Options{
-		Failed: n.failed, Grace: n.gracePeriod, Ending: func() context.Context { return untilDrained(0) }, CutOff: func() {},
-	})
-	if stop.Err() != nil {
+	switch {
+	case stop.Err() != nil:
 		return stopped(stop, nil)
-	}
-	if err == nil {
+	case err == nil:
 		d.say("The node has stopped, and its store is removed.")
 	}
 	return err
@@ -85,46 +82,37 @@ func demo(cmd *cobra.Command, documents int) (err error) {
 // demonstration makes the requests of the demo.
 type demonstration struct {
 	*remote.Server
-
-	out      io.Writer
-	password string // of the administrator
+	out io.Writer
 }
 
 func (d *demonstration) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(d.out, format+"\n", args...)
 }
 
-// run fills a database of the node at url, and copies it.
-func (d *demonstration) run(ctx context.Context, url string, documents int) (err error) {
-	// at returns the URL of a database, as one gives it to a replication.
-	at := func(database, password string) string {
-		return strings.Replace(url, "://", "://demo:"+password+"@", 1) + database
-	}
-	replication := func(password string) map[string]any {
-		return map[string]any{"source": at("animals", password), "target": at("animals-copy", password), "create_target": true}
-	}
-	if d.Server, err = remote.Connect("settee", at("", d.password), http.DefaultTransport); err != nil {
+// run fills a database of the node at url, which has the password, and copies it.
+func (d *demonstration) run(ctx context.Context, url, password string, documents int) (err error) {
+	if d.Server, err = remote.Connect("settee", url, http.DefaultTransport); err != nil {
 		return err
 	}
 	d.say("PUT  /animals, POST /animals/_bulk_docs: %d documents", documents)
 	if err := d.fill(ctx, documents); err != nil {
 		return err
 	}
-	shown, err := json.Marshal(replication("..."))
+	replication, err := json.Marshal(map[string]any{"source": url + "animals", "target": url + "animals-copy", "create_target": true})
 	if err != nil {
 		return fmt.Errorf("writing the replication: %w", err)
 	}
-	d.say("PUT  /_replicator/demo %s", shown)
+	d.say("PUT  /_replicator/demo %s", strings.ReplaceAll(string(replication), password, "..."))
 	began := time.Now()
-	if err := d.Ask(ctx, http.MethodPut, "/_replicator/demo", replication(d.password), nil); err != nil {
+	if err := d.Ask(ctx, http.MethodPut, "/_replicator/demo", json.RawMessage(replication), nil); err != nil {
 		return err
 	}
-	if err := d.follow(ctx, int64(documents)); err != nil {
+	if err := d.follow(ctx, documents); err != nil {
 		return err
 	}
 	took := time.Since(began)
 	copied, err := d.copied(ctx)
-	d.say("GET  /animals-copy: %d documents, after %s (%.0f a second)", copied, took.Round(time.Millisecond), float64(copied)/took.Seconds())
+	d.say("GET  /animals-copy: %d documents, after %s (%.0f a second)", copied, took.Round(time.Millisecond), perSecond(copied, took))
 	return err
 }
 
@@ -142,9 +130,9 @@ func (d *demonstration) fill(ctx context.Context, documents int) error {
 }
 
 // follow shows the progress of the replication until it has ended.
-func (d *demonstration) follow(ctx context.Context, documents int64) error {
+func (d *demonstration) follow(ctx context.Context, documents int) error {
 	display := newDisplay(d.out, d.out, false)
-	for ctx.Err() == nil {
+	for {
 		var job struct {
 			State  string          `json:"_replication_state"`
 			Reason string          `json:"_replication_state_reason"`
@@ -161,13 +149,17 @@ func (d *demonstration) follow(ctx context.Context, documents int64) error {
 			return errors.Join(display.end(), fmt.Errorf("the replication failed: %s", job.Reason))
 		}
 		copied, err := d.copied(ctx)
-		left := documents - copied
-		if err = errors.Join(err, display.draw("     replicating", &left)); err != nil {
+		if err != nil {
 			return err
 		}
-		_ = retry.Wait(ctx, progressEvery)
+		left := int64(documents) - copied
+		if err := display.draw("     replicating", &left); err != nil {
+			return err
+		}
+		if err := retry.Wait(ctx, progressEvery); err != nil {
+			return err
+		}
 	}
-	return context.Cause(ctx)
 }
 
 // copied returns the number of documents in the target, 0 while there is none.

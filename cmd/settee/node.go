@@ -37,10 +37,10 @@ import (
 
 // node is a node of settee. Each part sets its fields when it starts, and uses the fields of the parts before it.
 type node struct {
-	cfg     *config.Config // at the start
-	files   []string       // the configuration files
-	reloads <-chan os.Signal
-	screen  io.Writer // the terminal, nil if there is none
+	cfg     *config.Config   // at the start
+	files   []string         // the configuration files
+	reloads <-chan os.Signal // each value makes the node read the files again
+	screen  io.Writer        // the terminal, nil if there is none
 	log     zerolog.Logger
 	failed  chan error // see fail
 	traces  *tracing.Traces

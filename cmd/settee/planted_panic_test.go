@@ -65,7 +65,7 @@ func panicInARun(t *testing.T) {
 	require.NoError(t, err)
 	log := &testkit.Journal{}
 	go func() {
-		_ = serve(context.Background(), cfg, nil, nil, nil, zerolog.New(io.MultiWriter(log, os.Stderr, crash)))
+		_ = (&node{cfg: cfg, log: zerolog.New(io.MultiWriter(log, os.Stderr, crash))}).run(context.Background())
 	}()
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "settee is running") }, limit, 5*time.Millisecond)
 	n := &plantedNode{T: t, m: m, seen: map[string]string{}}

@@ -116,7 +116,7 @@ func startPlanted(t *testing.T, m *marks, db kv.Database, sets ...string) *plant
 	var running sync.WaitGroup
 	running.Go(func() {
 		// Not the command's log, because its filter would hide leaks.
-		assert.NoError(t, serve(ctx, cfg, nil, nil, nil, zerolog.New(n.log)))
+		assert.NoError(t, (&node{cfg: cfg, log: zerolog.New(n.log)}).run(ctx))
 	})
 	n.stop = sync.OnceFunc(func() {
 		cancel()

@@ -54,7 +54,7 @@ func newServe() *cobra.Command {
 			if file := terminal(cmd.ErrOrStderr()); file != nil {
 				screen = file
 			}
-			return serve(cmd.Context(), cfg, flags.files, reloads, screen, log)
+			return (&node{cfg: cfg, files: flags.files, reloads: reloads, screen: screen, log: log}).run(cmd.Context())
 		},
 	}
 	flags.register(cmd)
@@ -76,12 +76,9 @@ func newLog(out io.Writer, level zerolog.Level) zerolog.Logger {
 	return zerolog.New(redact.Writer(out)).Level(level).With().Timestamp().Logger()
 }
 
-// serve runs a node until a signal or ctx ends it. Each value from reloads makes it read the
-// files of the configuration again. screen is the terminal, nil if there is none.
-func serve(
-	ctx context.Context, cfg *config.Config, files []string, reloads <-chan os.Signal, screen io.Writer, log zerolog.Logger,
-) error {
-	if !cfg.Roles().Replication {
+// run runs the node, with more parts after its own, until a signal or ctx ends it.
+func (n *node) run(ctx context.Context, more ...lifecycle.Part) error {
+	if !n.cfg.Roles().Replication {
 		refuseOutbound()
 	}
 	if os.Getenv("GOGC") == "" {
@@ -89,17 +86,17 @@ func serve(
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	n := &node{cfg: cfg, files: files, reloads: reloads, screen: screen, log: log, failed: make(chan error, 1)}
-	return lifecycle.Run(ctx, n.parts(), lifecycle.Options{
+	n.failed = make(chan error, 1)
+	return lifecycle.Run(ctx, append(n.parts(), more...), lifecycle.Options{
 		Failed: n.failed,
 		Grace:  n.gracePeriod,
 		Ending: func() context.Context {
 			drain := untilDrained(n.drainTime())
 			stop()
-			log.Info().Msg("settee is shutting down")
+			n.log.Info().Msg("settee is shutting down")
 			return drain
 		},
-		CutOff: func() { log.Warn().Msg("the grace period is over: what was still running was cut off") },
+		CutOff: func() { n.log.Warn().Msg("the grace period is over: what was still running was cut off") },
 	})
 }
 
