@@ -62,7 +62,7 @@ func (s *Server) Databases(ctx context.Context) ([]string, error) {
 	var all []string
 	for start := ""; ; {
 		var names []string
-		query := fmt.Sprintf("/_all_dbs?limit=%d&start_key=%s", atOnce, url.QueryEscape(string(quoted(start))))
+		query := fmt.Sprintf("/_all_dbs?limit=%d&start_key=%s", atOnce, url.QueryEscape(string(textOf(start))))
 		if err := s.Get(ctx, query, &names); err != nil {
 			return nil, err
 		}

@@ -204,10 +204,16 @@ func parseDocument(raw json.RawMessage) (*document, error) {
 
 // childOf returns the revision that a document has at the server to which it moves, after the deleted revision rev.
 func childOf(rev string) string {
-	position, _, _ := strings.Cut(rev, "-")
-	n, _ := strconv.Atoi(position)
+	position, _ := splitRev(rev)
 	sum := sha256.Sum256([]byte("settee moves " + rev))
-	return strconv.Itoa(n+1) + "-" + hex.EncodeToString(sum[:16])
+	return strconv.Itoa(position+1) + "-" + hex.EncodeToString(sum[:16])
+}
+
+// splitRev returns the position of a revision and its id there.
+func splitRev(rev string) (position int, id string) {
+	text, id, _ := strings.Cut(rev, "-")
+	position, _ = strconv.Atoi(text)
+	return position, id
 }
 
 // revived returns the child of a document that has moved, as a document for _bulk_docs with new_edits=false.
@@ -218,36 +224,27 @@ func (d *document) revived() map[string]json.RawMessage {
 			doc[name] = value
 		}
 	}
-	doc["_rev"] = quoted(childOf(d.rev))
-	return withHistory(doc, append([]string{idOf(childOf(d.rev))}, d.history...))
+	child := childOf(d.rev)
+	_, id := splitRev(child)
+	doc["_rev"] = textOf(child)
+	return withHistory(doc, child, append([]string{id}, d.history...))
 }
 
 // copied returns a document as it is, for _bulk_docs with new_edits=false.
-func (d *document) copied() map[string]json.RawMessage { return withHistory(d.body, d.history) }
+func (d *document) copied() map[string]json.RawMessage { return withHistory(d.body, d.rev, d.history) }
 
-// withHistory adds the ids of a document's revisions.
-func withHistory(doc map[string]json.RawMessage, ids []string) map[string]json.RawMessage {
-	var rev string
-	_ = json.Unmarshal(doc["_rev"], &rev) // a string
-	position, _, _ := strings.Cut(rev, "-")
-	n, _ := strconv.Atoi(position)
-	text, err := json.Marshal(map[string]any{"start": n, "ids": ids})
-	if err != nil {
-		panic(err) // strings have a text
-	}
-	doc["_revisions"] = text
+// withHistory adds the ids of the revisions of a document that has the revision rev.
+func withHistory(doc map[string]json.RawMessage, rev string, ids []string) map[string]json.RawMessage {
+	position, _ := splitRev(rev)
+	doc["_revisions"] = textOf(map[string]any{"start": position, "ids": ids})
 	return doc
 }
 
-func idOf(rev string) string {
-	_, id, _ := strings.Cut(rev, "-")
-	return id
-}
-
-func quoted(text string) json.RawMessage {
-	raw, err := json.Marshal(text)
+// textOf returns a value of strings and numbers in JSON.
+func textOf(value any) json.RawMessage {
+	raw, err := json.Marshal(value)
 	if err != nil {
-		panic(err) // a string has a text
+		panic(err) // they have a text
 	}
 	return raw
 }

@@ -241,9 +241,9 @@ func (p *planner) page(ctx context.Context, rows []row) error {
 	if err != nil {
 		return err
 	}
-	leaves := map[string]int{}
+	byID := map[string]row{}
 	for _, r := range rows {
-		leaves[r.ID] = len(r.Changes)
+		byID[r.ID] = r
 	}
 	stays := func(doc *document) bool {
 		if doc.moved() != nil {
@@ -254,9 +254,9 @@ func (p *planner) page(ctx context.Context, rows []row) error {
 	}
 	return p.from.fetchGroups(ctx, p.db, rows, stays, func(group []*document) error {
 		plans := make([]Planned, len(group))
-		if err := inParallel(len(group), func(i int) (err error) {
+		if err := inParallel(ctx, len(group), func(ctx context.Context, i int) (err error) {
 			id := group[i].id
-			plans[i], err = p.document(ctx, group[i], there[id] == live, leaves[id] > 1)
+			plans[i], err = p.document(ctx, group[i], byID[id], there[id])
 			return err
 		}); err != nil {
 			return err
@@ -298,7 +298,7 @@ func (p *planner) looked() error {
 }
 
 // document plans for a live document.
-func (p *planner) document(ctx context.Context, doc *document, double, several bool) (Planned, error) {
+func (p *planner) document(ctx context.Context, doc *document, r row, there presence) (Planned, error) {
 	plan := Planned{Document: doc.id, Database: p.db, State: "not known"}
 	if err := p.stateOf(ctx, doc, &plan); err != nil {
 		return plan, err
@@ -307,15 +307,11 @@ func (p *planner) document(ctx context.Context, doc *document, double, several b
 	if err != nil {
 		return plan, err
 	}
-	plan.Warnings, plan.Refused = append(plan.Warnings, warnings...), refused
-	if several && plan.Refused == "" {
-		if plan.Refused, err = p.conflicting(ctx, doc.id); err != nil {
-			return plan, err
-		}
+	two, err := p.ambiguous(ctx, r, there)
+	if err != nil {
+		return plan, err
 	}
-	if double {
-		plan.Refused = "there is a document with this id at settee, too: delete one of them"
-	}
+	plan.Warnings, plan.Refused = append(plan.Warnings, warnings...), cmp.Or(two, refused)
 	text, err := jsontext.Encode(doc.body)
 	if err != nil {
 		return plan, err

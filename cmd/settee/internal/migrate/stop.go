@@ -9,8 +9,9 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"settee/cmd/settee/internal/remote"
 	"settee/pkg/retry"
@@ -43,14 +44,9 @@ func (t *transfer) stop(ctx context.Context) error {
 		}
 		var leaving []row
 		for _, r := range rows {
-			reason := ""
-			switch {
-			case there[r.ID] == live:
-				reason = "there is a document with this id at " + t.to.Name + ", too: delete one of them"
-			case len(r.Changes) > 1:
-				if reason, err = t.conflicting(ctx, r.ID); err != nil {
-					return err
-				}
+			reason, err := t.ambiguous(ctx, r, there[r.ID])
+			if err != nil {
+				return err
 			}
 			if reason == "" {
 				leaving = append(leaving, r)
@@ -88,12 +84,18 @@ func (t *transfer) keep(id, reason string) error {
 	return t.Tell(Kept{id, t.db, t.from.Name, reason})
 }
 
-// conflicting returns why a document with several leaves stays, if two of them are live.
-func (t *transfer) conflicting(ctx context.Context, id string) (string, error) {
+// ambiguous returns why a live document stays of which there are two: another one at the other server, or two live leaves.
+func (t *transfer) ambiguous(ctx context.Context, r row, there presence) (string, error) {
+	switch {
+	case there == live:
+		return "there is a document with this id at " + t.to.Name + ", too: delete one of them", nil
+	case len(r.Changes) == 1:
+		return "", nil
+	}
 	var doc struct {
 		Conflicts []string `json:"_conflicts"`
 	}
-	err := t.from.Get(ctx, remote.Path(t.db, id)+"?conflicts=true", &doc)
+	err := t.from.Get(ctx, remote.Path(t.db, r.ID)+"?conflicts=true", &doc)
 	if err == nil && len(doc.Conflicts) > 0 {
 		return "it has conflicting revisions: delete all but one", nil
 	}
@@ -149,41 +151,26 @@ func (t *transfer) remove(ctx context.Context, rows []row) error {
 // refusals returns why documents stay, or "" for those that may go.
 func (t *transfer) refusals(ctx context.Context, docs []*document) ([]string, error) {
 	reasons := make([]string, len(docs))
-	err := inParallel(len(docs), func(i int) (err error) {
+	err := inParallel(ctx, len(docs), func(ctx context.Context, i int) (err error) {
 		reasons[i], err = t.refuse(ctx, docs[i])
 		return err
 	})
 	return reasons, err
 }
 
-// inParallel calls do for the numbers below n, and returns an error of one of the calls.
-func inParallel(n int, do func(i int) error) error {
-	next := make(chan int)
-	failed := make(chan error, checksAtOnce)
-	var doing sync.WaitGroup
-	for range min(n, checksAtOnce) {
-		doing.Go(func() {
-			var err error
-			for i := range next {
-				if err == nil {
-					err = do(i)
-				}
+// inParallel calls do for the numbers below n, until one of the calls fails. It returns the error.
+func inParallel(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	doing, ctx := errgroup.WithContext(ctx)
+	doing.SetLimit(checksAtOnce)
+	for i := range n {
+		doing.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
-			failed <- err
+			return do(ctx, i)
 		})
 	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	doing.Wait()
-	close(failed)
-	for err := range failed {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return doing.Wait()
 }
 
 // refusedBySettee returns why settee would not take a document.
