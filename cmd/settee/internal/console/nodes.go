@@ -50,9 +50,12 @@ func (m *Member) State() string {
 // nodesPath is where a node lists all nodes.
 const nodesPath = "/_scheduler/nodes"
 
+// memberList is the answer of nodesPath.
+type memberList struct{ Nodes []Member }
+
 // Members returns the nodes of the store.
 func (n *Node) Members(ctx context.Context) ([]Member, error) {
-	var answer struct{ Nodes []Member }
+	var answer memberList
 	err := n.Get(ctx, nodesPath, &answer)
 	return answer.Nodes, err
 }

@@ -29,44 +29,27 @@ type source struct {
 func sources() []source {
 	const least = remote.LeastPause
 	return []source{
-		{"/_scheduler/summary", least, func(o *overview, text []byte) error {
-			var s Summary
-			if err := json.Unmarshal(text, &s); err != nil {
-				return err
-			}
-			o.summary = &s
-			return nil
-		}},
-		{"/_scheduler/nodes", least, func(o *overview, text []byte) error {
-			var answer struct{ Nodes []Member }
-			err := json.Unmarshal(text, &answer)
-			o.nodes = answer.Nodes
-			return err
-		}},
-		{"/_scheduler/rates", least, func(o *overview, text []byte) error {
-			var r Rates
-			err := json.Unmarshal(text, &r)
-			o.rates = r
-			return err
-		}},
-		{"/_scheduler/problems", least, func(o *overview, text []byte) error {
-			var p Problems
-			err := json.Unmarshal(text, &p)
-			o.problems = p
-			return err
-		}},
-		{Filter{States: []string{"running"}}.path(maxPage, ""), listEvery, func(o *overview, text []byte) (err error) {
-			o.running, err = jobsOf(text)
-			o.pace.note(time.Now(), o.running)
-			return err
-		}},
+		{"/_scheduler/summary", least, taking(func(o *overview, s Summary) { o.summary = &s })},
+		{nodesPath, least, taking(func(o *overview, all memberList) { o.nodes = all.Nodes })},
+		{"/_scheduler/rates", least, taking(func(o *overview, r Rates) { o.rates = r })},
+		{"/_scheduler/problems", least, taking(func(o *overview, p Problems) { o.problems = p })},
+		{Filter{States: []string{"running"}}.path(maxPage, ""), listEvery, taking(func(o *overview, p page) {
+			o.running = p.Jobs
+			o.pace.note(time.Now(), p.Jobs)
+		})},
 	}
 }
 
-func jobsOf(text []byte) ([]Job, error) {
-	var p page
-	err := json.Unmarshal(text, &p)
-	return p.Jobs, err
+// taking returns the take of a source whose answers are of a type. An answer that cannot be read changes nothing.
+func taking[T any](take func(*overview, T)) func(*overview, []byte) error {
+	return func(o *overview, text []byte) error {
+		var answer T
+		if err := json.Unmarshal(text, &answer); err != nil {
+			return err
+		}
+		take(o, answer)
+		return nil
+	}
 }
 
 // WriteOverview writes the overview once, without colors.
