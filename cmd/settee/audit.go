@@ -26,8 +26,8 @@ func newAudit() *cobra.Command {
 		Example: "  settee audit\n  settee audit _replicator/films",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if limit < 1 || limit > audit.Kept {
-				return usage(cmd, fmt.Errorf("--limit must be from 1 to %d", audit.Kept))
+			if err := within("limit", limit, 1, audit.Kept); err != nil {
+				return usage(cmd, err)
 			}
 			if of != "" && !slices.Contains(audit.Kinds, audit.Kind(of)) {
 				return usage(cmd, fmt.Errorf("--of must be one of %s", audit.Kinds))

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -15,7 +13,6 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"settee/cmd/settee/internal/credentials"
 	"settee/cmd/settee/internal/remote"
@@ -79,7 +76,7 @@ func (f *clientFlags) open(cmd *cobra.Command) (*client, error) {
 	c.outbound = newConnections(func() *config.Config { return cfg }, newLog(cmd.ErrOrStderr(), zerolog.WarnLevel))
 	home, _ := os.UserHomeDir() // without one there is no ~/.netrc
 	c.finder = &credentials.Finder{File: f.credentials, Getenv: os.Getenv, Home: home, Warn: c.warn, Status: c.status}
-	if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+	if in := terminal(cmd.InOrStdin()); in != nil {
 		c.finder.Terminal = asker{in, cmd.ErrOrStderr()}
 	}
 	return c, nil
@@ -164,22 +161,3 @@ func foregroundUUID(cfg *config.Config) (string, error) {
 	sum := sha256.Sum256([]byte("settee replicate on " + host))
 	return hex.EncodeToString(sum[:16]), nil
 }
-
-// asker asks questions on a terminal.
-type asker struct {
-	in  *os.File
-	out io.Writer
-}
-
-func (a asker) Ask(question string) (string, error) {
-	if _, err := io.WriteString(a.out, question); err != nil {
-		return "", err
-	}
-	line, err := bufio.NewReader(a.in).ReadString('\n')
-	if err != nil {
-		return "", fmt.Errorf("reading from the terminal: %w", err)
-	}
-	return strings.TrimRight(line, "\r\n"), nil
-}
-
-func (a asker) AskSecret(question string) (string, error) { return askSecret(a.in, a.out, question) }

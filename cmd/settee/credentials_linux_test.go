@@ -132,7 +132,7 @@ func TestSecretIsHiddenBeforeTheQuestion(t *testing.T) {
 	}
 	require.True(t, echoes())
 	asked := false
-	answer, err := askSecret(command, writerFunc(func(b []byte) (int, error) {
+	answer, err := asker{command, writerFunc(func(b []byte) (int, error) {
 		if string(b) == "Password: " {
 			asked = true
 			assert.False(t, echoes())
@@ -140,7 +140,7 @@ func TestSecretIsHiddenBeforeTheQuestion(t *testing.T) {
 			require.NoError(t, err)
 		}
 		return len(b), nil
-	}), "Password: ")
+	})}.AskSecret("Password: ")
 	require.NoError(t, err)
 	require.True(t, asked)
 	require.Equal(t, "s3cret", answer)

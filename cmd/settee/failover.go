@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,11 +47,8 @@ func newFailover() *cobra.Command {
 		Example: "  settee failover standby --check\n  settee failover standby --yes",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if flags.databases < 1 || flags.databases > maxDatabases {
-				return usage(cmd, fmt.Errorf("--databases must be from 1 to %d", maxDatabases))
-			}
-			if flags.wait < 0 {
-				return usage(cmd, errors.New("--wait must not be negative"))
+			if err := cmp.Or(within("databases", flags.databases, 1, maxDatabases), notNegative("wait", flags.wait)); err != nil {
+				return usage(cmd, err)
 			}
 			c, node, err := flags.open(cmd)
 			if err != nil {

@@ -110,13 +110,6 @@ func newListing(name string) *cobra.Command {
 	return cmd
 }
 
-func notNegative(flag string, n int) error {
-	if n < 0 {
-		return fmt.Errorf("--%s must not be negative", flag)
-	}
-	return nil
-}
-
 // printJobs prints pages of jobs, as a table or as JSON, and reports whether there was a job. inOrder leaves the jobs of mirrors in a
 // table where they are.
 func printJobs(cmd *cobra.Command, pages iter.Seq2[[]console.Job, error], inOrder, asJSON bool) (found bool, err error) {

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"settee/cmd/settee/internal/console"
 	"settee/pkg/redact"
@@ -234,14 +231,13 @@ func newJobsAcknowledge() *cobra.Command {
 
 // confirm asks a question on the terminal before anything is changed. It returns an error unless the answer is yes.
 func confirm(cmd *cobra.Command, question string) error {
-	in, ok := cmd.InOrStdin().(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) {
+	in := terminal(cmd.InOrStdin())
+	if in == nil {
 		return usage(cmd, errors.New("--yes is needed: there is no terminal to ask on"))
 	}
-	cmd.PrintErr(question)
-	line, err := bufio.NewReader(in).ReadString('\n')
+	line, err := asker{in, cmd.ErrOrStderr()}.Ask(question)
 	if err != nil {
-		return fmt.Errorf("reading from the terminal: %w", err)
+		return err
 	}
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
 		return errors.New("nothing was changed")
@@ -280,10 +276,10 @@ func newJobsResume() *cobra.Command {
 			return node.Resume(ctx, database, shares)
 		},
 		check: func() error {
-			if cmd.Flags().Changed("shares") && (shares < 1 || shares > 1000) {
-				return errors.New("--shares must be from 1 to 1000")
+			if !cmd.Flags().Changed("shares") {
+				return nil
 			}
-			return nil
+			return within("shares", shares, 1, 1000)
 		},
 	})
 }

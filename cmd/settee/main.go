@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -99,6 +100,21 @@ func newRoot() *cobra.Command {
 		}
 	}
 	return root
+}
+
+// within returns an error if the number of a flag is not from least to most.
+func within(flag string, n, least, most int) error {
+	if n < least || n > most {
+		return fmt.Errorf("--%s must be from %d to %d", flag, least, most)
+	}
+	return nil
+}
+
+func notNegative[N int | time.Duration](flag string, n N) error {
+	if n < 0 {
+		return fmt.Errorf("--%s must not be negative", flag)
+	}
+	return nil
 }
 
 // usage returns the error of a wrong command line.

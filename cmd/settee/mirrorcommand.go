@@ -61,10 +61,7 @@ func (m *mirrorFlags) check(cmd *cobra.Command) error {
 			return fmt.Errorf("--%s must not be empty", name)
 		}
 	}
-	if m.databases < 1 || m.databases > maxDatabases {
-		return fmt.Errorf("--databases must be from 1 to %d", maxDatabases)
-	}
-	return nil
+	return within("databases", m.databases, 1, maxDatabases)
 }
 
 // add adds the field `mirror` to a body of POST /_replicate.

@@ -60,12 +60,13 @@ func newPassword() *cobra.Command {
 
 // readPassword reads a password: twice from a terminal, without showing it, otherwise the first line.
 func readPassword(in io.Reader, out io.Writer) (password string, err error) {
-	if file, ok := in.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	if file := terminal(in); file != nil {
 		var again string
-		if password, err = askSecret(file, out, "Password: "); err != nil {
+		ask := asker{file, out}
+		if password, err = ask.AskSecret("Password: "); err != nil {
 			return "", err
 		}
-		if again, err = askSecret(file, out, "Once more: "); err != nil {
+		if again, err = ask.AskSecret("Once more: "); err != nil {
 			return "", err
 		}
 		if again != password {
@@ -84,17 +85,35 @@ func readPassword(in io.Reader, out io.Writer) (password string, err error) {
 	return password, nil
 }
 
-// askSecret asks a question on a terminal, and reads the answer without showing it.
-func askSecret(file *os.File, out io.Writer, question string) (string, error) {
-	restore, err := hideTyping(file) // before the question: an answer may come at once
+// asker asks questions on a terminal.
+type asker struct {
+	in  *os.File
+	out io.Writer
+}
+
+// Ask asks a question, and returns the line that is typed.
+func (a asker) Ask(question string) (string, error) {
+	if _, err := io.WriteString(a.out, question); err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(a.in).ReadString('\n')
+	if err != nil {
+		return "", fmt.Errorf("reading from the terminal: %w", err)
+	}
+	return strings.TrimRight(line, "\r\n"), nil
+}
+
+// AskSecret is Ask without showing what is typed.
+func (a asker) AskSecret(question string) (string, error) {
+	restore, err := hideTyping(a.in) // before the question: an answer may come at once
 	if err != nil {
 		return "", err
 	}
 	defer restore()
-	if _, err := io.WriteString(out, question); err != nil {
+	if _, err := io.WriteString(a.out, question); err != nil {
 		return "", err
 	}
-	answer, err := term.ReadPassword(int(file.Fd()))
-	_, _ = io.WriteString(out, "\n") // the line that the terminal did not show
+	answer, err := term.ReadPassword(int(a.in.Fd()))
+	_, _ = io.WriteString(a.out, "\n") // the line that the terminal did not show
 	return string(answer), err
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"sync"
 	"unicode/utf16"
@@ -57,13 +56,13 @@ func harmless(text []byte) (shown, rest []byte) {
 	return shown, nil
 }
 
-// terminal returns the terminal that an output writes to, otherwise nil. What it shows besides texts, such as bars and
-// colors, and passwords, which may be printed on a terminal but not in a log, are written to it directly.
-func terminal(out io.Writer) *os.File {
-	if p, ok := out.(*printer); ok {
-		out = p.file
+// terminal returns the terminal that an input or an output of a command is, otherwise nil. What it shows besides texts, such as bars
+// and colors, and passwords, which may be printed on a terminal but not in a log, are written to it directly.
+func terminal(stream any) *os.File {
+	if p, ok := stream.(*printer); ok {
+		stream = p.file
 	}
-	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	if file, ok := stream.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		return file
 	}
 	return nil

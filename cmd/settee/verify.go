@@ -47,8 +47,8 @@ func newVerify() *cobra.Command {
 			"  settee verify --mirror --both https://a.example/ https://b.example/",
 		Args: twoURLs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if flags.wait < 0 {
-				return usage(cmd, errors.New("--wait must not be negative"))
+			if err := notNegative("wait", flags.wait); err != nil {
+				return usage(cmd, err)
 			}
 			return flags.run(cmd, args, map[string]any{}, func(f *foreground) error {
 				return f.verify(worker.Verification{Both: flags.both, Attachments: flags.attachments, Wait: flags.wait}, time.Time{})
