@@ -54,5 +54,5 @@ func (a *Acknowledgement) String() string {
 	if a.Note != "" {
 		text += ": " + a.Note
 	}
-	return Clean(text)
+	return text
 }

@@ -77,7 +77,7 @@ func WriteAudit(out io.Writer, width int, changes []json.RawMessage) error {
 		if err := json.Unmarshal(text, &c); err != nil {
 			return fmt.Errorf("reading who has made a change: %w", err)
 		}
-		rows[i] = []string{c.At.Local().Format(time.DateTime), Clean(c.User), Clean(c.Action), Clean(c.of()), Clean(c.values())}
+		rows[i] = []string{c.At.Local().Format(time.DateTime), c.User, c.Action, c.of(), c.values()}
 	}
 	return t.write(out, rows)
 }

@@ -136,6 +136,7 @@ func TestTables(t *testing.T) {
 	whole := table{columns: []column{{head: "A"}, {head: "N", right: true}}}
 	assert.Equal(t, []string{"A     N", "one   1", "two  22"}, whole.lines([][]string{{"one", "1"}, {"two", "22"}}))
 	assert.Equal(t, []string{"x     3"}, whole.lines([][]string{{"x", "3"}}), "later rows are below the first ones")
+	assert.Equal(t, []string{"\uFFFDx    4"}, whole.lines([][]string{{"\x1bx", "4"}}), "a terminal obeys no cell")
 }
 
 func TestProblems(t *testing.T) {

@@ -42,8 +42,7 @@ func (l *List) Write(jobs []Job) error {
 	rows := make([][]string, 0, len(jobs))
 	for _, job := range jobs {
 		row := []string{
-			job.shown(), Clean(job.Name()), Clean(endpoint(job.Source)), Clean(endpoint(job.Target)), job.written(), job.left(),
-			Clean(job.Why(now)),
+			job.shown(), job.Name(), endpoint(job.Source), endpoint(job.Target), job.written(), job.left(), job.Why(now),
 		}
 		if job.Mirror != "" && !l.InOrder {
 			l.last = append(l.last, childRow{job.Mirror, job.MirroredDatabase, row})

@@ -83,7 +83,7 @@ func WriteMembers(out io.Writer, width int, members []Member) error {
 	rows := make([][]string, len(members))
 	for i, m := range members {
 		rows[i] = []string{
-			m.State(), Clean(m.Name), Clean(strings.Join(m.Roles, ", ")), fmt.Sprint(m.Held), fmt.Sprint(m.MaxJobs), Clean(m.Version), Clean(m.Instance),
+			m.State(), m.Name, strings.Join(m.Roles, ", "), fmt.Sprint(m.Held), fmt.Sprint(m.MaxJobs), m.Version, m.Instance,
 		}
 	}
 	return t.write(out, rows)

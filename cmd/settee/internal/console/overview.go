@@ -243,7 +243,7 @@ func (o *overview) attention(now time.Time, width, most int) [][]part {
 		if !p.Since.IsZero() {
 			since = span(now.Sub(p.Since))
 		}
-		rows = append(rows, []string{count(p.Jobs), since, Clean(p.what())})
+		rows = append(rows, []string{count(p.Jobs), since, p.what()})
 	}
 	written := t.lines(rows)
 	lines := [][]part{nil, {{written[0], faint}}}
@@ -275,7 +275,7 @@ func (o *overview) slowest(now time.Time, width, most int) [][]part {
 	}}
 	var rows [][]string
 	for _, job := range jobs[:min(len(jobs), most-2)] {
-		rows = append(rows, []string{Clean(job.Name()), job.written(), o.pace.text(&job), job.left(), Clean(job.Why(now))})
+		rows = append(rows, []string{job.Name(), job.written(), o.pace.text(&job), job.left(), job.Why(now)})
 	}
 	lines := [][]part{nil}
 	for i, line := range t.lines(rows) {

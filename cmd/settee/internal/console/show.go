@@ -118,7 +118,7 @@ func WriteDatabases(out io.Writer, width int, now time.Time, mirror Job, jobs []
 	}}
 	var rows [][]string
 	for _, job := range jobs[:min(len(jobs), ShownDatabases)] {
-		rows = append(rows, []string{Clean(job.MirroredDatabase), job.shown(), job.written(), job.left(), Clean(job.Why(now))})
+		rows = append(rows, []string{job.MirroredDatabase, job.shown(), job.written(), job.left(), job.Why(now)})
 	}
 	if err := writeBelow(out, &t, rows); err != nil || len(jobs) <= ShownDatabases {
 		return err
@@ -153,7 +153,7 @@ func writeRuns(out io.Writer, width int, now time.Time, runs []Run) error {
 	for _, run := range runs[:min(len(runs), shownRuns)] {
 		rows = append(rows, []string{
 			span(now.Sub(run.End)) + " ago", span(run.End.Sub(run.Start)), run.Outcome, known(run.DocsWritten), known(run.DocWriteFailures),
-			Clean(run.Reason),
+			run.Reason,
 		})
 	}
 	return writeBelow(out, &t, rows)
@@ -166,7 +166,7 @@ func writeHistory(out io.Writer, width int, now time.Time, events []Event) error
 	t := table{width: width, columns: []column{{head: "HISTORY", least: 16}, {head: "EVENT", least: 9}, {head: "REASON", least: 20}}}
 	var rows [][]string
 	for _, event := range events[:min(len(events), shownEvents)] {
-		rows = append(rows, []string{span(now.Sub(event.Timestamp)) + " ago", event.Type, Clean(event.Reason)})
+		rows = append(rows, []string{span(now.Sub(event.Timestamp)) + " ago", event.Type, event.Reason})
 	}
 	return writeBelow(out, &t, rows)
 }
@@ -201,7 +201,7 @@ func WriteRefused(out io.Writer, width int, now time.Time, job Job, total int64,
 		if f.Status != 0 {
 			status = fmt.Sprintf("%d: ", f.Status)
 		}
-		rows[i] = []string{Clean(f.ID), Clean(f.Rev), span(now.Sub(f.Timestamp)), status + Clean(cmp.Or(f.Reason, "no reason"))}
+		rows[i] = []string{f.ID, f.Rev, span(now.Sub(f.Timestamp)), status + cmp.Or(f.Reason, "no reason")}
 	}
 	return writeBelow(out, &t, rows)
 }

@@ -31,7 +31,7 @@ type table struct {
 	natural []int // the widest cell of each column so far
 }
 
-// write writes a portion of the rows. Cells have no control characters.
+// write writes a portion of the rows.
 func (t *table) write(out io.Writer, rows [][]string) error {
 	for _, line := range t.lines(rows) {
 		if _, err := io.WriteString(out, line+"\n"); err != nil {
@@ -41,8 +41,13 @@ func (t *table) write(out io.Writer, rows [][]string) error {
 	return nil
 }
 
-// lines returns the lines of a portion, with the head before the first.
+// lines returns the lines of a portion, with the head before the first. It cleans the cells.
 func (t *table) lines(rows [][]string) []string {
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = Clean(cell)
+		}
+	}
 	if t.natural == nil {
 		t.natural = make([]int, len(t.columns))
 	}

@@ -140,7 +140,7 @@ func WriteChanges(out io.Writer, width int, now time.Time, changes []Change) err
 		if c.Gone {
 			state, why = "gone", "it has ended, was deleted, or is no longer like that"
 		}
-		rows[i] = []string{now.Format(time.TimeOnly), pad(state, 9), pad(Clean(c.Job.Name()), 24), Clean(why)}
+		rows[i] = []string{now.Format(time.TimeOnly), pad(state, 9), pad(c.Job.Name(), 24), why}
 	}
 	return t.write(out, rows)
 }
@@ -168,10 +168,11 @@ func WriteProgress(out io.Writer, width int, now time.Time, job Job) error {
 		text = left + " left; " + text
 	}
 	t := table{width: width, headed: true, columns: []column{{least: 8}, {least: 9}, {least: 30}}}
-	return t.write(out, [][]string{{now.Format(time.TimeOnly), pad(job.shown(), 9), Clean(text)}})
+	return t.write(out, [][]string{{now.Format(time.TimeOnly), pad(job.shown(), 9), text}})
 }
 
 // pad returns a text that is at least so wide, so that lines which are written one by one are aligned.
 func pad(text string, width int) string {
+	text = Clean(text)
 	return text + strings.Repeat(" ", max(width-displaywidth.String(text), 0))
 }

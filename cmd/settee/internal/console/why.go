@@ -12,7 +12,7 @@ import (
 // What people are told of a job is decided by the node (its condition). Here it gets the times, which the node leaves out.
 
 // shown returns the state that a job is shown in.
-func (j *Job) shown() string { return Clean(cmp.Or(j.Condition.State, j.State, "unknown")) }
+func (j *Job) shown() string { return cmp.Or(j.Condition.State, j.State, "unknown") }
 
 // Why says in one line why a job is in its state, and what it waits for.
 func (j *Job) Why(now time.Time) string {
