@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"settee/cmd/settee/internal/remote"
-	"settee/pkg/retry"
 )
 
 // Mirror is what a node knows of the databases of a mirror.
@@ -96,16 +95,11 @@ func (m *Mirror) String() string {
 	return strings.Join(words, ", ")
 }
 
-// mirrorPause is the time between two looks at a mirror.
-const mirrorPause = time.Second
-
 // AwaitUpToDate waits until the target of a mirror has everything. It calls report each time that String says something else.
 func (n *Node) AwaitUpToDate(ctx context.Context, job Job, report func(string)) error {
-	for said := ""; ; {
-		now, err := n.Find(ctx, job.JobID)
+	said, upToDate := "", errors.New("up to date")
+	err := n.WatchJob(ctx, job, func(now Job) error {
 		switch {
-		case err != nil:
-			return err
 		case now.Ended():
 			return fmt.Errorf("the mirror has ended: %s", now.Condition.Message)
 		case now.Condition.State == "paused":
@@ -120,12 +114,14 @@ func (n *Node) AwaitUpToDate(ctx context.Context, job Job, report func(string)) 
 			report(says)
 		}
 		if m.UpToDate() {
-			return nil
+			return upToDate
 		}
-		if err := retry.Wait(ctx, mirrorPause); err != nil {
-			return err
-		}
+		return nil
+	}, func(err error) error { return err })
+	if errors.Is(err, upToDate) {
+		return nil
 	}
+	return err
 }
 
 // errChanged is returned if a document was changed after it was read.
