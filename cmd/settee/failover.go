@@ -56,7 +56,7 @@ func newFailover() *cobra.Command {
 			}
 			defer c.close()
 			return asking(cmd, func(ctx context.Context) error {
-				f := &failover{failoverFlags: &flags, cmd: cmd, node: node, name: args[0]}
+				f := &failover{foreground: foreground{cmd: cmd, stop: ctx, atATime: flags.databases}, failoverFlags: &flags, node: node, name: args[0]}
 				if err := f.read(ctx, c); err != nil {
 					return err
 				}
@@ -77,14 +77,12 @@ func newFailover() *cobra.Command {
 
 // failover turns a mirror round.
 type failover struct {
+	foreground // of the mirror
 	*failoverFlags
-	cmd      *cobra.Command
 	node     *console.Node
 	name     string
 	job      console.Job
 	document *console.Document
-	mirror   *replicator.Replication
-	settings worker.Config
 }
 
 // read reads the mirror.
@@ -106,20 +104,20 @@ func (f *failover) read(ctx context.Context, c *client) (err error) {
 	if err != nil {
 		return err
 	}
-	f.mirror = parsed.Replication
+	f.replication = parsed.Replication
 	switch {
-	case f.mirror == nil || f.mirror.Mirror == nil || !f.mirror.Continuous:
+	case f.replication == nil || f.replication.Mirror == nil || !f.replication.Continuous:
 		return fmt.Errorf("%q is no continuous mirror", f.name)
-	case f.mirror.Mirror.Prefix != "":
+	case f.replication.Mirror.Prefix != "":
 		return fmt.Errorf("%q has a prefix, and cannot be turned round: the databases would get it again on the way back", f.name)
 	}
-	f.settings, err = c.worker(f.mirror)
+	f.settings, err = c.worker(f.replication)
 	return err
 }
 
 // ends returns the URLs of both servers, without credentials.
 func (f *failover) ends() (source, target string) {
-	return f.mirror.Source.String(), f.mirror.Target.String()
+	return f.replication.Source.String(), f.replication.Target.String()
 }
 
 func (f *failover) say(format string, args ...any) {
@@ -207,6 +205,5 @@ func (f *failover) compare(ctx context.Context) error {
 	if m := now.Summary(); m != nil {
 		looked = m.LastLook
 	}
-	both := foreground{cmd: f.cmd, replication: f.mirror, settings: f.settings, stop: ctx, atATime: f.databases}
-	return both.verify(worker.Verification{Wait: f.wait}, looked)
+	return f.verify(worker.Verification{Wait: f.wait}, looked)
 }

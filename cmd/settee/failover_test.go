@@ -131,8 +131,10 @@ func TestFailoverThatChangesNothing(t *testing.T) {
 	require.NoError(t, err)
 	var out strings.Builder
 	f := &failover{
-		failoverFlags: new(failoverFlags), cmd: newFailover(), node: &console.Node{Server: node}, name: "standby",
-		mirror: &replicator.Replication{Source: replicator.Endpoint{URL: "http://a.example/"}, Target: replicator.Endpoint{URL: "http://b.example/"}},
+		foreground: foreground{cmd: newFailover(), replication: &replicator.Replication{
+			Source: replicator.Endpoint{URL: "http://a.example/"}, Target: replicator.Endpoint{URL: "http://b.example/"},
+		}},
+		failoverFlags: new(failoverFlags), node: &console.Node{Server: node}, name: "standby",
 	}
 	f.cmd.SetIn(strings.NewReader("y\n"))
 	f.cmd.SetOut(&out)
