@@ -86,22 +86,24 @@ func newMetrics(db kv.Database, lists *jobs.Lists, slow *atomic.Int64, crashAler
 	began := time.Now()
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.requests, m.methods, m.statuses, m.duration, newJobNumbers(lists, crashAlert),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "couchdb_uptime_seconds", Help: "time since this node started"},
-			func() float64 { return time.Since(began).Seconds() }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "settee_slow_transactions_total", Help: "transactions with the store that this node still repeated after 30 seconds",
-		}, func() float64 { return float64(slow.Load()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "settee_build_info", Help: "always 1; the label is this node's version",
-			ConstLabels: prometheus.Labels{"version": currentVersion()},
-		}, func() float64 { return 1 }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "settee_store_writable",
-			Help: "1 while the store accepts writes of this node; 0 after one has failed, until a restart",
-		}, func() float64 { return oneIf(kv.Writable(db).Err() == nil) }),
-	)
+		m.requests, m.methods, m.statuses, m.duration, newJobNumbers(lists, crashAlert))
+	m.counter("couchdb_uptime_seconds", "time since this node started", nil, func() float64 { return time.Since(began).Seconds() })
+	m.counter("settee_slow_transactions_total", "transactions with the store that this node still repeated after 30 seconds", nil,
+		func() float64 { return float64(slow.Load()) })
+	m.gauge("settee_build_info", "always 1; the label is this node's version", prometheus.Labels{"version": currentVersion()},
+		func() float64 { return 1 })
+	m.gauge("settee_store_writable", "1 while the store accepts writes of this node; 0 after one has failed, until a restart", nil,
+		func() float64 { return oneIf(kv.Writable(db).Err() == nil) })
 	return m
+}
+
+// gauge adds a metric that is read when the metrics are, and counter one that only grows.
+func (m *metrics) gauge(name, help string, labels prometheus.Labels, value func() float64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, value))
+}
+
+func (m *metrics) counter(name, help string, labels prometheus.Labels, value func() float64) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, value))
 }
 
 func oneIf(condition bool) float64 {
@@ -117,39 +119,31 @@ var roles = []string{config.Roles{APIFrontend: true}.String(), config.Roles{Repl
 // knowing adds what this node knows of all nodes.
 func (m *metrics) knowing(registry *nodes.Registry) {
 	for _, role := range roles {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "settee_nodes_live", Help: "live nodes with a role, as this node sees them and itself",
-			ConstLabels: prometheus.Labels{"role": role},
-		}, func() float64 {
+		m.gauge("settee_nodes_live", "live nodes with a role, as this node sees them and itself", prometheus.Labels{"role": role}, func() float64 {
 			return float64(countNodes(registry, func(n *nodes.Seen) bool { return n.Live && slices.Contains(n.Roles, role) }))
-		}))
+		})
 	}
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "settee_nodes_cordoned", Help: "live nodes that are cordoned or drained, and take no jobs, as this node sees them and itself",
-	}, func() float64 {
+	m.gauge("settee_nodes_cordoned", "live nodes that are cordoned or drained, and take no jobs, as this node sees them and itself", nil, func() float64 {
 		return float64(countNodes(registry, func(n *nodes.Seen) bool { return n.Live && n.Cordon != nil }))
-	}), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "settee_store_last_write_seconds",
-		Help: "time since this node last renewed its row in the store, which it does every 5 seconds",
-	}, func() float64 { return secondsSince(registry.Renewed()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "settee_nodes_clock_difference_seconds",
-		Help: "largest difference between this node's clock and that of another live node, at least; it may be 10 seconds more",
-	}, func() float64 {
-		var largest time.Duration
-		for _, node := range registry.Nodes() {
-			if node.Live {
-				largest = max(largest, node.Ahead.Abs())
+	})
+	m.gauge("settee_store_last_write_seconds", "time since this node last renewed its row in the store, which it does every 5 seconds", nil,
+		func() float64 { return secondsSince(registry.Renewed()) })
+	m.gauge("settee_nodes_clock_difference_seconds",
+		"largest difference between this node's clock and that of another live node, at least; it may be 10 seconds more", nil, func() float64 {
+			var largest time.Duration
+			for _, node := range registry.Nodes() {
+				if node.Live {
+					largest = max(largest, node.Ahead.Abs())
+				}
 			}
-		}
-		return largest.Seconds()
-	}))
+			return largest.Seconds()
+		})
 }
 
 // upgrading adds the metrics of the store's level.
 func (m *metrics) upgrading(upgrade *nodes.Upgrade) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "settee_store_level", Help: "level of the store, as this node last read it",
-	}, func() float64 { return float64(upgrade.Status().Level) }), &levelWaits{upgrade, prometheus.NewDesc("settee_store_level_waits",
+	m.gauge("settee_store_level", "level of the store, as this node last read it", nil, func() float64 { return float64(upgrade.Status().Level) })
+	m.registry.MustRegister(&levelWaits{upgrade, prometheus.NewDesc("settee_store_level_waits",
 		"1 for each live node that does not know the level that this node could raise the store to", []string{"node", "version"}, nil)})
 }
 
@@ -173,71 +167,54 @@ func (l *levelWaits) Collect(to chan<- prometheus.Metric) {
 
 // replicating adds the metrics of a replication node. maxJobs returns the number of its slots.
 func (m *metrics) replicating(server *scheduler.Server, maxJobs func() int) {
-	for _, g := range []struct {
-		name, help string
-		value      func() float64
-	}{
-		{"settee_replicator_running_jobs", "slots of this node that are in use: replication jobs that it runs, without those that end",
-			func() float64 { return float64(server.Running()) }},
-		{"settee_replicator_idle_jobs", "replication jobs in slots of this node that have nothing to copy: they make room for due ones",
-			func() float64 { return float64(server.Idle()) }},
-		{"settee_replicator_max_jobs", "replication jobs that this node may run at a time; 0 while it is cordoned",
-			func() float64 { return float64(maxJobs()) }},
-		{"settee_scheduler_overdue_seconds", "how late this node's activity monitor or rescheduling is; 0 while both are on time",
-			func() float64 { return server.Overdue().Seconds() }},
-	} {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, g.value))
+	m.gauge("settee_replicator_running_jobs", "slots of this node that are in use: replication jobs that it runs, without those that end", nil,
+		func() float64 { return float64(server.Running()) })
+	m.gauge("settee_replicator_idle_jobs", "replication jobs in slots of this node that have nothing to copy: they make room for due ones", nil,
+		func() float64 { return float64(server.Idle()) })
+	m.gauge("settee_replicator_max_jobs", "replication jobs that this node may run at a time; 0 while it is cordoned", nil,
+		func() float64 { return float64(maxJobs()) })
+	m.gauge("settee_scheduler_overdue_seconds", "how late this node's activity monitor or rescheduling is; 0 while both are on time", nil,
+		func() float64 { return server.Overdue().Seconds() })
+	count := func(name, help string, of func(scheduler.Counts) int64) {
+		m.counter(name, help, nil, func() float64 { return float64(of(server.Counts())) })
 	}
-	for _, c := range []struct {
-		name, help string
-		of         func(scheduler.Counts) int64
-	}{
-		{"couchdb_couch_replicator_jobs_starts_total", "runs of replication jobs that began on this node",
-			func(c scheduler.Counts) int64 { return c.Starts }},
-		{"couchdb_couch_replicator_jobs_stops_total", "runs that this node stopped, to continue later: to make room, to shut down, or for a changed job",
-			func(c scheduler.Counts) int64 { return c.Stops }},
-		{"couchdb_couch_replicator_jobs_crashes_total", "runs on this node that failed, and whose jobs are tried again",
-			func(c scheduler.Counts) int64 { return c.Crashes }},
-		{"couchdb_couch_replicator_docs_completed_state_updates_total", "replication jobs that completed on this node",
-			func(c scheduler.Counts) int64 { return c.Completed }},
-		{"couchdb_couch_replicator_docs_failed_state_updates_total", "replication jobs that failed for good on this node",
-			func(c scheduler.Counts) int64 { return c.Failed }},
-		{"settee_replicator_parks_total", "runs of continuous jobs on this node that ended because nothing was left to copy",
-			func(c scheduler.Counts) int64 { return c.Parks }},
-		{"settee_replicator_wakes_total", "runs on this node of jobs that were parked before",
-			func(c scheduler.Counts) int64 { return c.Wakes }},
-		{"settee_replicator_docs_read_total", "documents that runs on this node have read from sources",
-			func(c scheduler.Counts) int64 { return c.Stats.DocsRead }},
-		{"settee_replicator_docs_written_total", "documents that runs on this node have written to targets",
-			func(c scheduler.Counts) int64 { return c.Stats.DocsWritten }},
-		{"settee_replicator_doc_write_failures_total", "documents that targets refused from runs on this node",
-			func(c scheduler.Counts) int64 { return c.Stats.DocWriteFailures }},
-		{"settee_replicator_bytes_received_total", "bytes that this node received from sources and targets, with what HTTP and TLS add",
-			func(c scheduler.Counts) int64 { return c.BytesReceived }},
-		{"settee_replicator_bytes_sent_total", "bytes that this node sent to sources and targets, with what HTTP and TLS add",
-			func(c scheduler.Counts) int64 { return c.BytesSent }},
-	} {
-		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help},
-			func() float64 { return float64(c.of(server.Counts())) }))
-	}
+	count("couchdb_couch_replicator_jobs_starts_total", "runs of replication jobs that began on this node",
+		func(c scheduler.Counts) int64 { return c.Starts })
+	count("couchdb_couch_replicator_jobs_stops_total", "runs that this node stopped, to continue later: to make room, to shut down, or for a changed job",
+		func(c scheduler.Counts) int64 { return c.Stops })
+	count("couchdb_couch_replicator_jobs_crashes_total", "runs on this node that failed, and whose jobs are tried again",
+		func(c scheduler.Counts) int64 { return c.Crashes })
+	count("couchdb_couch_replicator_docs_completed_state_updates_total", "replication jobs that completed on this node",
+		func(c scheduler.Counts) int64 { return c.Completed })
+	count("couchdb_couch_replicator_docs_failed_state_updates_total", "replication jobs that failed for good on this node",
+		func(c scheduler.Counts) int64 { return c.Failed })
+	count("settee_replicator_parks_total", "runs of continuous jobs on this node that ended because nothing was left to copy",
+		func(c scheduler.Counts) int64 { return c.Parks })
+	count("settee_replicator_wakes_total", "runs on this node of jobs that were parked before",
+		func(c scheduler.Counts) int64 { return c.Wakes })
+	count("settee_replicator_docs_read_total", "documents that runs on this node have read from sources",
+		func(c scheduler.Counts) int64 { return c.Stats.DocsRead })
+	count("settee_replicator_docs_written_total", "documents that runs on this node have written to targets",
+		func(c scheduler.Counts) int64 { return c.Stats.DocsWritten })
+	count("settee_replicator_doc_write_failures_total", "documents that targets refused from runs on this node",
+		func(c scheduler.Counts) int64 { return c.Stats.DocWriteFailures })
+	count("settee_replicator_bytes_received_total", "bytes that this node received from sources and targets, with what HTTP and TLS add",
+		func(c scheduler.Counts) int64 { return c.BytesReceived })
+	count("settee_replicator_bytes_sent_total", "bytes that this node sent to sources and targets, with what HTTP and TLS add",
+		func(c scheduler.Counts) int64 { return c.BytesSent })
 }
 
 // claiming adds the numbers of claims of replication jobs by this node.
 func (m *metrics) claiming(claims func() (made, empty, jobs int64)) {
-	for _, c := range []struct {
-		name, help string
-		of         func(made, empty, jobs int64) int64
-	}{
-		{"claims_total", "transactions in which this node looked for due replication jobs to take",
-			func(made, _, _ int64) int64 { return made }},
-		{"empty_claims_total", "transactions in which this node looked for due replication jobs and took none",
-			func(_, empty, _ int64) int64 { return empty }},
-		{"claimed_jobs_total", "replication jobs that this node took from the queue",
-			func(_, _, jobs int64) int64 { return jobs }},
-	} {
-		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "settee_replicator_" + c.name, Help: c.help},
-			func() float64 { return float64(c.of(claims())) }))
+	count := func(name, help string, of func(made, empty, jobs int64) int64) {
+		m.counter(name, help, nil, func() float64 { return float64(of(claims())) })
 	}
+	count("settee_replicator_claims_total", "transactions in which this node looked for due replication jobs to take",
+		func(made, _, _ int64) int64 { return made })
+	count("settee_replicator_empty_claims_total", "transactions in which this node looked for due replication jobs and took none",
+		func(_, empty, _ int64) int64 { return empty })
+	count("settee_replicator_claimed_jobs_total", "replication jobs that this node took from the queue",
+		func(_, _, jobs int64) int64 { return jobs })
 }
 
 // watching adds the metrics of the watches of this node.
@@ -246,63 +223,43 @@ func (m *metrics) watching(w *watch.Watcher) {
 		"feed":      func(c watch.Counts) int { return c.Feeds },
 		"questions": func(c watch.Counts) int { return c.Questioned },
 	} {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "settee_watch_servers", ConstLabels: prometheus.Labels{"by": by},
-			Help: "servers that this node watches for parked jobs: by the feed _db_updates, or by questions about each job",
-		}, func() float64 { return float64(servers(w.Counts())) }))
+		m.gauge("settee_watch_servers", "servers that this node watches for parked jobs: by the feed _db_updates, or by questions about each job",
+			prometheus.Labels{"by": by}, func() float64 { return float64(servers(w.Counts())) })
 	}
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "settee_watch_lag_seconds",
-		Help: "how far the watch of this node that is furthest behind is: the time without a sign of life of its server, the delay of a question, or the wait of a watch for a place",
-	}, func() float64 { return w.Counts().Lag.Seconds() }))
+	m.gauge("settee_watch_lag_seconds", "how far the watch of this node that is furthest behind is: the time without a sign of life of its server, "+
+		"the delay of a question, or the wait of a watch for a place", nil, func() float64 { return w.Counts().Lag.Seconds() })
+	count := func(name, help string, labels prometheus.Labels, of func(watch.Counts) int64) {
+		m.counter(name, help, labels, func() float64 { return float64(of(w.Counts())) })
+	}
 	for cause, jobs := range map[string]func(watch.Counts) int64{
 		"feed":        func(c watch.Counts) int64 { return c.WakesFeed },
 		"question":    func(c watch.Counts) int64 { return c.WakesQuestion },
 		"safety_look": func(c watch.Counts) int64 { return c.WakesSafety },
 		"target":      func(c watch.Counts) int64 { return c.WakesTarget },
 	} {
-		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "settee_watch_wakes_total", ConstLabels: prometheus.Labels{"cause": cause},
-			Help: "parked jobs that watches of this node made due, by what found the change of their source, or that their target has lost what it had",
-		}, func() float64 { return float64(jobs(w.Counts())) }))
+		count("settee_watch_wakes_total", "parked jobs that watches of this node made due, by what found the change of their source, or that "+
+			"their target has lost what it had", prometheus.Labels{"cause": cause}, jobs)
 	}
-	for name, of := range map[string]struct {
-		help  string
-		count func(watch.Counts) int64
-	}{
-		"questions_total": {"requests of this node that asked whether the source of a parked job has changed",
-			func(c watch.Counts) int64 { return c.Questions }},
-		"feed_failures_total": {"feeds of database updates that this node could not open, or that broke off",
-			func(c watch.Counts) int64 { return c.FeedFailures }},
-	} {
-		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "settee_watch_" + name, Help: of.help},
-			func() float64 { return float64(of.count(w.Counts())) }))
-	}
+	count("settee_watch_questions_total", "requests of this node that asked whether the source of a parked job has changed", nil,
+		func(c watch.Counts) int64 { return c.Questions })
+	count("settee_watch_feed_failures_total", "feeds of database updates that this node could not open, or that broke off", nil,
+		func(c watch.Counts) int64 { return c.FeedFailures })
 }
 
 // connecting adds the numbers of requests to endpoints.
 func (m *metrics) connecting(c *connections) {
-	for name, of := range map[string]struct {
-		help  string
-		count *atomic.Int64
-	}{
-		"requests_total":          {"requests of this node to sources and targets", &c.requests},
-		"responses_success_total": {"requests to sources and targets that were answered with a status below 400", &c.successes},
-		"responses_failure_total": {"requests to sources and targets that were answered with a status from 400 on, or not at all", &c.failures},
-	} {
-		m.registry.MustRegister(prometheus.NewCounterFunc(
-			prometheus.CounterOpts{Name: "couchdb_couch_replicator_" + name, Help: of.help},
-			func() float64 { return float64(of.count.Load()) }))
-	}
-	for name, of := range map[string]struct {
-		help  string
-		value func() float64
-	}{
-		"connections":     {"open connections of this node to sources and targets", func() float64 { return float64(c.pool.Connections()) }},
-		"max_connections": {"connections to sources and targets that this node may have: half of its limit of open files; 0 for any number", func() float64 { return float64(endpointShare(openFiles())) }},
-	} {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "settee_replicator_" + name, Help: of.help}, of.value))
-	}
+	m.counter("couchdb_couch_replicator_requests_total", "requests of this node to sources and targets", nil,
+		func() float64 { return float64(c.requests.Load()) })
+	m.counter("couchdb_couch_replicator_responses_success_total", "requests to sources and targets that were answered with a status below 400", nil,
+		func() float64 { return float64(c.successes.Load()) })
+	m.counter("couchdb_couch_replicator_responses_failure_total",
+		"requests to sources and targets that were answered with a status from 400 on, or not at all", nil,
+		func() float64 { return float64(c.failures.Load()) })
+	m.gauge("settee_replicator_connections", "open connections of this node to sources and targets", nil,
+		func() float64 { return float64(c.pool.Connections()) })
+	m.gauge("settee_replicator_max_connections",
+		"connections to sources and targets that this node may have: half of its limit of open files; 0 for any number", nil,
+		func() float64 { return float64(endpointShare(openFiles())) })
 }
 
 // request counts a request. The status is 0 if there was no response.
