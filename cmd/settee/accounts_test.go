@@ -28,18 +28,19 @@ func TestFirstAdmin(t *testing.T) {
 	live, err := config.OpenLive(t.Context(), cfg, config.LiveOptions{Store: db, Prefix: []byte("config")})
 	require.NoError(t, err)
 
-	_, err = openAccounts(t.Context(), db, nil, docs, live, nil, zerolog.Nop())
+	n := &node{db: db, docs: docs, live: live, log: zerolog.Nop()}
+	err = n.openAccounts(t.Context())
 	require.ErrorIs(t, err, errNoAdmin)
 	for _, names := range []string{"COUCHDB_USER", "COUCHDB_PASSWORD", "[admins]", "--set admins/"} {
 		require.ErrorContains(t, err, names)
 	}
 
 	var screen, log bytes.Buffer
-	known, err := openAccounts(t.Context(), db, nil, docs, live, &screen, zerolog.New(&log))
-	require.NoError(t, err)
+	n.screen, n.log = &screen, zerolog.New(&log)
+	require.NoError(t, n.openAccounts(t.Context()))
 	printed := regexp.MustCompile(`password  (\S+)`).FindStringSubmatch(screen.String())
 	require.NotNil(t, printed, "%s", &screen)
-	user, err := known.Login(t.Context(), "admin", printed[1], "192.0.2.1:1")
+	user, err := n.accounts.Login(t.Context(), "admin", printed[1], "192.0.2.1:1")
 	require.NoError(t, err)
 	require.True(t, user.IsAdmin())
 	require.Empty(t, log.String())
@@ -50,8 +51,7 @@ func TestFirstAdmin(t *testing.T) {
 	require.NoError(t, err)
 
 	screen.Reset()
-	_, err = openAccounts(t.Context(), db, nil, docs, live, &screen, zerolog.Nop())
-	require.NoError(t, err)
+	require.NoError(t, n.openAccounts(t.Context()))
 	require.Empty(t, screen.String())
 }
 

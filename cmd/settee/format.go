@@ -10,6 +10,7 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/kv"
 	"settee/pkg/kv/levels"
+	"settee/pkg/retry"
 	"settee/pkg/tuple"
 )
 
@@ -136,14 +137,7 @@ func noteVersion(tx kv.Transaction) {
 
 // noteVersions calls noteVersion at intervals until ctx ends.
 func (n *node) noteVersions(ctx context.Context) {
-	tick := time.NewTicker(noteEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for retry.Wait(ctx, noteEvery) == nil {
 		// a later call makes up for a failure
 		_ = n.db.Transact(ctx, func(tx kv.Transaction) error {
 			noteVersion(tx)

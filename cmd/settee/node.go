@@ -259,11 +259,6 @@ func (n *node) createDatabases(ctx context.Context) error {
 	return nil
 }
 
-func (n *node) openAccounts(ctx context.Context) (err error) {
-	n.accounts, err = openAccounts(ctx, n.db, n.keys, n.docs, n.live, n.screen, n.log)
-	return err
-}
-
 // frontendPart answers requests, which arrive through the entrances, the parts after it.
 func (n *node) frontendPart() lifecycle.Part {
 	return lifecycle.Part{

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +17,7 @@ import (
 	"settee/pkg/config"
 	"settee/pkg/docstore"
 	"settee/pkg/kv"
+	"settee/pkg/retry"
 	"settee/pkg/sealed"
 	"settee/pkg/tuple"
 	"settee/replicator"
@@ -124,14 +124,7 @@ func noteKey(ctx context.Context, db kv.Database, keys *sealed.Keys) error {
 // keepNoted notes the key at intervals until ctx ends, because reseal on another node may have removed the note while
 // the key had no values.
 func (n *node) keepNoted(ctx context.Context) {
-	tick := time.NewTicker(noteEvery)
-	defer tick.Stop()
-	for n.keys.First() != "" {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for n.keys.First() != "" && retry.Wait(ctx, noteEvery) == nil {
 		_ = noteKey(ctx, n.db, n.keys) // a later call makes up for a failure
 	}
 }
