@@ -104,7 +104,7 @@ func checkFiles(cmd *cobra.Command, files []string) error {
 	case len(refused) > 0:
 		return &exitError{exitFailed, nil}
 	case len(ignored) > 0:
-		return &exitError{exitRefused, nil}
+		return &exitError{exitFindings, nil}
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func TestConfigCheck(t *testing.T) {
 		"[replicator]\nssl_trusted_certificates_file = FILE\ncert_file = /nowhere/cert.pem\nkey_file = FILE\n": {exitFailed,
 			"error: [replicator] ssl_trusted_certificates_file (FILE:2): FILE: it has no certificate in PEM\n" +
 				"error: [replicator] cert_file (FILE:3): open /nowhere/cert.pem: no such file or directory\n"},
-		"[replicator]\nmax_jbos = 5\n": {exitRefused, "warning: [replicator] max_jbos, FILE:2: is not a setting; did you mean [replicator] max_jobs?\n"},
+		"[replicator]\nmax_jbos = 5\n": {exitFindings, "warning: [replicator] max_jbos, FILE:2: is not a setting; did you mean [replicator] max_jobs?\n"},
 		"[chttpd]\nport = x\nprot = 1\n": {exitFailed, "error: [chttpd] port (FILE:2): \"x\" is refused: it must be a whole number from 0 to 65535\n" +
 			"warning: [chttpd] prot, FILE:3: is not used by settee; did you mean [chttpd] port?\n"},
 	} {

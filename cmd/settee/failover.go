@@ -130,7 +130,7 @@ func (f *failover) report(ctx context.Context) error {
 	f.say("%s mirrors %s to %s: %s", f.name, source, target, f.job.Summary())
 	err := f.compare(ctx)
 	if err == nil && !f.job.Summary().UpToDate() {
-		err = &exitError{exitDifferent, nil}
+		err = &exitError{exitFindings, nil}
 	}
 	if err == nil {
 		f.say("If the writers of %s have stopped, the mirror can be turned round: settee failover %s", source, f.name)
@@ -174,7 +174,7 @@ func (f *failover) prove(ctx context.Context) error {
 	f.say("2 of 4: comparing %s with %s", target, source)
 	for {
 		err := f.compare(ctx)
-		if !exitsWith(err, exitDifferent) || ctx.Err() != nil {
+		if !exitsWith(err, exitFindings) || ctx.Err() != nil {
 			return err
 		}
 		f.say("  Not equal: the mirror compares everything, and then both are compared again. Nothing was changed: a signal ends this")
@@ -195,7 +195,7 @@ func (f *failover) awaitUpToDate(ctx context.Context) error {
 	return f.node.AwaitUpToDate(ctx, f.job, func(says string) { f.say("  %s", says) })
 }
 
-// compare compares both servers, and prints the outcome. The error is an *exitError with exitDifferent if they differ.
+// compare compares both servers, and prints the outcome. The error is an *exitError with exitFindings if they differ.
 func (f *failover) compare(ctx context.Context) error {
 	now, err := f.node.Find(ctx, f.job.JobID)
 	if err != nil {

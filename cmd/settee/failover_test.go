@@ -39,7 +39,7 @@ func TestFailover(t *testing.T) {
 	const changed = `{"admins":{"names":["ann"]},"members":{"names":["ann"]}}`
 	a.ask(http.StatusOK, http.MethodPut, "films/_security", changed)
 	out, status = failover("--check", "--wait", "0s")
-	require.Equal(t, exitDifferent, status, out)
+	require.Equal(t, exitFindings, status, out)
 	assert.Contains(t, out, `"films": different _security`)
 	out, status = failover()
 	require.Equal(t, exitUsage, status, out)
@@ -105,11 +105,11 @@ func TestVerifySaysWhatAMirrorCannotHave(t *testing.T) {
 	a.create("songs")
 	env := []string{nodeVariable + "=" + node.url}
 	out, errs, status := setteeWith(t, env, "failover", "--check", "m")
-	require.Equal(t, exitDifferent, status, errs)
+	require.Equal(t, exitFindings, status, errs)
 	assert.Regexp(t, `missing on the target: the database "songs", created at 20\S+Z: the mirror has not looked since 20\S+Z\n`, out)
 	assert.Contains(t, out, `left out: the replicator database "team/_replicator" (see --replicators)`)
 	out, errs, status = settee(t, "verify", "--mirror", a.url, b.url)
-	require.Equal(t, exitDifferent, status, errs)
+	require.Equal(t, exitFindings, status, errs)
 	assert.Regexp(t, `missing on the target: the database "songs", created at 20\S+Z: a mirror without a feed looks`, out)
 	out, _, _ = settee(t, "verify", "--mirror", "--json", a.url, b.url)
 	assert.Equal(t, 1, strings.Count(out, `"left_out":"replicator"`), out)

@@ -71,7 +71,7 @@ func (f *foreground) newDisplay() *display {
 	return newDisplay(f.cmd.OutOrStdout(), f.cmd.ErrOrStderr(), f.json)
 }
 
-// copy copies, and returns the error with the exit status: exitRefused if everything was copied, except for documents that the target
+// copy copies, and returns the error with the exit status: exitFindings if everything was copied, except for documents that the target
 // refused.
 func (f *foreground) copy() error {
 	if f.replication.Mirror != nil {

@@ -130,7 +130,7 @@ func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string
 	case err != nil:
 		return err
 	case kept > 0:
-		return &exitError{exitRefused, nil}
+		return &exitError{exitFindings, nil}
 	}
 	return nil
 }

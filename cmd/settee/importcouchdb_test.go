@@ -377,7 +377,7 @@ func TestImportCouchDB(t *testing.T) {
 	t.Run("plan", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "settee.ini")
 		docs, out, status := planned(t, append(plan, "--ini", file)...)
-		assert.Equal(t, exitRefused, status)
+		assert.Equal(t, exitFindings, status)
 		assert.NotContains(t, out, m.couch.Password)
 		assert.NotContains(t, out, strings.TrimPrefix(request.Header.Get("Authorization"), "Basic "))
 		assert.Contains(t, docs["_replicator refused"].Refused, "worker_processes")
@@ -424,7 +424,7 @@ func TestImportCouchDB(t *testing.T) {
 	delete(want, "refused")
 
 	out, errs, status := settee(t, "import-couchdb", couchURL, "_replicator", "--move", "--to", setteeURL)
-	require.Equal(t, exitRefused, status, errs)
+	require.Equal(t, exitFindings, status, errs)
 	assert.Contains(t, out, `"refused" stays at CouchDB: settee refuses it: `)
 	assert.Contains(t, out, "_replicator: 11 documents moved to settee, 1 kept\n")
 	assert.Equal(t, map[string]string{"refused": kept, "_design/v": want["_design/v"]}, live(t, couchURL, "_replicator"))
@@ -432,7 +432,7 @@ func TestImportCouchDB(t *testing.T) {
 	couchtest.AwaitSameTrees(t, source["once"], target["once"], limit)
 
 	out, errs, status = settee(t, "import-couchdb", couchURL, "--all", "--move", "--to", setteeURL)
-	require.Equal(t, exitRefused, status, errs)
+	require.Equal(t, exitFindings, status, errs)
 	assert.Contains(t, out, "_replicator: 0 documents moved to settee, 1 kept\n_replicator: \"refused\" stays at CouchDB: ")
 	assert.Contains(t, out, "\nteam/_replicator: 2 documents moved to settee, 0 kept\n")
 	assert.JSONEq(t, `{"admins":{"names":["ann"],"roles":[]},"members":{"names":[],"roles":["team"]}}`,
@@ -500,7 +500,7 @@ func TestImportCouchDB(t *testing.T) {
 	ours = live(t, setteeURL, "_replicator")
 	away := len(w.since(0))
 	out, errs, status = settee(t, "import-couchdb", couchURL, "--all", "--back", "--to", setteeURL)
-	require.Equal(t, exitRefused, status, errs)
+	require.Equal(t, exitFindings, status, errs)
 	assert.Contains(t, out, `"nightly" stays at settee: CouchDB has no periodic replications`)
 	theirs := live(t, couchURL, "_replicator")
 	assert.Equal(t, []string{"_design/v", "done", "down", "failed", "filter", "header", "live", "new", "object", "once", "refused", "selector", "url"},

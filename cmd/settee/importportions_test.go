@@ -71,7 +71,7 @@ func (m *movedFrom) portions(t *testing.T) {
 		run(exitUsage, args...)
 	}
 
-	out, _ := run(exitRefused)
+	out, _ := run(exitFindings)
 	summary := "_replicator: 11 jobs at CouchDB (11 completed), 1 of them would stay; 0 moved from there; 0 at settee\n"
 	require.Contains(t, out, summary)
 	assert.Less(t, strings.Index(out, summary), strings.Index(out, `"canary-0"`), "the summary is before the list")
@@ -90,20 +90,20 @@ func (m *movedFrom) portions(t *testing.T) {
 	breakSettee.Store(&writes)
 	_, errs := run(exitFailed, "_replicator", "--move")
 	assert.Contains(t, errs, "settee: warning: 5 jobs of _replicator run nowhere now: run the same command again\n")
-	out, _ = run(exitRefused)
+	out, _ = run(exitFindings)
 	assert.Contains(t, out, "5 jobs run nowhere, because a move was interrupted")
-	out, _ = run(exitRefused, "_replicator", "--move")
+	out, _ = run(exitFindings, "_replicator", "--move")
 	assert.Less(t, strings.Index(out, "_replicator: 5 documents moved to settee, 1 kept\n"), strings.Index(out, `"large" stays at CouchDB`))
 
 	breakCouchDB.Store(&writes)
 	_, errs = run(exitFailed, "_replicator", "--back", "--limit", "4")
 	assert.Contains(t, errs, "settee: warning: the database _replicator is paused in settee: run the same command again\n")
 	assert.Contains(t, errs, "settee: warning: 4 jobs of _replicator run nowhere now: run the same command again\n")
-	out, _ = run(exitRefused)
+	out, _ = run(exitFindings)
 	assert.Contains(t, out, "the database is paused in settee")
 	run(0, "_replicator", "--back")
 	assert.Len(t, live(t, couchURL, "_replicator"), 11)
-	out, _ = run(exitRefused)
+	out, _ = run(exitFindings)
 	assert.NotContains(t, out, "nowhere")
 	assert.NotContains(t, out, "paused")
 }
@@ -130,7 +130,7 @@ func (m *movedFrom) elsewhere(t *testing.T) {
 
 	run(0, setteeURL, "--move")
 	there := live(t, setteeURL, db)
-	out, _ := run(exitRefused, another.url)
+	out, _ := run(exitFindings, another.url)
 	const said = "2 documents of " + db + " moved to another server, "
 	assert.Contains(t, out, "; no move is possible: "+said)
 	assert.NotContains(t, out, "nowhere")

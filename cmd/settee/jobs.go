@@ -14,9 +14,6 @@ import (
 	"settee/cmd/settee/internal/console"
 )
 
-// exitFailing is the status of a command that found jobs which fail, or documents that a target refused.
-const exitFailing = exitRefused
-
 // jobName is the part of a command's help about the names of jobs.
 const jobName = "A JOB is named by DATABASE/DOCUMENT, as in _replicator/films, by its document alone if that is in\n" +
 	"_replicator, by its replication id or by its job id.\n\n"
@@ -232,7 +229,7 @@ func refusedOf(ctx context.Context, cmd *cobra.Command, node *console.Node, name
 // failingIf returns the error with the exit status of a list of failures.
 func failingIf(found bool) error {
 	if found {
-		return &exitError{exitFailing, nil}
+		return &exitError{exitFindings, nil}
 	}
 	return nil
 }

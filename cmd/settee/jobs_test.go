@@ -157,21 +157,21 @@ func TestJobsOfANode(t *testing.T) {
 	assert.Contains(t, errs, "see --help for where user and password come from")
 
 	// What fails.
-	out = do(exitFailing, "failures")
+	out = do(exitFindings, "failures")
 	assert.Contains(t, out, "_replicator/lost")
 	assert.Contains(t, out, "/hers")
 	assert.NotContains(t, out, "_replicator/live")
-	out = do(exitFailing, "failures", "guarded")
+	out = do(exitFindings, "failures", "guarded")
 	assert.Contains(t, out, "The target of _replicator/guarded has refused 2 revisions.")
 	assert.Contains(t, out, "no films")
-	refused := jobLines(t, do(exitFailing, "failures", "guarded", "--json"))
+	refused := jobLines(t, do(exitFindings, "failures", "guarded", "--json"))
 	require.Len(t, refused, 2)
 	assert.ElementsMatch(t, []any{"alien", "heat"}, []any{refused[0]["id"], refused[1]["id"]})
 	assert.Contains(t, do(0, "failures", "films"), "has refused 0 revisions.")
 	node.ask(http.StatusCreated, http.MethodPut, "_replicator/twin", document(t, map[string]any{
 		"source": node.url + "films", "target": node.url + "live", "create_target": true, "continuous": true,
 	}))
-	do(exitFailing, "watch", "twin")
+	do(exitFindings, "watch", "twin")
 
 	// Running again.
 	assert.Contains(t, do(0, "run", "lost"), "lost: it runs as soon as there is a slot\n")
@@ -184,10 +184,10 @@ func TestJobsOfANode(t *testing.T) {
 	out = do(0, "show", "lost")
 	assert.Regexp(t, `Acknowledged +.*, by admin until 20.*: it moves`, out)
 	assert.Contains(t, out, "acknowledged; ")
-	assert.NotContains(t, do(exitFailing, "failures"), "_replicator/lost")
+	assert.NotContains(t, do(exitFindings, "failures"), "_replicator/lost")
 	assert.Equal(t, "lost: its acknowledgement is taken back\n", do(0, "acknowledge", "lost", "--undo"))
 	assert.Equal(t, "lost: it is not acknowledged\n", do(0, "acknowledge", "lost", "--undo"))
-	assert.Contains(t, do(exitFailing, "failures"), "_replicator/lost")
+	assert.Contains(t, do(exitFindings, "failures"), "_replicator/lost")
 
 	assert.Equal(t, "films: it has ended, and is replicated again\n", do(0, "run", "films"))
 	do(0, "watch", "films")

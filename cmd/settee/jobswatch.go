@@ -91,7 +91,7 @@ func watchJob(ctx context.Context, cmd *cobra.Command, node *console.Node, name 
 	}, asksAgain(cmd))
 	switch {
 	case errors.Is(err, console.ErrGone):
-		return &exitError{exitFailing, err}
+		return &exitError{exitFindings, err}
 	case err != nil:
 		return err
 	}

@@ -20,11 +20,11 @@ import (
 
 // The exit statuses besides 0, and besides 128 plus the number of a signal that ended the command.
 const (
-	exitFailed  = 1
-	exitUsage   = 2
-	exitRefused = 3 // the replication is complete, except for documents that the target refused
-	// exitDifferent is the status of a verification that found a difference. A refused document is one.
-	exitDifferent = exitRefused
+	exitFailed = 1
+	exitUsage  = 2
+	// exitFindings is the status of a command that has done its work and has something to say: documents were refused or stay, there
+	// are differences, jobs fail, settings are ignored.
+	exitFindings = 3
 )
 
 // exitError is an error with its own exit status. Its text is empty if the command has already

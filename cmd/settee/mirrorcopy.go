@@ -75,7 +75,7 @@ func (c *mirrorCopy) summary(failed error) error {
 	if err == nil {
 		outcome = "completed"
 		if c.stats.DocWriteFailures > 0 {
-			err = &exitError{exitRefused, nil}
+			err = &exitError{exitFindings, nil}
 		}
 	}
 	return cmp.Or(err, c.display.say(struct {

@@ -168,7 +168,7 @@ func (v *mirrorVerification) summary(failed error) error {
 	if err == nil {
 		outcome = "equal"
 		if o.different > 0 || v.what.Both && v.onlyAtTarget > 0 {
-			outcome, err = "different", &exitError{exitDifferent, nil}
+			outcome, err = "different", &exitError{exitFindings, nil}
 		}
 	}
 	return cmp.Or(err, v.display.say(struct {

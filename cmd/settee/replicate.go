@@ -51,7 +51,7 @@ func newReplicate() *cobra.Command {
 			}
 			return flags.run(cmd, args, fields, func(f *foreground) error {
 				err := f.copy()
-				if err != nil && !exitsWith(err, exitRefused) || !flags.verify {
+				if err != nil && !exitsWith(err, exitFindings) || !flags.verify {
 					return err
 				}
 				return cmp.Or(f.verify(worker.Verification{Wait: defaultWait}, time.Time{}), err)
@@ -80,7 +80,7 @@ func (f *foreground) copyDatabase() error {
 	case err != nil:
 		outcome = "failed"
 	case result.RunStats.DocWriteFailures > 0:
-		err = &exitError{exitRefused, nil}
+		err = &exitError{exitFindings, nil}
 	}
 	return cmp.Or(err, display.say(nil, outcome+": "+describeCopied(result.RunStats, time.Since(display.began))))
 }

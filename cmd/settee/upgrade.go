@@ -79,7 +79,7 @@ func showLevel(ctx context.Context, cmd *cobra.Command, node *console.Node) erro
 		return err
 	}
 	if is.Next != 0 {
-		return &exitError{exitRefused, nil}
+		return &exitError{exitFindings, nil}
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func askToRaise(ctx context.Context, cmd *cobra.Command, node *console.Node) err
 	err := node.Ask(ctx, http.MethodPost, upgradePath, nil, &is)
 	switch {
 	case remote.IsStatus(err, http.StatusConflict):
-		return &exitError{exitRefused, err}
+		return &exitError{exitFindings, err}
 	case err != nil:
 		return err
 	case is.Raised:

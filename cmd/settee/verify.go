@@ -90,7 +90,7 @@ func (f *foreground) verifyDatabase(what worker.Verification) error {
 		outcome = "failed"
 	case !counts.Equal():
 		outcome = "different"
-		err = &exitError{exitDifferent, nil}
+		err = &exitError{exitFindings, nil}
 	}
 	return cmp.Or(err, display.say(struct {
 		Outcome string `json:"outcome"`

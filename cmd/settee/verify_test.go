@@ -33,7 +33,7 @@ func TestVerify(t *testing.T) {
 			{"_id":"d","_rev":"1-a"},{"_id":"c","_rev":"1-a","_attachments":{"f":{"content_type":"image/png","data":"AAAB"}}}]}`)
 		all := []string{"verify", source, target, "--both", "--attachments", "--wait", "0s"}
 		out, errs, status = settee(t, all...)
-		assert.Equal(t, exitDifferent, status, errs)
+		assert.Equal(t, exitFindings, status, errs)
 		for _, line := range []string{
 			`missing on the target: "a" 2-b (winner)`, `missing on the target: "a" 1-a (conflict)`,
 			`missing on the target: "a" 1-c (conflict, deleted)`, `missing on the target: "<b>" 1-b (winner, deleted)`,
@@ -45,7 +45,7 @@ func TestVerify(t *testing.T) {
 		assert.Regexp(t, `\ndifferent: 107 revisions checked, 4 missing on the target, 1 missing on the source, \d+ attachments checked, 1 attachments different in .*s\n$`, out)
 
 		out, _, status = settee(t, append(all, "--json")...)
-		assert.Equal(t, exitDifferent, status)
+		assert.Equal(t, exitFindings, status)
 		objects := []map[string]any{}
 		for line := range strings.Lines(out) {
 			var object map[string]any
@@ -84,6 +84,6 @@ func TestVerifyAfterARefusal(t *testing.T) {
 	request(t, http.MethodPut, source+"/bad", `{"bad":true}`)
 	request(t, http.MethodPut, source+"/good", `{}`)
 	out, _, status := settee(t, "replicate", source, target, "--verify")
-	assert.Equal(t, exitRefused, status)
+	assert.Equal(t, exitFindings, status)
 	assert.Regexp(t, `(?s)1 written, 1 refused.*\nmissing on the target: "bad" 1-\S+ \(winner\)\ndifferent: 2 revisions checked, 1 missing`, out)
 }
