@@ -164,20 +164,11 @@ func faultLine(f check.Fault) string {
 
 // describeChecked says what was checked, without counts that are usually 0.
 func describeChecked(c check.Counts) string {
-	text := fmt.Sprintf("%d rows checked, %d faults", c.Rows, c.Faults)
-	for _, more := range []struct {
-		count int64
-		words string
-	}{
-		{c.Repaired, "repaired"},
-		{c.Sealed, "values not decrypted, because their keys are not in the key file"},
-		{c.Unsettled, "counters not compared, because what they count changed or cannot be read"},
-	} {
-		if more.count > 0 {
-			text += fmt.Sprintf(", %d %s", more.count, more.words)
-		}
-	}
-	return text
+	return fmt.Sprintf("%d rows checked, %d faults", c.Rows, c.Faults) + describeRare(
+		rareCount{c.Repaired, "repaired"},
+		rareCount{c.Sealed, "values not decrypted, because their keys are not in the key file"},
+		rareCount{c.Unsettled, "counters not compared, because what they count changed or cannot be read"},
+	)
 }
 
 // checkLayers checks everything in a store.

@@ -118,6 +118,22 @@ func describeCopied(s replicator.Stats, took time.Duration) string {
 		s.DocsRead, s.DocsWritten, s.DocWriteFailures, took.Round(time.Millisecond), perSecond(s.DocsWritten, took))
 }
 
+// rareCount is a number that is usually 0, and what it counts.
+type rareCount struct {
+	n    int64
+	what string
+}
+
+// describeRare says the counts that are not 0, after others.
+func describeRare(counts ...rareCount) (text string) {
+	for _, c := range counts {
+		if c.n > 0 {
+			text += fmt.Sprintf(", %d %s", c.n, c.what)
+		}
+	}
+	return text
+}
+
 func perSecond(n int64, took time.Duration) float64 { return float64(n) / max(took.Seconds(), 0.001) }
 
 // refused prints a revision that the target has refused, up to shownRefusals of them.

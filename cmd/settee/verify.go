@@ -110,21 +110,12 @@ func jsonLine(value any) string {
 
 // describeVerified says what was compared, without counts that are usually 0.
 func describeVerified(v worker.Verified) string {
-	text := fmt.Sprintf("%d revisions checked, %d missing on the target", v.Checked, v.MissingAtTarget)
-	for _, more := range []struct {
-		count int64
-		words string
-	}{
-		{v.MissingAtSource, "missing on the source"},
-		{v.Attachments, "attachments checked"},
-		{v.DifferentAttachments, "attachments different"},
-		{v.Changed, "changed meanwhile"},
-	} {
-		if more.count > 0 {
-			text += fmt.Sprintf(", %d %s", more.count, more.words)
-		}
-	}
-	return text
+	return fmt.Sprintf("%d revisions checked, %d missing on the target", v.Checked, v.MissingAtTarget) + describeRare(
+		rareCount{v.MissingAtSource, "missing on the source"},
+		rareCount{v.Attachments, "attachments checked"},
+		rareCount{v.DifferentAttachments, "attachments different"},
+		rareCount{v.Changed, "changed meanwhile"},
+	)
 }
 
 // missingObject and attachmentObject are the JSON forms of differences.
