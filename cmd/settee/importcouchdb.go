@@ -120,10 +120,7 @@ func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string
 	}
 	ctx, unwatch := stopOnSignal(cmd.Context())
 	defer unwatch()
-	kept, err := f.perform(ctx, mover, databases, c.requests())
-	if broken, ok := errors.AsType[*interrupted](err); ok {
-		told.warn(ctx, mover, broken)
-	}
+	kept, err := f.perform(ctx, mover, told, databases, c.requests())
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return stopped(ctx, errors.New("stopped; the same command continues"))
@@ -135,44 +132,42 @@ func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string
 	return nil
 }
 
-// interrupted is the error of a database that has not moved as a whole.
-type interrupted struct {
-	database string
-	began    bool // the call has asked a server to stop or to start jobs
-	err      error
-}
-
-func (i *interrupted) Error() string { return i.err.Error() }
-func (i *interrupted) Unwrap() error { return i.err }
-
 // perform does what the flags say, and returns the number of documents that stay where they are.
-func (f *importFlags) perform(ctx context.Context, m *migrate.Mover, databases []string, settings worker.Config) (kept int, err error) {
-	portion := migrate.NewPortion(f.match, f.limit)
-	if f.ini != "" || !f.move && !f.back {
-		cluster, err := m.Cluster(ctx)
-		if err != nil {
+func (f *importFlags) perform(
+	ctx context.Context, m *migrate.Mover, told *importOutput, databases []string, settings worker.Config,
+) (kept int, err error) {
+	portion, moves := migrate.NewPortion(f.match, f.limit), f.move || f.back
+	var cluster *migrate.Cluster
+	if f.ini != "" || !moves {
+		if cluster, err = m.Cluster(ctx); err != nil {
 			return 0, err
 		}
-		if f.ini != "" {
-			if err := f.writeINI(cluster.INI()); err != nil {
-				return 0, err
-			}
-		}
-		if f.to == "" {
-			return 0, nil
-		}
-		if !f.move && !f.back {
-			if len(databases) == 0 {
-				if databases, err = m.CouchDB.Databases(ctx); err != nil {
-					return 0, err
-				}
-			}
-			return m.Plan(ctx, cluster, databases, portion, settings)
+	}
+	if f.ini != "" {
+		if err := f.writeINI(cluster.INI()); err != nil {
+			return 0, err
 		}
 	}
-	transfer, from := m.Move, m.CouchDB
+	switch {
+	case moves:
+		return f.transfer(ctx, m, told, databases, portion)
+	case f.to == "":
+		return 0, nil
+	case len(databases) == 0:
+		if databases, err = m.CouchDB.Databases(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return m.Plan(ctx, cluster, databases, portion, settings)
+}
+
+// transfer moves databases, and returns the number of documents that stay where they are.
+func (f *importFlags) transfer(
+	ctx context.Context, m *migrate.Mover, told *importOutput, databases []string, portion migrate.Portion,
+) (kept int, err error) {
+	move, from := m.Move, m.CouchDB
 	if f.back {
-		transfer, from = m.Back, m.Settee
+		move, from = m.Back, m.Settee
 	}
 	if f.all {
 		if databases, err = from.Databases(ctx); err != nil {
@@ -180,11 +175,12 @@ func (f *importFlags) perform(ctx context.Context, m *migrate.Mover, databases [
 		}
 	}
 	for _, name := range databases {
-		moved, err := transfer(ctx, name, portion)
-		kept += moved.Kept
+		moved, err := move(ctx, name, portion)
 		if err != nil {
-			return kept, &interrupted{name, moved.Began, err}
+			told.warn(ctx, m, moved)
+			return kept, err
 		}
+		kept += moved.Kept
 		if err := m.Tell(moved); err != nil {
 			return kept, err
 		}

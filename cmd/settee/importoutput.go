@@ -71,18 +71,18 @@ func (o *importOutput) end() error {
 }
 
 // warn says what an interrupted move of a database has left. The command may have been stopped by a signal.
-func (o *importOutput) warn(ctx context.Context, m *migrate.Mover, move *interrupted) {
+func (o *importOutput) warn(ctx context.Context, m *migrate.Mover, move migrate.Moved) {
 	const timeout = 10 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	_ = o.end() // the error of the command says more
 	const again = ": run the same command again"
-	left, err := m.Stranded(ctx, move.database)
+	left, err := m.Stranded(ctx, move.Database)
 	if err != nil {
-		if !move.began {
+		if !move.Began {
 			return // what an earlier call has left is the same as before
 		}
-		o.cmd.PrintErrln("settee: warning: jobs of " + move.database + " may run nowhere now" + again)
+		o.cmd.PrintErrln("settee: warning: jobs of " + move.Database + " may run nowhere now" + again)
 		return
 	}
 	for _, said := range left.Warnings() {
