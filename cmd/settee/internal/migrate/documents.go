@@ -259,7 +259,7 @@ type batch struct {
 	newEdits bool
 	docs     []map[string]json.RawMessage
 	size     int
-	refused  func(refusal)
+	refused  func(refusal) error // is called for each document that the server did not take
 }
 
 func (b *batch) add(ctx context.Context, doc map[string]json.RawMessage, size int) error {
@@ -270,7 +270,7 @@ func (b *batch) add(ctx context.Context, doc map[string]json.RawMessage, size in
 	return b.flush(ctx)
 }
 
-// flush writes the documents, and calls refused for those that the server did not take.
+// flush writes the documents.
 func (b *batch) flush(ctx context.Context) error {
 	docs := b.docs
 	b.docs, b.size = nil, 0
@@ -302,7 +302,9 @@ func (b *batch) write(ctx context.Context, docs []map[string]json.RawMessage) er
 	}
 	for _, r := range results {
 		if r.Error != "" {
-			b.refused(r)
+			if err := b.refused(r); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

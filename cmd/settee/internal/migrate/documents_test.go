@@ -221,7 +221,7 @@ func TestBatchesThatAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	s := &Server{connected}
 	write := func() (refused []refusal, err error) {
-		b := batch{to: s, db: "_replicator", refused: func(r refusal) { refused = append(refused, r) }}
+		b := batch{to: s, db: "_replicator", refused: func(r refusal) error { refused = append(refused, r); return nil }}
 		for _, id := range []string{"0", "1", "2", "3", "4", "5", "6"} {
 			require.NoError(t, b.add(t.Context(), map[string]json.RawMessage{"_id": textOf(id)}, 1))
 		}

@@ -165,14 +165,12 @@ func (t *transfer) copyDesign(ctx context.Context) error {
 			return err
 		}
 		rows = slices.DeleteFunc(rows, func(r row) bool { return !missing[r.ID] })
-		out := batch{to: t.to, db: t.db, refused: func(r refusal) { err = fmt.Errorf("design document %q: %s: %s", r.ID, r.Error, r.Reason) }}
-		failed := t.from.fetch(ctx, t.db, rows, func(d *document) error { return out.add(ctx, d.copied(), d.size) })
-		if failed == nil {
-			failed = out.flush(ctx)
+		out := batch{to: t.to, db: t.db, refused: func(r refusal) error {
+			return fmt.Errorf("design document %q: %s: %s", r.ID, r.Error, r.Reason)
+		}}
+		if err := t.from.fetch(ctx, t.db, rows, func(d *document) error { return out.add(ctx, d.copied(), d.size) }); err != nil {
+			return err
 		}
-		if failed != nil {
-			return failed
-		}
-		return err
+		return out.flush(ctx)
 	})
 }

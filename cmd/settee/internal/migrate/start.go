@@ -48,7 +48,10 @@ func (t *transfer) belongs(left *Server, doc *document) bool {
 // revive writes the children of deleted documents, and those that a server does not take to the one that they left.
 func (t *transfer) revive(ctx context.Context, left, to *Server, rows []row) error {
 	reasons := map[string]string{}
-	out := batch{to: to, db: t.db, refused: func(r refusal) { reasons[r.ID] = r.Error + ": " + r.Reason }}
+	out := batch{to: to, db: t.db, refused: func(r refusal) error {
+		reasons[r.ID] = r.Error + ": " + r.Reason
+		return nil
+	}}
 	written := map[string]string{}
 	if err := left.fetch(ctx, t.db, rows, func(doc *document) error {
 		if !t.belongs(left, doc) {

@@ -3,7 +3,6 @@ package migrate
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -117,15 +116,14 @@ func (t *transfer) remove(ctx context.Context, rows []row) error {
 		if err != nil {
 			return err
 		}
-		out := batch{to: t.from, db: t.db, newEdits: true}
 		stopped := 0
-		var problem error
-		out.refused = func(r refusal) {
+		out := batch{to: t.from, db: t.db, newEdits: true, refused: func(r refusal) error {
 			stopped--
-			if r.Error != "conflict" { // it was changed, and comes again in the feed
-				problem = t.keep(r.ID, "deleting it: "+r.Error+": "+r.Reason)
+			if r.Error == "conflict" { // it was changed, and comes again in the feed
+				return nil
 			}
-		}
+			return t.keep(r.ID, "deleting it: "+r.Error+": "+r.Reason)
+		}}
 		for i, doc := range group {
 			if reasons[i] != "" {
 				if err := t.keep(doc.id, reasons[i]); err != nil {
@@ -144,7 +142,7 @@ func (t *transfer) remove(ctx context.Context, rows []row) error {
 			return err
 		}
 		t.counts.Stopped += stopped
-		return errors.Join(problem, t.report(0))
+		return t.report(0)
 	})
 }
 
