@@ -128,21 +128,21 @@ func (c *client) endpoints(args []string) (source, target any, err error) {
 	return source, target, err
 }
 
-// worker returns the settings of the worker for a replication by this process.
-func (c *client) worker(replication *replicator.Replication) (settings worker.Config, err error) {
+// workerSettings returns the settings of the worker for a replication by this process. It checks the replication, and prints its warnings.
+func (c *client) workerSettings(replication *replicator.Replication) (settings worker.Config, err error) {
 	for _, text := range replication.Warnings() {
 		c.warn(text)
 	}
 	if err := replication.Check(parseOptions(c.cfg)); err != nil {
 		return settings, usage(c.cmd, err)
 	}
-	settings = c.requests()
+	settings = c.requestSettings()
 	settings.ServerUUID, err = foregroundUUID(c.cfg)
 	return settings, err
 }
 
-// requests returns the settings of the worker for requests by this process.
-func (c *client) requests() worker.Config {
+// requestSettings returns the settings of the worker for requests by this process.
+func (c *client) requestSettings() worker.Config {
 	settings := scheduler.WorkerConfig(c.cfg)
 	settings.Transport, settings.UserAgent = c.outbound.transport, cmp.Or(config.UserAgent.Get(c.cfg), userAgent())
 	return settings

@@ -111,7 +111,7 @@ func (f *failover) read(ctx context.Context, c *client) (err error) {
 	case f.replication.Mirror.Prefix != "":
 		return fmt.Errorf("%q has a prefix, and cannot be turned round: the databases would get it again on the way back", f.name)
 	}
-	f.settings, err = c.worker(f.replication)
+	f.settings, err = c.workerSettings(f.replication)
 	return err
 }
 

@@ -48,7 +48,7 @@ func (f *foregroundFlags) run(cmd *cobra.Command, urls []string, fields map[stri
 	if err != nil {
 		return usage(cmd, err)
 	}
-	settings, err := c.worker(replication)
+	settings, err := c.workerSettings(replication)
 	if err != nil {
 		return err
 	}

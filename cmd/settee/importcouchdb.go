@@ -120,7 +120,7 @@ func (f *importFlags) run(cmd *cobra.Command, couchDB string, databases []string
 	}
 	ctx, unwatch := stopOnSignal(cmd.Context())
 	defer unwatch()
-	kept, err := f.perform(ctx, mover, told, databases, c.requests())
+	kept, err := f.perform(ctx, mover, told, databases, c.requestSettings())
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return stopped(ctx, errors.New("stopped; the same command continues"))
