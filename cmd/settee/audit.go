@@ -45,10 +45,7 @@ func newAudit() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if asJSON {
-					return console.WriteJSON(cmd.OutOrStdout(), changes...)
-				}
-				return console.WriteAudit(cmd.OutOrStdout(), widthOf(cmd), changes)
+				return outputOf(cmd, asJSON).WriteAudit(changes)
 			})
 		},
 	}

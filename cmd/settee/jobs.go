@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -110,21 +109,10 @@ func newListing(name string) *cobra.Command {
 // printJobs prints pages of jobs, as a table or as JSON, and reports whether there was a job. inOrder leaves the jobs of mirrors in a
 // table where they are.
 func printJobs(cmd *cobra.Command, pages iter.Seq2[[]console.Job, error], inOrder, asJSON bool) (found bool, err error) {
-	list := &console.List{Out: cmd.OutOrStdout(), Width: widthOf(cmd), InOrder: inOrder}
-	write := list.Write
-	if asJSON {
-		write = func(jobs []console.Job) error {
-			for _, job := range jobs {
-				if err := console.WriteJSON(cmd.OutOrStdout(), job.Raw); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-	}
+	list := &console.List{Output: outputOf(cmd, asJSON), InOrder: inOrder}
 	for jobs, err := range pages {
 		if err == nil {
-			err = write(jobs)
+			err = list.Write(jobs)
 		}
 		if err != nil {
 			return found, err
@@ -146,13 +134,11 @@ func newJobsShow() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return flags.ask(cmd, func(ctx context.Context, node *console.Node) error {
 				job, err := node.Find(ctx, args[0])
-				switch {
-				case err != nil:
+				if err != nil {
 					return err
-				case asJSON:
-					return console.WriteJSON(cmd.OutOrStdout(), job.Raw)
 				}
-				if err := console.WriteJob(cmd.OutOrStdout(), widthOf(cmd), time.Now(), job); err != nil || job.Info == nil || job.Info.Mirror == nil {
+				out := outputOf(cmd, asJSON)
+				if err := out.WriteJob(job); err != nil || asJSON || job.Summary() == nil {
 					return err
 				}
 				var databases []console.Job
@@ -162,7 +148,7 @@ func newJobsShow() *cobra.Command {
 					}
 					databases = append(databases, jobs...)
 				}
-				return console.WriteDatabases(cmd.OutOrStdout(), widthOf(cmd), time.Now(), job, databases)
+				return out.WriteDatabases(job, databases)
 			})
 		},
 	}
@@ -218,12 +204,7 @@ func refusedOf(ctx context.Context, cmd *cobra.Command, node *console.Node, name
 	if err != nil {
 		return err
 	}
-	if asJSON {
-		err = console.WriteJSON(cmd.OutOrStdout(), latest...)
-	} else {
-		err = console.WriteRefused(cmd.OutOrStdout(), widthOf(cmd), time.Now(), job, total, latest)
-	}
-	return cmp.Or(err, failingIf(total > 0))
+	return cmp.Or(outputOf(cmd, asJSON).WriteRefused(job, total, latest), failingIf(total > 0))
 }
 
 // failingIf returns the error with the exit status of a list of failures.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/gdamore/tcell/v3"
 	"github.com/spf13/cobra"
@@ -62,12 +61,7 @@ func asksAgain(cmd *cobra.Command) func(error) error {
 
 func watchList(ctx context.Context, cmd *cobra.Command, node *console.Node, f console.Filter, asJSON bool) error {
 	return node.WatchList(ctx, f, console.Follower{
-		Changed: func(changes []console.Change) error {
-			if asJSON {
-				return console.WriteChangesJSON(cmd.OutOrStdout(), changes)
-			}
-			return console.WriteChanges(cmd.OutOrStdout(), widthOf(cmd), time.Now(), changes)
-		},
+		Changed: func(changes []console.Change) error { return outputOf(cmd, asJSON).WriteChanges(changes) },
 		More: func() error {
 			cmd.PrintErrf("settee: warning: only the first %d jobs are followed; --state, --database and --search say which\n", console.MaxWatched)
 			return nil
@@ -84,10 +78,7 @@ func watchJob(ctx context.Context, cmd *cobra.Command, node *console.Node, name 
 	var last console.Job
 	err = node.WatchJob(ctx, job, func(job console.Job) error {
 		last = job
-		if asJSON {
-			return console.WriteJSON(cmd.OutOrStdout(), job.Raw)
-		}
-		return console.WriteProgress(cmd.OutOrStdout(), widthOf(cmd), time.Now(), job)
+		return outputOf(cmd, asJSON).WriteProgress(job)
 	}, asksAgain(cmd))
 	switch {
 	case errors.Is(err, console.ErrGone):

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -80,10 +81,10 @@ func asking(cmd *cobra.Command, do func(context.Context) error) error {
 	return err
 }
 
-// widthOf returns the width of the terminal that a command writes to, or 0 if it does not write to one.
-func widthOf(cmd *cobra.Command) int {
+// outputOf returns the output of a command, as of now.
+func outputOf(cmd *cobra.Command, asJSON bool) console.Output {
 	width, _ := sizeOf(cmd)
-	return width
+	return console.Output{Out: cmd.OutOrStdout(), Width: width, Now: time.Now(), JSON: asJSON}
 }
 
 // sizeOf returns the width and the height of the terminal that a command writes to, or zeros.

@@ -24,7 +24,7 @@ func newNodes() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return console.WriteMembers(cmd.OutOrStdout(), widthOf(cmd), members)
+				return outputOf(cmd, false).WriteMembers(members)
 			})
 		},
 	}

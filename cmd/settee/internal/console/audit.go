@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/url"
 	"strconv"
 	"time"
@@ -67,10 +66,12 @@ func (n *Node) Audit(ctx context.Context, jobID, of string, limit int) ([]json.R
 }
 
 // WriteAudit writes changes as a table.
-func WriteAudit(out io.Writer, width int, changes []json.RawMessage) error {
-	t := table{width: width, columns: []column{
-		{head: "TIME", least: 19}, {head: "USER", least: 8}, {head: "ACTION", least: 6}, {head: "OF", least: 24}, {head: "VALUE", least: 12},
-	}}
+func (o Output) WriteAudit(changes []json.RawMessage) error {
+	if o.JSON {
+		return o.writeJSON(changes...)
+	}
+	t := o.table(column{head: "TIME", least: 19}, column{head: "USER", least: 8}, column{head: "ACTION", least: 6},
+		column{head: "OF", least: 24}, column{head: "VALUE", least: 12})
 	rows := make([][]string, len(changes))
 	for i, text := range changes {
 		var c MadeChange
@@ -79,5 +80,5 @@ func WriteAudit(out io.Writer, width int, changes []json.RawMessage) error {
 		}
 		rows[i] = []string{c.At.Local().Format(time.DateTime), c.User, c.Action, c.of(), c.values()}
 	}
-	return t.write(out, rows)
+	return t.write(o.Out, rows)
 }

@@ -94,7 +94,7 @@ func TestMirrorsInLists(t *testing.T) {
 	portions := [][]Job{{made("c"), made("a")}, {mirror, {ID: "z"}, made("b")}}
 	for inOrder, want := range map[bool]string{false: "JOB m z of-a of-b of-c", true: "JOB of-c of-a m z of-b"} {
 		var out bytes.Buffer
-		list := &List{Out: &out, InOrder: inOrder}
+		list := &List{Output: Output{Out: &out, Now: time.Now()}, InOrder: inOrder}
 		for _, jobs := range portions {
 			require.NoError(t, list.Write(jobs))
 		}
@@ -107,12 +107,13 @@ func TestMirrorsInLists(t *testing.T) {
 		assert.Contains(t, out.String(), "3 databases")
 	}
 	var page bytes.Buffer
-	require.NoError(t, WriteJob(&page, 0, noon, mirror))
-	require.NoError(t, WriteDatabases(&page, 0, noon, mirror, []Job{made("a"), made("b")}))
+	to := Output{Out: &page, Now: noon}
+	require.NoError(t, to.WriteJob(mirror))
+	require.NoError(t, to.WriteDatabases(mirror, []Job{made("a"), made("b")}))
 	assert.Regexp(t, `(?m)^Databases +3: 2 current, 1 first run$`, page.String())
 	assert.Regexp(t, `(?s)\nDATABASE +STATE.*\na +parked.*\nb +parked`, page.String())
 	assert.NotContains(t, page.String(), "more")
-	require.NoError(t, WriteDatabases(&page, 0, noon, mirror, make([]Job, ShownDatabases+1)))
+	require.NoError(t, to.WriteDatabases(mirror, make([]Job, ShownDatabases+1)))
 	assert.Contains(t, page.String(), "There are more: settee jobs list --mirror m\n")
 }
 

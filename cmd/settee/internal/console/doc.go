@@ -6,6 +6,7 @@
 //	actions.go    run now, pause, resume, delete
 //	document.go   the document of a job, which actions write
 //	watch.go      what has changed in a list, or in a job
+//	output.go     where a command writes what a node has answered, as text or as JSON
 //	words.go      how numbers, times, endpoints and states are written
 //	why.go        why a job is in its state, in one line
 //	table.go      tables that fit into a terminal

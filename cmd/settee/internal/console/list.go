@@ -2,21 +2,17 @@ package console
 
 import (
 	"cmp"
-	"io"
 	"slices"
-	"time"
 )
 
 // List writes jobs as a table, portion by portion. The jobs that mirrors have made come after all others, by mirror and database.
 type List struct {
-	Out io.Writer
-	// Width is the width of the terminal, or 0 if lines may have any.
-	Width int
+	Output
 	// InOrder leaves the jobs of mirrors where they are.
 	InOrder bool
 
-	table *table
-	last  []childRow
+	rows *table
+	last []childRow
 }
 
 // childRow is the row of a job that a mirror has made.
@@ -27,22 +23,26 @@ type childRow struct {
 
 // Write writes a portion, without the jobs that are for [List.End].
 func (l *List) Write(jobs []Job) error {
-	if l.table == nil {
-		l.table = &table{width: l.Width, columns: []column{
-			{head: "STATE", least: 9},
-			{head: "JOB", least: 24},
-			{head: "SOURCE", least: 18, spare: 4},
-			{head: "TARGET", least: 18, spare: 3},
-			{head: "WRITTEN", least: 9, spare: 1, right: true},
-			{head: "LEFT", least: 9, spare: 2, right: true},
-			{head: "WHY", least: 44},
-		}}
+	if l.rows == nil {
+		l.rows = l.table(
+			column{head: "STATE", least: 9},
+			column{head: "JOB", least: 24},
+			column{head: "SOURCE", least: 18, spare: 4},
+			column{head: "TARGET", least: 18, spare: 3},
+			column{head: "WRITTEN", least: 9, spare: 1, right: true},
+			column{head: "LEFT", least: 9, spare: 2, right: true},
+			column{head: "WHY", least: 44})
 	}
-	now := time.Now()
 	rows := make([][]string, 0, len(jobs))
 	for _, job := range jobs {
+		if l.JSON {
+			if err := l.writeJSON(job.Raw); err != nil {
+				return err
+			}
+			continue
+		}
 		row := []string{
-			job.shown(), job.Name(), endpoint(job.Source), endpoint(job.Target), job.written(), job.left(), job.Why(now),
+			job.shown(), job.Name(), endpoint(job.Source), endpoint(job.Target), job.written(), job.left(), job.Why(l.Now),
 		}
 		if job.Mirror != "" && !l.InOrder {
 			l.last = append(l.last, childRow{job.Mirror, job.MirroredDatabase, row})
@@ -53,7 +53,7 @@ func (l *List) Write(jobs []Job) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	return l.table.write(l.Out, rows)
+	return l.rows.write(l.Out, rows)
 }
 
 // End writes the jobs that mirrors have made.
@@ -68,5 +68,5 @@ func (l *List) End() error {
 	if l.last = nil; len(rows) == 0 {
 		return nil
 	}
-	return l.table.write(l.Out, rows)
+	return l.rows.write(l.Out, rows)
 }

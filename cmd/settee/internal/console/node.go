@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"net/url"
@@ -220,14 +219,4 @@ func (n *Node) Failing(ctx context.Context, f Filter) iter.Seq2[[]Job, error] {
 			}
 		}
 	}
-}
-
-// WriteJSON writes objects as the node answered them, one a line.
-func WriteJSON(out io.Writer, objects ...json.RawMessage) error {
-	for _, object := range objects {
-		if _, err := fmt.Fprintf(out, "%s\n", object); err != nil {
-			return err
-		}
-	}
-	return nil
 }

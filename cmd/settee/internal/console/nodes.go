@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -75,16 +74,15 @@ func (n *Node) Uncordon(ctx context.Context, name string) error {
 }
 
 // WriteMembers writes nodes as a table.
-func WriteMembers(out io.Writer, width int, members []Member) error {
-	t := table{width: width, columns: []column{
-		{head: "STATE", least: 8}, {head: "NODE", least: 12}, {head: "ROLES", least: 12}, {head: "JOBS", right: true, least: 4},
-		{head: "MAX", right: true, least: 4}, {head: "VERSION", least: 7, spare: 2}, {head: "INSTANCE", least: 12, spare: 1},
-	}}
+func (o Output) WriteMembers(members []Member) error {
+	t := o.table(
+		column{head: "STATE", least: 8}, column{head: "NODE", least: 12}, column{head: "ROLES", least: 12}, column{head: "JOBS", right: true, least: 4},
+		column{head: "MAX", right: true, least: 4}, column{head: "VERSION", least: 7, spare: 2}, column{head: "INSTANCE", least: 12, spare: 1})
 	rows := make([][]string, len(members))
 	for i, m := range members {
 		rows[i] = []string{
 			m.State(), m.Name, strings.Join(m.Roles, ", "), fmt.Sprint(m.Held), fmt.Sprint(m.MaxJobs), m.Version, m.Instance,
 		}
 	}
-	return t.write(out, rows)
+	return t.write(o.Out, rows)
 }

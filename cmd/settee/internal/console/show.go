@@ -16,7 +16,10 @@ const (
 )
 
 // WriteJob writes the page of a job.
-func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
+func (o Output) WriteJob(job Job) error {
+	if o.JSON {
+		return o.writeJSON(job.Raw)
+	}
 	var text strings.Builder
 	fact := func(name, value string) {
 		if value != "" {
@@ -27,11 +30,11 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 		if t.IsZero() {
 			return ""
 		}
-		return t.Local().Format(time.DateTime) + ", " + span(now.Sub(t)) + " ago"
+		return t.Local().Format(time.DateTime) + ", " + span(o.Now.Sub(t)) + " ago"
 	}
 	fact("Job", job.Name())
 	fact("State", job.shown())
-	fact("Why", job.Why(now))
+	fact("Why", job.Why(o.Now))
 	if c := &job.Condition; c.Fault != nil {
 		fact("Error", c.Fault.Text)
 	}
@@ -95,35 +98,33 @@ func WriteJob(out io.Writer, width int, now time.Time, job Job) error {
 	if job.JobID != job.ID {
 		fact("Job id", job.JobID)
 	}
-	if _, err := io.WriteString(out, text.String()); err != nil {
+	if _, err := io.WriteString(o.Out, text.String()); err != nil {
 		return err
 	}
-	if err := writeRuns(out, width, now, job.Runs); err != nil {
+	if err := o.writeRuns(job.Runs); err != nil {
 		return err
 	}
-	return writeHistory(out, width, now, job.History)
+	return o.writeHistory(job.History)
 }
 
 // ShownDatabases is the most databases that the page of a mirror has.
 const ShownDatabases = 100
 
 // WriteDatabases writes the jobs of a mirror's databases, at most ShownDatabases of them, below the page of the mirror.
-func WriteDatabases(out io.Writer, width int, now time.Time, mirror Job, jobs []Job) error {
+func (o Output) WriteDatabases(mirror Job, jobs []Job) error {
 	if len(jobs) == 0 {
 		return nil
 	}
-	t := table{width: width, columns: []column{
-		{head: "DATABASE", least: 16}, {head: "STATE", least: 9}, {head: "WRITTEN", least: 9, spare: 1, right: true},
-		{head: "LEFT", least: 9, spare: 2, right: true}, {head: "WHY", least: 44},
-	}}
+	t := o.table(column{head: "DATABASE", least: 16}, column{head: "STATE", least: 9}, column{head: "WRITTEN", least: 9, spare: 1, right: true},
+		column{head: "LEFT", least: 9, spare: 2, right: true}, column{head: "WHY", least: 44})
 	var rows [][]string
 	for _, job := range jobs[:min(len(jobs), ShownDatabases)] {
-		rows = append(rows, []string{job.MirroredDatabase, job.shown(), job.written(), job.left(), job.Why(now)})
+		rows = append(rows, []string{job.MirroredDatabase, job.shown(), job.written(), job.left(), job.Why(o.Now)})
 	}
-	if err := writeBelow(out, &t, rows); err != nil || len(jobs) <= ShownDatabases {
+	if err := o.writeBelow(t, rows); err != nil || len(jobs) <= ShownDatabases {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "There are more: settee jobs list --mirror %s\n", Clean(mirror.Name()))
+	_, err := fmt.Fprintf(o.Out, "There are more: settee jobs list --mirror %s\n", Clean(mirror.Name()))
 	return err
 }
 
@@ -135,7 +136,7 @@ var marks = map[string]string{
 
 func nameOfMark(kind string) string { return cmp.Or(marks[kind], strings.ReplaceAll(kind, "_", " ")) }
 
-func writeRuns(out io.Writer, width int, now time.Time, runs []Run) error {
+func (o Output) writeRuns(runs []Run) error {
 	if len(runs) == 0 {
 		return nil
 	}
@@ -145,52 +146,44 @@ func writeRuns(out io.Writer, width int, now time.Time, runs []Run) error {
 		}
 		return count(*n)
 	}
-	t := table{width: width, columns: []column{
-		{head: "RUN ENDED", least: 16}, {head: "TOOK", least: 8}, {head: "OUTCOME", least: 9}, {head: "WRITTEN", least: 7, right: true},
-		{head: "REFUSED", least: 7, right: true}, {head: "REASON", least: 20},
-	}}
+	t := o.table(column{head: "RUN ENDED", least: 16}, column{head: "TOOK", least: 8}, column{head: "OUTCOME", least: 9},
+		column{head: "WRITTEN", least: 7, right: true}, column{head: "REFUSED", least: 7, right: true}, column{head: "REASON", least: 20})
 	var rows [][]string
 	for _, run := range runs[:min(len(runs), shownRuns)] {
 		rows = append(rows, []string{
-			span(now.Sub(run.End)) + " ago", span(run.End.Sub(run.Start)), run.Outcome, known(run.DocsWritten), known(run.DocWriteFailures),
+			span(o.Now.Sub(run.End)) + " ago", span(run.End.Sub(run.Start)), run.Outcome, known(run.DocsWritten), known(run.DocWriteFailures),
 			run.Reason,
 		})
 	}
-	return writeBelow(out, &t, rows)
+	return o.writeBelow(t, rows)
 }
 
-func writeHistory(out io.Writer, width int, now time.Time, events []Event) error {
+func (o Output) writeHistory(events []Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	t := table{width: width, columns: []column{{head: "HISTORY", least: 16}, {head: "EVENT", least: 9}, {head: "REASON", least: 20}}}
+	t := o.table(column{head: "HISTORY", least: 16}, column{head: "EVENT", least: 9}, column{head: "REASON", least: 20})
 	var rows [][]string
 	for _, event := range events[:min(len(events), shownEvents)] {
-		rows = append(rows, []string{span(now.Sub(event.Timestamp)) + " ago", event.Type, event.Reason})
+		rows = append(rows, []string{span(o.Now.Sub(event.Timestamp)) + " ago", event.Type, event.Reason})
 	}
-	return writeBelow(out, &t, rows)
-}
-
-// writeBelow writes a table after an empty line.
-func writeBelow(out io.Writer, t *table, rows [][]string) error {
-	if _, err := io.WriteString(out, "\n"); err != nil {
-		return err
-	}
-	return t.write(out, rows)
+	return o.writeBelow(t, rows)
 }
 
 // WriteRefused writes the documents that the target of a job has refused.
-func WriteRefused(out io.Writer, width int, now time.Time, job Job, total int64, latest []json.RawMessage) error {
+func (o Output) WriteRefused(job Job, total int64, latest []json.RawMessage) error {
+	if o.JSON {
+		return o.writeJSON(latest...)
+	}
 	head := fmt.Sprintf("The target of %s has refused %s", Clean(job.Name()), some(total, "revision"))
 	if int64(len(latest)) < total {
 		head += fmt.Sprintf(", of which the latest %s are kept", count(int64(len(latest))))
 	}
-	if _, err := io.WriteString(out, head+".\n"); err != nil || len(latest) == 0 {
+	if _, err := io.WriteString(o.Out, head+".\n"); err != nil || len(latest) == 0 {
 		return err
 	}
-	t := table{width: width, columns: []column{
-		{head: "DOCUMENT", least: 16}, {head: "REVISION", least: 8, spare: 2}, {head: "AGO", least: 6, spare: 1}, {head: "REASON", least: 30},
-	}}
+	t := o.table(column{head: "DOCUMENT", least: 16}, column{head: "REVISION", least: 8, spare: 2}, column{head: "AGO", least: 6, spare: 1},
+		column{head: "REASON", least: 30})
 	rows := make([][]string, len(latest))
 	for i, text := range latest {
 		var f Failure
@@ -201,7 +194,7 @@ func WriteRefused(out io.Writer, width int, now time.Time, job Job, total int64,
 		if f.Status != 0 {
 			status = fmt.Sprintf("%d: ", f.Status)
 		}
-		rows[i] = []string{f.ID, f.Rev, span(now.Sub(f.Timestamp)), status + cmp.Or(f.Reason, "no reason")}
+		rows[i] = []string{f.ID, f.Rev, span(o.Now.Sub(f.Timestamp)), status + cmp.Or(f.Reason, "no reason")}
 	}
-	return writeBelow(out, &t, rows)
+	return o.writeBelow(t, rows)
 }

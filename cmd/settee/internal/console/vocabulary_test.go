@@ -22,10 +22,10 @@ func words(t *testing.T, column string) []string {
 func screens(t *testing.T, job Job) map[string]string {
 	t.Helper()
 	var list, page, change, progress bytes.Buffer
-	require.NoError(t, (&List{Out: &list}).Write([]Job{job}))
-	require.NoError(t, WriteJob(&page, 0, noon, job))
-	require.NoError(t, WriteChanges(&change, 0, noon, []Change{{Job: job}}))
-	require.NoError(t, WriteProgress(&progress, 0, noon, job))
+	require.NoError(t, (&List{Output: Output{Out: &list, Now: noon}}).Write([]Job{job}))
+	require.NoError(t, Output{Out: &page, Now: noon}.WriteJob(job))
+	require.NoError(t, Output{Out: &change, Now: noon}.WriteChanges([]Change{{Job: job}}))
+	require.NoError(t, Output{Out: &progress, Now: noon}.WriteProgress(job))
 	o, top := overview{running: []Job{job}}, ""
 	for _, line := range o.slowest(noon, 400, 10) {
 		for _, p := range line {

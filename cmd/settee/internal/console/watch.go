@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -131,44 +130,43 @@ func (n *Node) follow(ctx context.Context, path string, to Follower, take func([
 	})
 }
 
-// WriteChanges writes changes as lines, with the time in front.
-func WriteChanges(out io.Writer, width int, now time.Time, changes []Change) error {
-	t := table{width: width, headed: true, columns: []column{{least: 8}, {least: 9}, {least: 24}, {least: 30}}}
-	rows := make([][]string, len(changes))
-	for i, c := range changes {
-		state, why := c.Job.shown(), c.Job.Why(now)
+// WriteChanges writes changes as lines, with the time in front. In JSON the jobs that are gone say so.
+func (o Output) WriteChanges(changes []Change) error {
+	t := o.table(column{least: 8}, column{least: 9}, column{least: 24}, column{least: 30})
+	t.headed = true
+	var rows [][]string
+	for _, c := range changes {
+		state, why := c.Job.shown(), c.Job.Why(o.Now)
 		if c.Gone {
 			state, why = "gone", "it has ended, was deleted, or is no longer like that"
-		}
-		rows[i] = []string{now.Format(time.TimeOnly), pad(state, 9), pad(c.Job.Name(), 24), why}
-	}
-	return t.write(out, rows)
-}
-
-// WriteChangesJSON writes changes as the node answered the jobs, one a line. Those that are gone say so.
-func WriteChangesJSON(out io.Writer, changes []Change) error {
-	for _, c := range changes {
-		if c.Gone {
 			c.Job.Raw = append(bytes.TrimSuffix(bytes.TrimSpace(c.Job.Raw), []byte("}")), `,"gone":true}`...)
 		}
-		if err := WriteJSON(out, c.Job.Raw); err != nil {
-			return err
+		if o.JSON {
+			if err := o.writeJSON(c.Job.Raw); err != nil {
+				return err
+			}
+			continue
 		}
+		rows = append(rows, []string{o.Now.Format(time.TimeOnly), pad(state, 9), pad(c.Job.Name(), 24), why})
 	}
-	return nil
+	return t.write(o.Out, rows)
 }
 
 // WriteProgress writes the progress of a job as a line, with the time in front.
-func WriteProgress(out io.Writer, width int, now time.Time, job Job) error {
-	text := job.Why(now)
+func (o Output) WriteProgress(job Job) error {
+	if o.JSON {
+		return o.writeJSON(job.Raw)
+	}
+	text := job.Why(o.Now)
 	if written := job.written(); written != "" {
 		text = written + " written; " + text
 	}
 	if left := job.left(); left != "" && !job.Ended() {
 		text = left + " left; " + text
 	}
-	t := table{width: width, headed: true, columns: []column{{least: 8}, {least: 9}, {least: 30}}}
-	return t.write(out, [][]string{{now.Format(time.TimeOnly), pad(job.shown(), 9), text}})
+	t := o.table(column{least: 8}, column{least: 9}, column{least: 30})
+	t.headed = true
+	return t.write(o.Out, [][]string{{o.Now.Format(time.TimeOnly), pad(job.shown(), 9), text}})
 }
 
 // pad returns a text that is at least so wide, so that lines which are written one by one are aligned.
