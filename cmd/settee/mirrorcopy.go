@@ -35,7 +35,7 @@ func (f *foreground) copyMirror() error {
 // replicate copies a database.
 func (c *mirrorCopy) replicate(name string) (different bool, err error) {
 	settings := c.settings
-	settings.Refused = func(r worker.Refusal) { c.display.refusedIn(fmt.Sprintf("%q: ", name), r) }
+	settings.Refused = func(r worker.Refusal) { c.display.refused(fmt.Sprintf("%q: ", name), r) }
 	reporter := &childReporter{of: c}
 	result, err := worker.Run(c.cmd.Context(), worker.Job{Replication: c.replication.Child(name), Stop: c.stop}, settings, reporter)
 	c.mu.Lock()

@@ -136,11 +136,9 @@ func describeRare(counts ...rareCount) (text string) {
 
 func perSecond(n int64, took time.Duration) float64 { return float64(n) / max(took.Seconds(), 0.001) }
 
-// refused prints a revision that the target has refused, up to shownRefusals of them.
-func (d *display) refused(r worker.Refusal) { d.refusedIn("", r) }
-
-// refusedIn is refused for a document of a database, which where names, with a blank at its end.
-func (d *display) refusedIn(where string, r worker.Refusal) {
+// refused prints a revision that the target has refused, up to shownRefusals of them. where names the database, with a blank at its end,
+// or is empty if there is only one.
+func (d *display) refused(where string, r worker.Refusal) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.refusal++

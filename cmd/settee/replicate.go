@@ -71,7 +71,7 @@ func newReplicate() *cobra.Command {
 // copyDatabase copies a database.
 func (f *foreground) copyDatabase() error {
 	display, settings := f.newDisplay(), f.settings
-	settings.ReportInterval, settings.Refused = display.every, display.refused
+	settings.ReportInterval, settings.Refused = display.every, func(r worker.Refusal) { display.refused("", r) }
 	result, err := worker.Run(f.cmd.Context(), worker.Job{Replication: f.replication, Stop: f.stop}, settings, display)
 	outcome := "completed"
 	switch {
