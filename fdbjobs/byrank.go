@@ -73,20 +73,14 @@ func (o *ownersByRank) next(n int) (owners []*contender, err error) {
 	return owners, nil
 }
 
-// readUsage sets the usage of owners whose names and ranks are known, and returns what a running job counts. If running
-// jobs count, or if exact is set, it reads all that an owner's usage consists of: a rank contains the running jobs at the
-// time when it was written, and lags behind roll-ups. Otherwise it reads only the charges since then.
-func (f *fairShare) readUsage(
-	tx kv.ReadTransaction, rolled kv.Future[rollup], owners []*contender, exact bool,
-) (jobCost float64, err error) {
-	r, err := rolled.Await()
+// readUsage sets the usage of owners whose names are known, and returns what a running job counts. A rank lags behind: it has
+// the charges, roll-ups and running jobs at the time when it was written.
+func (f *fairShare) readUsage(tx kv.ReadTransaction, rolled kv.Future[rollup], owners []*contender) (jobCost float64, err error) {
+	usages, err := f.readUsages(tx, tx, rolled, names(owners)...).Await()
 	if err != nil {
 		return 0, err
 	}
-	if !exact && r.running == 0 {
-		return 0, f.loadCharges(tx, owners)
-	}
-	usages, err := f.readUsages(tx, tx, rolled, names(owners)...).Await()
+	r, err := rolled.Await()
 	for i, u := range usages {
 		p := owners[i]
 		p.weight, p.dither, p.used = divisor(u.weight), dither(p.owner, r.generation), u.perWeight(u.usage())
@@ -100,23 +94,4 @@ func names(candidates []*contender) []string {
 		names[i] = p.owner
 	}
 	return names
-}
-
-// loadCharges adds the later charges to the owners' ranks.
-func (f *fairShare) loadCharges(tx kv.ReadTransaction, owners []*contender) error {
-	charges, weights := make([]kv.Future[int64], len(owners)), make([]kv.Future[float64], len(owners))
-	for i, p := range owners {
-		charges[i], weights[i] = f.readCharges(tx, p.owner), f.readWeight(tx, p.owner)
-	}
-	charged, err := kv.All(charges)
-	if err != nil {
-		return err
-	}
-	weighed, err := kv.All(weights)
-	for i, weight := range weighed {
-		p := owners[i]
-		p.weight = divisor(weight)
-		p.used = p.rank + float64(charged[i])/p.weight
-	}
-	return err
 }

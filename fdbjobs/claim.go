@@ -193,7 +193,7 @@ func (v *view) readOwners(chosen int) (bool, error) {
 
 // addOwners adds owners to choose from, and reads their usage.
 func (v *view) addOwners(owners []*contender) (err error) {
-	v.jobCost, err = v.queue.share.readUsage(v.tx.Snapshot(), v.rolled, owners, v.evictable != nil)
+	v.jobCost, err = v.queue.share.readUsage(v.tx.Snapshot(), v.rolled, owners)
 	for _, p := range owners {
 		same := func(o *contender) bool { return o.owner == p.owner }
 		if i := slices.IndexFunc(v.owners, same); i >= 0 { // with jobs that can be evicted

@@ -176,14 +176,14 @@
 // The owner with the lowest usage per weight is served next, and owners with the same usage take turns. The caller
 // defines usage: [Queue.Charge] adds to it, and [Queue.RollUp] decays it. Without charges, all owners take turns. A
 // charge is an addition that conflicts with nothing. It becomes part of the owner's rank within a second of the owner's
-// next claim, or with the roll-up. A claim adds the later charges of the owners that it looks at.
+// next claim, or with the roll-up. A claim reads the usage of each owner that it looks at, with the later charges.
 //
 // An owner with the weight 0 is paused ([Queue.SetWeight]). It has no rank, so claims do not meet it. A claim that has
 // met it before reads its weight with a conflict, so none of its jobs are taken after it was paused. Its other weight
 // wakes all claimers.
 //
-// If running jobs count ([Queue.RollUp]), the rank contains those at the time when it was written, so it is not a bound: a
-// claim reads the usage and the running jobs of each owner that it looks at. A holder without room can take jobs in
+// If running jobs count ([Queue.RollUp]), the rank contains those at the time when it was written, so it is not a bound. A
+// holder without room can take jobs in
 // exchange for some that it holds ([AcceptOptions].Evictable), in the transaction that takes the new ones.
 //
 // A claim reads, chooses, and then writes (claim.go). It reads a small window at the head of an

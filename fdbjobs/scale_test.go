@@ -132,12 +132,12 @@ func modelSteps() (s steps) {
 	s.requeue = step{keys: 6, gets: 2, bytes: moved + row(stamp, pending, "", 2, 1, 0)}
 	s.heartbeat = step{keys: 1, bytes: key(other, lock) + len(tuple.Tuple{seconds}.Pack())}
 
-	// rollup; the job's row, state, args; charges and weight of the owner, the latter also with a conflict
-	s.later = step{gets: 7, ranges: 5, rows: 2} // delayed, the waiting owners, ready
-	s.first = s.later.minus(step{ranges: 1})    // the heartbeats, and fewer waiting owners
-	s.none = step{gets: 3, ranges: 5, rows: 1}  // no job; ready
-	s.standby = step{gets: 1}                   // the lease
-	s.look = s.standby.plus(step{               // active, heartbeats, owners, and the two counters of one
+	// rollup; the job's row, state, args; the owner's account, charges and weight, the latter also with a conflict
+	s.later = step{gets: 8, ranges: 6, rows: 4}       // delayed, the waiting owners, ready, the counters of the owner
+	s.first = s.later.minus(step{ranges: 1, rows: 1}) // the heartbeats, fewer waiting owners, no running jobs
+	s.none = step{gets: 4, ranges: 6, rows: 2}        // no job; ready
+	s.standby = step{gets: 1}                         // the lease
+	s.look = s.standby.plus(step{                     // active, heartbeats, owners, and the two counters of one
 		keys: 1, bytes: key(other, "monitor") + len(tuple.Tuple{lock, int64(1)}.Pack()), ranges: 4, rows: 4,
 	})
 	return s

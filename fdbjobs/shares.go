@@ -145,7 +145,7 @@ func (q *Queue) Charge(tx kv.Transaction, owner string, amount int64) {
 // highest usage per weight after the previous ones have gone. The jobs of one owner go in the given order.
 func (q *Queue) EvictFirst(tx kv.ReadTransaction, jobs []*Held, n int) ([]string, error) {
 	owners := ownersOf(jobs)
-	jobCost, err := q.share.readUsage(tx, q.share.readRollup(tx), owners, true)
+	jobCost, err := q.share.readUsage(tx, q.share.readRollup(tx), owners)
 	if err != nil {
 		return nil, err
 	}
