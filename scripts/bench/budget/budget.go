@@ -21,7 +21,7 @@ import (
 )
 
 // Scenario measures the budget of a server.
-var Scenario = lab.Scenario{Name: "budget", New: func() lab.Measurement { return &bench{} }}
+var Scenario = lab.Scenario{Name: "budget", New: func(r *lab.Run) lab.Measurement { return &bench{Run: r} }}
 
 const (
 	// settled is how long nodes may take to divide the budget anew, and dead how long the part of a killed node stays unused.
@@ -60,9 +60,8 @@ func (b *bench) Check() error {
 }
 
 // Measure implements lab.Measurement.
-func (b *bench) Measure(ctx context.Context, r *lab.Run) error {
-	b.Run = r
-	endpoints, err := r.StartEndpoints(ctx, lab.OnSettee)
+func (b *bench) Measure(ctx context.Context) error {
+	endpoints, err := b.StartEndpoints(ctx, lab.OnSettee)
 	if err != nil {
 		return err
 	}
@@ -77,7 +76,7 @@ func (b *bench) Measure(ctx context.Context, r *lab.Run) error {
 	if err := b.add(ctx, endpoints, nodes[0], relay); err != nil {
 		return err
 	}
-	r.Report.Table(fmt.Sprintf("%s: %d jobs on %d nodes, a budget of %d requests a second", r.Version, b.jobs, b.nodes, b.rate), "what", "target", "measured")
+	b.Report.Table(fmt.Sprintf("%s: %d jobs on %d nodes, a budget of %d requests a second", b.Version, b.jobs, b.nodes, b.rate), "what", "target", "measured")
 	if err := retry.Wait(ctx, settled); err != nil {
 		return err
 	}

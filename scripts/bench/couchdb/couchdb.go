@@ -25,7 +25,7 @@ import (
 )
 
 // Scenario compares settee with CouchDB.
-var Scenario = lab.Scenario{Name: "couchdb", New: func() lab.Measurement { return &bench{} }}
+var Scenario = lab.Scenario{Name: "couchdb", New: func(r *lab.Run) lab.Measurement { return &bench{Run: r} }}
 
 // bench is the flags and the server.
 type bench struct {
@@ -81,21 +81,20 @@ const settee, couchDB = 0, 1
 var systems = []string{"settee", "CouchDB"}
 
 // Measure implements lab.Measurement.
-func (b *bench) Measure(ctx context.Context, r *lab.Run) (err error) {
-	b.Run = r
-	if b.server, err = r.StartCouchDB(ctx, lab.Any); err != nil {
+func (b *bench) Measure(ctx context.Context) (err error) {
+	if b.server, err = b.StartCouchDB(ctx, lab.Any); err != nil {
 		return err
 	}
 	chosen, err := b.chosen()
 	if err != nil {
 		return err
 	}
-	about := fmt.Sprintf("%s, and %s; pairs of turns: %d; processors: %d", r.Version, b.server.About, b.pairs, runtime.NumCPU())
-	r.Say("%s", about)
+	about := fmt.Sprintf("%s, and %s; pairs of turns: %d; processors: %d", b.Version, b.server.About, b.pairs, runtime.NumCPU())
+	b.Say("%s", about)
 	for _, c := range chosen {
 		about += "\n" + c.name + ": " + c.describe(b)
 	}
-	r.Report.Table(about, "case", "", "settee", "CouchDB", "ratio")
+	b.Report.Table(about, "case", "", "settee", "CouchDB", "ratio")
 	for _, c := range chosen {
 		measured, err := b.runCase(ctx, c)
 		if err != nil {
@@ -103,7 +102,7 @@ func (b *bench) Measure(ctx context.Context, r *lab.Run) (err error) {
 		}
 		for _, m := range measures {
 			ours, theirs := measured[settee], measured[couchDB]
-			r.Report.Row(c.name, m.name, lab.Number(ours.Median(m.name), m.digits), lab.Number(theirs.Median(m.name), m.digits), ours.Ratios(m.name, theirs))
+			b.Report.Row(c.name, m.name, lab.Number(ours.Median(m.name), m.digits), lab.Number(theirs.Median(m.name), m.digits), ours.Ratios(m.name, theirs))
 		}
 	}
 	return nil

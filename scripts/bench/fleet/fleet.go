@@ -31,7 +31,7 @@ import (
 )
 
 // Scenario measures a fleet of jobs.
-var Scenario = lab.Scenario{Name: "fleet", New: func() lab.Measurement { return &fleet{} }}
+var Scenario = lab.Scenario{Name: "fleet", New: func(r *lab.Run) lab.Measurement { return &fleet{Run: r} }}
 
 // The cases, in their order.
 var cases = []string{"first", "parked", "changes", "burst", "roll", "restart"}
@@ -104,18 +104,17 @@ func (f *fleet) Check() error {
 func (f *fleet) has(name string) bool { return slices.Contains(strings.Split(f.cases, ","), name) }
 
 // Measure implements lab.Measurement.
-func (f *fleet) Measure(ctx context.Context, r *lab.Run) (err error) {
-	f.Run = r
-	if f.server, err = r.StartEndpoints(ctx, f.endpoints); err != nil {
+func (f *fleet) Measure(ctx context.Context) (err error) {
+	if f.server, err = f.StartEndpoints(ctx, f.endpoints); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("%s, with databases of %s: %d jobs, %d slots", r.Version, f.server.About, f.jobs, f.slots)
+	text := fmt.Sprintf("%s, with databases of %s: %d jobs, %d slots", f.Version, f.server.About, f.jobs, f.slots)
 	if f.nodes > 0 {
 		text += fmt.Sprintf(" on each of %d nodes, with one store; memory and connections of the node that has most", f.nodes)
 	}
-	r.Report.Targets("%s", text)
+	f.Report.Targets("%s", text)
 	f.Databases = &lab.Databases{Sources: f.jobs, Targets: f.targets, Jobs: f.jobs}
-	if err := f.Make(ctx, r, f.server, "changed"); err != nil {
+	if err := f.Make(ctx, f.Run, f.server, "changed"); err != nil {
 		return err
 	}
 	if f.endpoints == lab.OnCouchDBAlone {

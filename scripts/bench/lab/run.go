@@ -22,8 +22,8 @@ import (
 type Scenario struct {
 	// Name is the first argument of the program.
 	Name string
-	// New returns the flags' values, with defaults.
-	New func() Measurement
+	// New returns the scenario for a run.
+	New func(r *Run) Measurement
 	// WithoutSettee says that no program of settee is needed.
 	WithoutSettee bool
 }
@@ -33,8 +33,8 @@ type Measurement interface {
 	// Register adds the flags, and Check checks their values.
 	Register(f *flag.FlagSet)
 	Check() error
-	// Measure adds what it measures to the report. The report is printed even after an error.
-	Measure(ctx context.Context, r *Run) error
+	// Measure adds what it measures to the run's report, which is printed even after an error.
+	Measure(ctx context.Context) error
 }
 
 // Run is one run of a scenario. What it has started and written ends with it.
@@ -69,8 +69,8 @@ func Execute(ctx context.Context, all []Scenario, args []string, progress io.Wri
 		_, _ = fmt.Fprintf(progress, "usage: bench %s [flags]; -help lists the flags\n", strings.Join(names, "|"))
 		return nil, ErrUsage
 	}
-	m := all[at].New()
 	r := &Run{progress: progress}
+	m := all[at].New(r)
 	seed, page := uint64(0), ""
 	flags := flag.NewFlagSet("bench "+args[0], flag.ContinueOnError)
 	flags.SetOutput(progress)
@@ -128,7 +128,7 @@ func (r *Run) run(ctx context.Context, m Measurement, withoutSettee bool) (err e
 			return err
 		}
 	}
-	err = m.Measure(ctx, r)
+	err = m.Measure(ctx)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}

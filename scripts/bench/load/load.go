@@ -28,7 +28,7 @@ import (
 )
 
 // Scenario gives a node jobs and changes to copy.
-var Scenario = lab.Scenario{Name: "load", New: func() lab.Measurement { return &load{} }}
+var Scenario = lab.Scenario{Name: "load", New: func(r *lab.Run) lab.Measurement { return &load{Run: r} }}
 
 const (
 	// docSize is the size of a document, in bytes.
@@ -112,8 +112,7 @@ func (l *load) Check() error {
 }
 
 // Measure implements lab.Measurement.
-func (l *load) Measure(ctx context.Context, r *lab.Run) (err error) {
-	l.Run = r
+func (l *load) Measure(ctx context.Context) (err error) {
 	what, then, measure := "continuous jobs", fmt.Sprintf(", then %g a second in all", l.rate), l.measureContinuous
 	if l.once {
 		what, then, measure = "one-shot jobs", "", l.measureOnce
@@ -121,8 +120,8 @@ func (l *load) Measure(ctx context.Context, r *lab.Run) (err error) {
 	if err := l.start(ctx); err != nil {
 		return err
 	}
-	r.Report.Targets("%s, with %s: %d %s in %d databases, max_jobs %d, of %d sources; at first %d documents in each source%s; %d bytes each",
-		r.Version, l.about, l.databases*l.jobs, what, l.databases, l.maxJobs, l.sources, l.docs, then, docSize)
+	l.Report.Targets("%s, with %s: %d %s in %d databases, max_jobs %d, of %d sources; at first %d documents in each source%s; %d bytes each",
+		l.Version, l.about, l.databases*l.jobs, what, l.databases, l.maxJobs, l.sources, l.docs, then, docSize)
 	if err := l.WriteAll(ctx, l.docs); err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ import (
 )
 
 // Scenario compares a mirror with a loop.
-var Scenario = lab.Scenario{Name: "mirror", New: func() lab.Measurement { return &bench{} }}
+var Scenario = lab.Scenario{Name: "mirror", New: func(r *lab.Run) lab.Measurement { return &bench{Run: r} }}
 
 const (
 	// makers is the number of databases that are made, counted or deleted at a time.
@@ -66,15 +66,14 @@ func (b *bench) Check() error {
 }
 
 // Measure implements lab.Measurement.
-func (b *bench) Measure(ctx context.Context, r *lab.Run) (err error) {
-	b.Run = r
-	if b.source, err = r.StartEndpoints(ctx, lab.OnCouchDB); err != nil {
+func (b *bench) Measure(ctx context.Context) (err error) {
+	if b.source, err = b.StartEndpoints(ctx, lab.OnCouchDB); err != nil {
 		return err
 	}
-	if b.target, err = r.StartCouchDB(ctx, lab.Any); err != nil {
+	if b.target, err = b.StartCouchDB(ctx, lab.Any); err != nil {
 		return err
 	}
-	r.Report.Targets("%s, from %s to another one: %d databases of %d documents", r.Version, b.source.About, b.databases, b.docs)
+	b.Report.Targets("%s, from %s to another one: %d databases of %d documents", b.Version, b.source.About, b.databases, b.docs)
 	return lab.InOrder(ctx, b.fill, b.compare, b.newDatabases)
 }
 

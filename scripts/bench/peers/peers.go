@@ -27,7 +27,7 @@ import (
 )
 
 // Scenario compares fdbjobs with River.
-var Scenario = lab.Scenario{Name: "peers", New: func() lab.Measurement { return &bench{} }, WithoutSettee: true}
+var Scenario = lab.Scenario{Name: "peers", New: func(r *lab.Run) lab.Measurement { return &bench{Run: r} }, WithoutSettee: true}
 
 const (
 	// clients is the number of goroutines that add jobs.
@@ -110,14 +110,13 @@ var loads = []load{
 }
 
 // Measure implements lab.Measurement.
-func (b *bench) Measure(ctx context.Context, r *lab.Run) error {
-	b.Run = r
+func (b *bench) Measure(ctx context.Context) error {
 	systems := systems()
 	versions, err := versions(ctx)
 	if err != nil {
 		return err
 	}
-	r.Report.Table(fmt.Sprintf(`%s
+	b.Report.Table(fmt.Sprintf(`%s
 %d jobs in a turn, added by %d clients; %d turns, of which the medians are shown; %d processors
 A no-op cycle is insert, start and finish; all jobs are inserted before any starts.
 A mixed cycle is insert, start, update and finish; jobs are inserted while others run. Processor time is that of all processes.`, versions, b.jobs, clients, b.turns, runtime.NumCPU()),
@@ -133,11 +132,11 @@ A mixed cycle is insert, start, update and finish; jobs are inserted while other
 		}
 		for i, s := range systems {
 			own := measured[i]
-			r.Report.Row(cycle, fmt.Sprint(l.batch), fmt.Sprint(l.workers), s.name, median(own, "inserts"), median(own, "runs"), median(own, "cycles"),
+			b.Report.Row(cycle, fmt.Sprint(l.batch), fmt.Sprint(l.workers), s.name, median(own, "inserts"), median(own, "runs"), median(own, "cycles"),
 				own.Ratios("cycles", measured[0]), median(own, "processor"))
 		}
 	}
-	r.Report.Table(fmt.Sprintf("From insert to start: %d jobs a second, added by one, %d workers", latencyRate, latencyWorkers),
+	b.Report.Table(fmt.Sprintf("From insert to start: %d jobs a second, added by one, %d workers", latencyRate, latencyWorkers),
 		"system", "median, µs", "p99, µs", "median x River", "p99 x River")
 	measured, err := b.inTurns(systems, func(s system) (lab.Sample, error) { return b.latency(ctx, s, b.jobs/latencyPart) })
 	if err != nil {
@@ -145,7 +144,7 @@ A mixed cycle is insert, start, update and finish; jobs are inserted while other
 	}
 	for i, s := range systems {
 		own := measured[i]
-		r.Report.Row(s.name, median(own, "median"), median(own, "p99"), own.Ratios("median", measured[0]), own.Ratios("p99", measured[0]))
+		b.Report.Row(s.name, median(own, "median"), median(own, "p99"), own.Ratios("median", measured[0]), own.Ratios("p99", measured[0]))
 	}
 	return nil
 }
