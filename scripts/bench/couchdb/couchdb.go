@@ -82,7 +82,7 @@ var systems = []string{"settee", "CouchDB"}
 
 // Measure implements lab.Measurement.
 func (b *bench) Measure(ctx context.Context) (err error) {
-	if b.server, err = b.StartCouchDB(ctx, lab.Any); err != nil {
+	if b.server, err = b.StartEndpoints(ctx, lab.OnCouchDBWithoutFeed); err != nil {
 		return err
 	}
 	chosen, err := b.chosen()

@@ -25,32 +25,21 @@ const (
 // NoJobs is the setting of a node that runs no jobs.
 const NoJobs = "node_types/replication=false"
 
-// Any is a number of jobs that no test reaches.
-const Any = 100_000
-
 // StartEndpoints starts what has the databases.
 func (r *Run) StartEndpoints(ctx context.Context, kind string) (*Server, error) {
-	switch kind {
-	case OnSettee:
+	if kind == OnSettee {
 		node, err := r.StartNode(ctx, NodeOptions{Settings: []string{NoJobs}})
 		if err != nil {
 			return nil, err
 		}
 		return node.Server, nil
-	case OnCouchDBAlone:
-		return r.StartCouchDB(ctx, defaultMaxJobs)
-	case OnCouchDBWithoutFeed:
-		return r.StartCouchDB(ctx, Any)
 	}
-	db, err := r.StartCouchDB(ctx, Any)
-	if err != nil {
-		return nil, err
+	db, err := r.startCouchDB(ctx)
+	if err == nil && kind == OnCouchDB {
+		err = db.Ask(ctx, http.MethodPut, "_global_changes", nil, nil)
 	}
-	return db, db.Ask(ctx, http.MethodPut, "_global_changes", nil, nil)
+	return db, err
 }
-
-// defaultMaxJobs is CouchDB's default of [replicator] max_jobs.
-const defaultMaxJobs = 500
 
 // Databases are the sources and targets of jobs, and the documents on their way. The sources are s0, s1 and so on, and the
 // targets t0, t1 and so on. A job has the source and the target with its number, modulo the numbers of sources and targets.

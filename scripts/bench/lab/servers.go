@@ -5,21 +5,18 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strconv"
 
 	"settee/internal/servers"
 )
 
-// StartCouchDB starts the installed CouchDB (see package servers). Its replicator runs at most so many jobs. It ends with
-// the run.
-func (r *Run) StartCouchDB(ctx context.Context, maxJobs int) (*Server, error) {
+// startCouchDB starts the installed CouchDB (see package servers). It ends with the run.
+func (r *Run) startCouchDB(ctx context.Context) (*Server, error) {
 	dir, err := os.MkdirTemp(r.Dir, "couchdb-")
 	if err != nil {
 		return nil, err
 	}
 	db, err := servers.StartCouchDB(ctx, servers.CouchDBOptions{Dir: dir, Settings: map[string]map[string]string{
-		"replicator": {"max_jobs": strconv.Itoa(maxJobs)},
-		"couchdb":    {"max_dbs_open": "10000"},
+		"couchdb": {"max_dbs_open": "10000"},
 	}})
 	if err != nil {
 		return nil, err

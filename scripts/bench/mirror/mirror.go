@@ -70,7 +70,7 @@ func (b *bench) Measure(ctx context.Context) (err error) {
 	if b.source, err = b.StartEndpoints(ctx, lab.OnCouchDB); err != nil {
 		return err
 	}
-	if b.target, err = b.StartCouchDB(ctx, lab.Any); err != nil {
+	if b.target, err = b.StartEndpoints(ctx, lab.OnCouchDBWithoutFeed); err != nil {
 		return err
 	}
 	b.Report.Targets("%s, from %s to another one: %d databases of %d documents", b.Version, b.source.About, b.databases, b.docs)
