@@ -118,11 +118,9 @@ func (b *bench) start(ctx context.Context, relay string) (nodes []*lab.Node, err
 		"replicator/use_bulk_get=false", fmt.Sprintf("replicator.budgets/%s=%d requests/s", relay, b.rate),
 	}}
 	if b.nodes > 1 {
-		cluster, err := b.StartFoundationDB(ctx)
-		if err != nil {
+		if o.Store, _, err = b.StartFoundationDB(ctx); err != nil {
 			return nil, err
 		}
-		o.Store = "fdb://" + cluster.ClusterFile
 	}
 	for range b.nodes {
 		node, err := b.StartNode(ctx, o)

@@ -136,14 +136,12 @@ func (f *fleet) Measure(ctx context.Context) (err error) {
 }
 
 // start starts the nodes.
-func (f *fleet) start(ctx context.Context) error {
+func (f *fleet) start(ctx context.Context) (err error) {
 	f.store = "pebble:" + filepath.Join(f.Dir, "store")
 	if f.storeNamed == "fdb" {
-		cluster, err := f.StartFoundationDB(ctx)
-		if err != nil {
+		if f.store, _, err = f.StartFoundationDB(ctx); err != nil {
 			return err
 		}
-		f.store = "fdb://" + cluster.ClusterFile
 	}
 	if err := f.startNode(ctx); err != nil || f.nodes == 0 {
 		return err

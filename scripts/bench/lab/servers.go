@@ -35,15 +35,17 @@ func (r *Run) startCouchDB(ctx context.Context) (*Server, error) {
 	return s, err
 }
 
-// StartFoundationDB starts a FoundationDB of one process with the engine memory. Its Stop ends it, at the latest with the run.
-func (r *Run) StartFoundationDB(ctx context.Context) (*servers.FoundationDB, error) {
+// StartFoundationDB starts a FoundationDB of one process with the engine memory, and returns the URL of its store. It ends
+// with stop, at the latest with the run.
+func (r *Run) StartFoundationDB(ctx context.Context) (store string, stop func(), err error) {
 	dir, err := os.MkdirTemp(r.Dir, "foundationdb-")
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	cluster, err := servers.StartFoundationDB(ctx, servers.FoundationDBOptions{Dir: dir})
-	if err == nil {
-		r.AtEnd(cluster.Stop)
+	if err != nil {
+		return "", nil, err
 	}
-	return cluster, err
+	r.AtEnd(cluster.Stop)
+	return "fdb://" + cluster.ClusterFile, cluster.Stop, nil
 }

@@ -40,11 +40,11 @@ func systems() []system {
 		return all
 	}
 	return append(all, system{"fdbjobs on FoundationDB", func(ctx context.Context, r *lab.Run, workers int, p *progress) (queue, error) {
-		cluster, err := r.StartFoundationDB(ctx)
+		store, stop, err := r.StartFoundationDB(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return openFdbjobs(ctx, "fdb://"+cluster.ClusterFile, workers, p, cluster.Stop)
+		return openFdbjobs(ctx, store, workers, p, stop)
 	}})
 }
 
