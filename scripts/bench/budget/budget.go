@@ -65,10 +65,7 @@ func (b *bench) Measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	relay, err := b.relay(endpoints)
-	if err != nil {
-		return err
-	}
+	relay := b.relay(endpoints)
 	nodes, err := b.start(ctx, relay)
 	if err != nil {
 		return err
@@ -76,7 +73,7 @@ func (b *bench) Measure(ctx context.Context) error {
 	if err := b.add(ctx, endpoints, nodes[0], relay); err != nil {
 		return err
 	}
-	b.Report.Table(fmt.Sprintf("%s: %d jobs on %d nodes, a budget of %d requests a second", b.Version, b.jobs, b.nodes, b.rate), "what", "target", "measured")
+	b.Report.Targets("%s: %d jobs on %d nodes, a budget of %d requests a second", b.Version, b.jobs, b.nodes, b.rate)
 	if err := retry.Wait(ctx, settled); err != nil {
 		return err
 	}
@@ -91,12 +88,8 @@ func (b *bench) Measure(ctx context.Context) error {
 }
 
 // relay starts the relay before the endpoints, and returns its address.
-func (b *bench) relay(endpoints *lab.Server) (address string, err error) {
-	target, err := url.Parse("http://" + endpoints.Host())
-	if err != nil {
-		return "", err
-	}
-	proxy := httputil.NewSingleHostReverseProxy(target)
+func (b *bench) relay(endpoints *lab.Server) (address string) {
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: endpoints.Host()})
 	proxy.Transport = &http.Transport{MaxIdleConnsPerHost: 1000}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at := receivedAt(r.Context())
@@ -109,7 +102,7 @@ func (b *bench) relay(endpoints *lab.Server) (address string, err error) {
 	server.Config.ConnContext = withConn
 	server.Start()
 	b.AtEnd(server.Close)
-	return server.Listener.Addr().String(), nil
+	return server.Listener.Addr().String()
 }
 
 // start starts the nodes. The first one takes documents.
