@@ -15,12 +15,15 @@ import (
 	"time"
 
 	"settee/internal/servers"
-	"settee/pkg/retry"
 	"settee/scripts/bench/lab"
 )
 
-// docSize is the size of a document without its attachments, in bytes.
-const docSize = 1000
+const (
+	// docSize is the size of a document without its attachments, in bytes.
+	docSize = 1000
+	// poll is how often the target is asked whether it has all documents of a burst.
+	poll = 20 * time.Millisecond
+)
 
 // benchCase is one comparison.
 type benchCase struct {
@@ -98,8 +101,6 @@ func (b *bench) turn(ctx context.Context, c benchCase, system int, source string
 
 // burst writes documents to the source of a continuous job as fast as it takes them, and waits until all are on the target.
 func (b *bench) burst(ctx context.Context, c benchCase, system int, source, target string) (s lab.Sample, err error) {
-	ctx, cancel := b.Within(ctx, "a burst")
-	defer cancel()
 	job := map[string]any{"continuous": true}
 	host, meter := b.server, b.meter()
 	var node *lab.Node
@@ -146,11 +147,12 @@ func (b *bench) measure(ctx context.Context, meter lab.Meter, f func() error) (l
 
 // burstOf writes documents to a source, and waits until the target has as many.
 func (b *bench) burstOf(ctx context.Context, docs int, source, target string) error {
-	err := b.fill(ctx, source, docs, 0)
-	for err == nil && b.sameCount(ctx, source, target) != nil {
-		err = retry.Wait(ctx, 20*time.Millisecond)
-	}
-	return err
+	return b.Within(ctx, "a burst", func(ctx context.Context) error {
+		if err := b.fill(ctx, source, docs, 0); err != nil {
+			return err
+		}
+		return lab.Poll(ctx, poll, func(ctx context.Context) error { return b.sameCount(ctx, source, target) })
+	})
 }
 
 // replicate posts a replication to a server, with more options.
@@ -166,11 +168,7 @@ func (b *bench) sameCount(ctx context.Context, source, target string) error {
 	if err != nil {
 		return err
 	}
-	got, err := b.server.Count(ctx, target)
-	if err == nil && got != want {
-		err = fmt.Errorf("the target has %d documents, not %d", got, want)
-	}
-	return err
+	return b.server.CheckCount(ctx, target, want)
 }
 
 // newID returns a name that no other call has returned.

@@ -18,17 +18,17 @@ func (f *fleet) first(ctx context.Context) error {
 		return err
 	}
 	f.Say("a document in each source; adding %d jobs", f.jobs)
-	ctx, cancel := f.Within(ctx, "the first run of all jobs")
-	defer cancel()
 	var added time.Duration
 	used, w, err := f.measure(ctx, func() error {
-		began := time.Now()
-		if err := f.add(ctx, f.node.Server); err != nil {
-			return err
-		}
-		added = time.Since(began)
-		f.Say("all jobs added after %.1f s", added.Seconds())
-		return f.Await(ctx)
+		return f.Within(ctx, "the first run of all jobs", func(ctx context.Context) error {
+			began := time.Now()
+			if err := f.add(ctx, f.node.Server); err != nil {
+				return err
+			}
+			added = time.Since(began)
+			f.Say("all jobs added after %.1f s", added.Seconds())
+			return f.Await(ctx)
+		})
 	})
 	if err != nil {
 		return err
@@ -90,13 +90,11 @@ func (f *fleet) arrive(ctx context.Context, write func() error) (lab.Used, work,
 	if err := f.login(ctx); err != nil {
 		return lab.Used{}, nil, err
 	}
-	limited, cancel := f.Within(ctx, "the arrival of the last change")
-	defer cancel()
 	return f.measure(ctx, func() error {
 		if err := write(); err != nil {
 			return err
 		}
-		return f.Await(limited)
+		return f.Within(ctx, "the arrival of the last change", f.Await)
 	})
 }
 
@@ -133,9 +131,7 @@ func (f *fleet) restart(ctx context.Context) error {
 	if err := f.next()(ctx); err != nil {
 		return err
 	}
-	limited, cancel := f.Within(ctx, "the arrival of a change")
-	defer cancel()
-	if err := f.Await(limited); err != nil {
+	if err := f.Within(ctx, "the arrival of a change", f.Await); err != nil {
 		return err
 	}
 	f.Report.Measured("restart: answers after", "2 s", "%.2f s", answers)
@@ -161,9 +157,7 @@ func (f *fleet) alone(ctx context.Context) error {
 		if err := f.writeAtRandom(ctx); err != nil {
 			return err
 		}
-		limited, cancel := f.Within(ctx, "the arrival of the last change")
-		defer cancel()
-		missing = f.Await(limited) // it names one
+		missing = f.Within(ctx, "the arrival of the last change", f.Await) // it names one
 		return nil
 	})
 	if err != nil {

@@ -200,8 +200,7 @@ func (f *fleet) add(ctx context.Context, to *lab.Server) error {
 
 // awaitJobs returns when all jobs are in a state.
 func (f *fleet) awaitJobs(ctx context.Context, state string) error {
-	ctx, cancel := f.Within(ctx, "that all jobs are "+state)
-	defer cancel()
-	_, err := f.node.Jobs(ctx, func(states map[string]int) bool { return states[state] == f.jobs })
-	return err
+	return f.Within(ctx, "that all jobs are "+state, func(ctx context.Context) error {
+		return f.node.AwaitJobs(ctx, func(states map[string]int) bool { return states[state] == f.jobs })
+	})
 }

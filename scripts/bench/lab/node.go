@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -142,13 +141,13 @@ func (n *Node) Memory() (now, largest float64) {
 	return float64(status.VmRSS), float64(status.VmHWM)
 }
 
-// Jobs waits until the numbers of jobs by state are as wanted, and returns them. The node looks once a second.
-func (n *Node) Jobs(ctx context.Context, wanted func(states map[string]int) bool) (map[string]int, error) {
+// AwaitJobs returns when the numbers of jobs by state are as wanted. The node looks once a second.
+func (n *Node) AwaitJobs(ctx context.Context, wanted func(states map[string]int) bool) error {
 	header := http.Header{"Prefer": {"wait=60"}}
 	for {
 		answer, err := n.Do(ctx, http.MethodGet, "_scheduler/summary", header, nil)
 		if err != nil {
-			return nil, errors.Join(context.Cause(ctx), err)
+			return err
 		}
 		var summary struct{ Jobs map[string]int }
 		text, err := io.ReadAll(answer.Body)
@@ -160,7 +159,7 @@ func (n *Node) Jobs(ctx context.Context, wanted func(states map[string]int) bool
 			err = json.Unmarshal(text, &summary)
 		}
 		if err != nil || wanted(summary.Jobs) {
-			return summary.Jobs, errors.Join(context.Cause(ctx), err)
+			return err
 		}
 		header.Set("If-None-Match", answer.Header.Get("ETag"))
 	}

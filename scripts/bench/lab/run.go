@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"settee/pkg/retry"
 )
 
 // Scenario is what the program can measure.
@@ -165,9 +167,28 @@ func (r *Run) Go(ctx context.Context, f func(context.Context)) {
 // Say prints progress.
 func (r *Run) Say(format string, args ...any) { _, _ = fmt.Fprintf(r.progress, format+"\n", args...) }
 
-// Within returns a context that ends after -limit, with the cause that something takes too long.
-func (r *Run) Within(ctx context.Context, what string) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, r.limit, fmt.Errorf("%s takes longer than %s", what, r.limit))
+// Within calls f with a context that ends after -limit. If f fails because of that, the error says what takes too long.
+func (r *Run) Within(ctx context.Context, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.limit, fmt.Errorf("%s takes longer than %s", what, r.limit))
+	defer cancel()
+	err := f(ctx)
+	if cause := context.Cause(ctx); err != nil && !errors.Is(err, cause) {
+		err = errors.Join(cause, err)
+	}
+	return err
+}
+
+// Poll calls check at intervals until it succeeds. When ctx ends, the error also says why check failed last.
+func Poll(ctx context.Context, every time.Duration, check func(context.Context) error) error {
+	for {
+		failed := check(ctx)
+		if failed == nil {
+			return nil
+		}
+		if err := retry.Wait(ctx, every); err != nil {
+			return errors.Join(err, failed)
+		}
+	}
 }
 
 // InOrder calls functions until one fails.

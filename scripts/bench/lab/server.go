@@ -128,6 +128,15 @@ func (s *Server) Count(ctx context.Context, database string) (int, error) {
 	return info.Docs, err
 }
 
+// CheckCount fails if a database has another number of documents.
+func (s *Server) CheckCount(ctx context.Context, database string, want int) error {
+	got, err := s.Count(ctx, database)
+	if err == nil && got != want {
+		err = fmt.Errorf("%s has %d documents, not %d", database, got, want)
+	}
+	return err
+}
+
 // Follow calls row with the id of each change of a database until ctx ends, or the feed, which is an error.
 func (s *Server) Follow(ctx context.Context, database string, row func(id string)) error {
 	answer, err := s.Do(ctx, http.MethodGet, database+"/_changes?feed=continuous&since=0&heartbeat=10000", nil, nil)

@@ -187,12 +187,13 @@ func (l *load) measureContinuous(ctx context.Context) error {
 	if err := l.setMaxJobs(ctx, l.maxJobs); err != nil {
 		return err
 	}
-	starting, cancel := l.Within(ctx, "starting the jobs")
-	defer cancel()
-	_, err := l.node.Jobs(starting, func(states map[string]int) bool { return states["running"] >= min(l.maxJobs, l.databases*l.jobs) })
-	if err == nil {
-		err = l.Await(starting)
-	}
+	running := func(states map[string]int) bool { return states["running"] >= min(l.maxJobs, l.databases*l.jobs) }
+	err := l.Within(ctx, "starting the jobs", func(ctx context.Context) error {
+		if err := l.node.AwaitJobs(ctx, running); err != nil {
+			return err
+		}
+		return l.Await(ctx)
+	})
 	if err != nil {
 		return err
 	}
@@ -212,9 +213,7 @@ func (l *load) measureContinuous(ctx context.Context) error {
 	}
 	l.Say("measured; waiting for the last documents")
 	ended := time.Now()
-	arriving, cancel := l.Within(ctx, "the arrival of the last document")
-	defer cancel()
-	if err := l.Await(arriving); err != nil {
+	if err := l.Within(ctx, "the arrival of the last document", l.Await); err != nil {
 		return err
 	}
 	l.row("delay", "%s documents", l.Take())
@@ -228,12 +227,8 @@ func (l *load) measureOnce(ctx context.Context) error {
 		if err := l.setMaxJobs(ctx, l.maxJobs); err != nil {
 			return err
 		}
-		ending, cancel := l.Within(ctx, "the end of the last job")
-		defer cancel()
-		_, err := l.node.Jobs(ending, func(states map[string]int) bool {
-			return states["completed"]+states["failed"] == l.databases*l.jobs
-		})
-		return err
+		ended := func(states map[string]int) bool { return states["completed"]+states["failed"] == l.databases*l.jobs }
+		return l.Within(ctx, "the end of the last job", func(ctx context.Context) error { return l.node.AwaitJobs(ctx, ended) })
 	})
 	return err
 }
@@ -284,7 +279,8 @@ func (l *load) window(ctx context.Context, f func(context.Context) error) (behin
 
 // finish adds what is known at the end. It fails if something has not arrived.
 func (l *load) finish(ctx context.Context) error {
-	states, err := l.node.Jobs(ctx, func(map[string]int) bool { return true })
+	var states map[string]int
+	err := l.node.AwaitJobs(ctx, func(now map[string]int) bool { states = now; return true })
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,9 @@ func (b *bench) Measure(ctx context.Context) (err error) {
 		return err
 	}
 	b.Report.Targets("%s, from %s to another one: %d databases of %d documents", b.Version, b.source.About, b.databases, b.docs)
-	return lab.InOrder(ctx, b.fill, b.compare, b.newDatabases)
+	return lab.InOrder(ctx, b.fill, b.compare, func(ctx context.Context) error {
+		return b.Within(ctx, "copying new databases", b.newDatabases)
+	})
 }
 
 // fill makes the databases of the source.
@@ -121,14 +123,12 @@ func (b *bench) compare(ctx context.Context) error {
 
 // measure measures a way of copying to an empty target, and removes the copies.
 func (b *bench) measure(ctx context.Context, what string, way func(context.Context) error) (used lab.Used, err error) {
-	ctx, cancel := b.Within(ctx, what)
-	defer cancel()
 	if err := b.startNode(ctx); err != nil {
 		return used, err
 	}
 	meter := lab.Meter{{Name: "node", Time: b.node.Processor}, {Name: "source", Time: b.source.Processor}, {Name: "target", Time: b.target.Processor}}
-	if used, err = meter.Measure(func() error { return way(ctx) }); err != nil {
-		return used, errors.Join(context.Cause(ctx), err)
+	if used, err = meter.Measure(func() error { return b.Within(ctx, what, way) }); err != nil {
+		return used, err
 	}
 	b.Say("%s: %.1f s", what, used.Seconds)
 	if err := b.each(ctx, b.complete); err != nil {
@@ -148,11 +148,7 @@ func (b *bench) startNode(ctx context.Context) (err error) {
 
 // complete checks that the target has all documents of a database.
 func (b *bench) complete(ctx context.Context, name string) error {
-	docs, err := b.target.Count(ctx, name)
-	if err == nil && docs != b.docs {
-		err = fmt.Errorf("%s has %d documents at the target instead of %d", name, docs, b.docs)
-	}
-	return err
+	return b.target.CheckCount(ctx, name, b.docs)
 }
 
 // loop does what people's scripts do.
@@ -179,21 +175,14 @@ func (b *bench) mirror(ctx context.Context) error {
 		return err
 	}
 	return b.each(ctx, func(ctx context.Context, name string) error {
-		for b.complete(ctx, name) != nil {
-			if err := retry.Wait(ctx, lookEvery); err != nil {
-				return err
-			}
-		}
-		return nil
+		return lab.Poll(ctx, lookEvery, func(ctx context.Context) error { return b.complete(ctx, name) })
 	})
 }
 
 // newDatabases measures how long new databases take to be at the target, with all databases mirrored.
 func (b *bench) newDatabases(ctx context.Context) error {
-	ctx, cancel := b.Within(ctx, "copying new databases")
-	defer cancel()
 	if err := lab.InOrder(ctx, b.startNode, b.mirror); err != nil {
-		return errors.Join(context.Cause(ctx), err)
+		return err
 	}
 	var seconds []float64
 	for i := range b.fresh {
@@ -206,10 +195,11 @@ func (b *bench) newDatabases(ctx context.Context) error {
 			return err
 		}
 		began := time.Now()
-		for b.target.Ask(ctx, http.MethodGet, name+"/doc000000", nil, nil) != nil {
-			if err := retry.Wait(ctx, poll); err != nil {
-				return err
-			}
+		err := lab.Poll(ctx, poll, func(ctx context.Context) error {
+			return b.target.Ask(ctx, http.MethodGet, name+"/doc000000", nil, nil)
+		})
+		if err != nil {
+			return err
 		}
 		seconds = append(seconds, time.Since(began).Seconds())
 	}
