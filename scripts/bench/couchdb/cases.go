@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"os/exec"
 	"strings"
@@ -78,9 +77,9 @@ func (b *bench) turn(ctx context.Context, c benchCase, system int, source string
 	}
 	from, to := b.server.URL(source, address), b.server.URL(target, address)
 	command := exec.CommandContext(ctx, b.Settee, "replicate", from, to)
-	used, err := b.measure(ctx, b.meter(), func() error {
+	used, err := b.measure(ctx, nil, func() error {
 		if system == couchDB {
-			return b.replicate(ctx, b.server, from, to, nil)
+			return b.server.Ask(ctx, http.MethodPost, "_replicate", map[string]any{"source": from, "target": to}, nil)
 		}
 		output, err := command.CombinedOutput()
 		if err != nil {
@@ -101,28 +100,27 @@ func (b *bench) turn(ctx context.Context, c benchCase, system int, source string
 
 // burst writes documents to the source of a continuous job as fast as it takes them, and waits until all are on the target.
 func (b *bench) burst(ctx context.Context, c benchCase, system int, source, target string) (s lab.Sample, err error) {
-	job := map[string]any{"continuous": true}
-	host, meter := b.server, b.meter()
+	host := b.server
 	var node *lab.Node
 	if system == settee {
 		if node, err = b.StartNode(ctx, lab.NodeOptions{}); err != nil {
 			return nil, err
 		}
 		defer node.Close()
-		host, meter = node.Server, append(meter, lab.Party{Name: "settee", Time: node.Processor})
+		host = node.Server
 	}
-	from, to := b.server.URL(source, ""), b.server.URL(target, "")
-	if err := b.replicate(ctx, host, from, to, job); err != nil {
+	job := map[string]any{"source": b.server.URL(source, ""), "target": b.server.URL(target, ""), "continuous": true}
+	if err := host.Ask(ctx, http.MethodPost, "_replicate", job, nil); err != nil {
 		return nil, err
 	}
 	defer func() {
 		job["cancel"] = true
-		err = errors.Join(err, b.replicate(context.WithoutCancel(ctx), host, from, to, job))
+		err = errors.Join(err, host.Ask(context.WithoutCancel(ctx), http.MethodPost, "_replicate", job, nil))
 	}()
 	if err := b.burstOf(ctx, 1, source, target); err != nil { // so that the job runs
 		return nil, err
 	}
-	used, err := b.measure(ctx, meter, func() error { return b.burstOf(ctx, b.scaled(c.docs), source, target) })
+	used, err := b.measure(ctx, node, func() error { return b.burstOf(ctx, b.scaled(c.docs), source, target) })
 	if err != nil {
 		return nil, err
 	}
@@ -134,13 +132,14 @@ func (b *bench) burst(ctx context.Context, c benchCase, system int, source, targ
 	return s, nil
 }
 
-// meter reads the processor time of the endpoints.
-func (b *bench) meter() lab.Meter { return lab.Meter{{Name: "endpoints", Time: b.server.Processor}} }
-
-// measure waits until the server is idle, and returns what f uses.
-func (b *bench) measure(ctx context.Context, meter lab.Meter, f func() error) (lab.Used, error) {
+// measure waits until the server is idle, and returns what the server and a node, if there is one, use while f runs.
+func (b *bench) measure(ctx context.Context, node *lab.Node, f func() error) (lab.Used, error) {
 	if err := b.rest(ctx); err != nil {
 		return lab.Used{}, err
+	}
+	meter := lab.Meter{{Name: "endpoints", Time: b.server.Processor}}
+	if node != nil {
+		meter = append(meter, lab.Party{Name: "settee", Time: node.Processor})
 	}
 	return meter.Measure(f)
 }
@@ -153,13 +152,6 @@ func (b *bench) burstOf(ctx context.Context, docs int, source, target string) er
 		}
 		return lab.Poll(ctx, poll, func(ctx context.Context) error { return b.sameCount(ctx, source, target) })
 	})
-}
-
-// replicate posts a replication to a server, with more options.
-func (b *bench) replicate(ctx context.Context, host *lab.Server, source, target string, more map[string]any) error {
-	body := map[string]any{"source": source, "target": target}
-	maps.Copy(body, more)
-	return host.Ask(ctx, http.MethodPost, "_replicate", body, nil)
 }
 
 // sameCount checks that a target has as many documents as its source.
