@@ -129,9 +129,9 @@ const addBatch, adders = 100, 2
 
 // AddJobs adds the jobs from first to before last to a replicator database. more returns further fields of a job's document.
 func (d *Databases) AddJobs(ctx context.Context, node *Server, database string, first, last int, more map[string]any) error {
-	return Each(ctx, adders, (last-first+addBatch-1)/addBatch, func(ctx context.Context, batch int) error {
+	return InBatches(ctx, adders, addBatch, first, last, func(ctx context.Context, begin, end int) error {
 		var docs []map[string]any
-		for job := first + batch*addBatch; job < min(first+(batch+1)*addBatch, last); job++ {
+		for job := begin; job < end; job++ {
 			doc := map[string]any{
 				"_id":    "job-" + strconv.Itoa(job),
 				"source": d.URL("s" + strconv.Itoa(job%d.Sources)), "target": d.URL("t" + strconv.Itoa(job%d.Targets)),
@@ -156,6 +156,13 @@ func Each(ctx context.Context, atATime, n int, f func(ctx context.Context, i int
 		})
 	}
 	return all.Wait()
+}
+
+// InBatches calls f with the numbers from begin to before end, each time with the next batch of them, some batches at a time.
+func InBatches(ctx context.Context, atATime, batch, begin, end int, f func(ctx context.Context, begin, end int) error) error {
+	return Each(ctx, atATime, (end-begin+batch-1)/batch, func(ctx context.Context, n int) error {
+		return f(ctx, begin+n*batch, min(begin+(n+1)*batch, end))
+	})
 }
 
 // Choose checks that a value is one of some.

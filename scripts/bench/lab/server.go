@@ -107,16 +107,13 @@ func (s *Server) Bulk(ctx context.Context, database string, docs any) error {
 
 // Fill writes documents to a database, so many in a request. doc returns one of them by its number, from 0 to before docs.
 func (s *Server) Fill(ctx context.Context, database string, docs, batch int, doc func(n int) map[string]any) error {
-	for first := 0; first < docs; first += batch {
+	return InBatches(ctx, 1, batch, 0, docs, func(ctx context.Context, begin, end int) error {
 		var some []map[string]any
-		for n := first; n < min(first+batch, docs); n++ {
+		for n := begin; n < end; n++ {
 			some = append(some, doc(n))
 		}
-		if err := s.Bulk(ctx, database, some); err != nil {
-			return err
-		}
-	}
-	return nil
+		return s.Bulk(ctx, database, some)
+	})
 }
 
 // Count returns the number of documents in a database.

@@ -199,7 +199,7 @@ func (b *bench) cycles(ctx context.Context, s system, l load) (lab.Sample, error
 	var add, run lab.Used
 	p := &progress{update: l.mixed}
 	err := b.turn(ctx, s, p, l, b.jobs, func(ctx context.Context, q queue) (err error) {
-		adding := func() error { return inBatches(ctx, warmUp, warmUp+b.jobs, l.batch, q.add) }
+		adding := func() error { return lab.InBatches(ctx, clients, l.batch, warmUp, warmUp+b.jobs, q.add) }
 		if !l.mixed {
 			if add, err = measure(adding); err != nil {
 				return err
@@ -265,7 +265,7 @@ func (b *bench) turn(ctx context.Context, s system, p *progress, l load, jobs in
 	}
 	defer q.close()
 	b.Say("%s: %+v", s.name, l)
-	warm := func() error { return inBatches(ctx, 0, warmUp, l.batch, q.add) }
+	warm := func() error { return lab.InBatches(ctx, clients, l.batch, 0, warmUp, q.add) }
 	if _, err := runJobs(ctx, q, p, warmUp, warm); err != nil {
 		return err
 	}
@@ -307,12 +307,5 @@ func runJobs(ctx context.Context, q queue, p *progress, jobs int, add func() err
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	})
-}
-
-// inBatches has clients call f with the numbers from begin up to end, each time with the next batch of them.
-func inBatches(ctx context.Context, begin, end, batch int, f func(ctx context.Context, begin, end int) error) error {
-	return lab.Each(ctx, clients, (end-begin+batch-1)/batch, func(ctx context.Context, n int) error {
-		return f(ctx, begin+n*batch, min(begin+(n+1)*batch, end))
 	})
 }
