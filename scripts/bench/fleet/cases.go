@@ -60,9 +60,6 @@ func (f *fleet) awaitParked(ctx context.Context) error {
 	return f.awaitJobs(ctx, "parked")
 }
 
-// next makes a document of a random source due.
-func (f *fleet) next() func(context.Context) error { return f.Write(f.Random.IntN(f.jobs)) }
-
 // changes writes documents to random sources at random times.
 func (f *fleet) changes(ctx context.Context) error {
 	used, w, err := f.arrive(ctx, func() error { return f.writeAtRandom(ctx) })
@@ -76,7 +73,7 @@ func (f *fleet) changes(ctx context.Context) error {
 
 func (f *fleet) writeAtRandom(ctx context.Context) error {
 	f.Say("writing %g documents a second for %s", f.rate, f.duration)
-	return lab.During(ctx, f.Random, f.rate, f.next, func(ctx context.Context) error { return retry.Wait(ctx, f.duration) })
+	return f.WriteDuring(ctx, f.Random, f.rate, func(ctx context.Context) error { return retry.Wait(ctx, f.duration) })
 }
 
 func (f *fleet) reportChanges(used lab.Used) {
@@ -128,7 +125,7 @@ func (f *fleet) restart(ctx context.Context) error {
 		return err
 	}
 	answers := time.Since(began).Seconds()
-	if err := f.next()(ctx); err != nil {
+	if err := f.Write(ctx, f.Random.IntN(f.jobs)); err != nil {
 		return err
 	}
 	if err := f.Within(ctx, "the arrival of a change", f.Await); err != nil {

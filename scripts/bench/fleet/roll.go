@@ -22,7 +22,7 @@ func (f *fleet) roll(ctx context.Context) error {
 	var slowest, lasted time.Duration
 	// The nodes begin to count anew: what they have done meanwhile is unknown.
 	used, _, err := f.arrive(ctx, func() error {
-		return lab.During(ctx, f.Random, f.rate, f.next, func(ctx context.Context) error {
+		return f.WriteDuring(ctx, f.Random, f.rate, func(ctx context.Context) error {
 			return s.during(ctx, f.node, func(ctx context.Context) error {
 				began := time.Now()
 				for n := range f.nodes {

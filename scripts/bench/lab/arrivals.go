@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
-	"settee/pkg/retry"
 )
 
 // Arrivals tracks documents from their writing until they are at all their targets. The zero value tracks none.
@@ -132,31 +129,6 @@ func (a *Arrivals) Counts() Counts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.counts
-}
-
-// maxWriting is the number of documents that AtRandom writes at a time.
-const maxWriting = 100
-
-// AtRandom makes writes at random times (a Poisson process), so many a second, until ctx ends, and returns when all were
-// answered. next chooses a write and returns it.
-func AtRandom(ctx context.Context, random *rand.Rand, rate float64, next func() (write func(context.Context) error)) error {
-	writing, working := errgroup.WithContext(ctx)
-	writing.SetLimit(maxWriting)
-	for at := time.Now(); rate > 0; {
-		at = at.Add(time.Duration(random.ExpFloat64() / rate * float64(time.Second)))
-		if retry.Wait(working, time.Until(at)) != nil {
-			break
-		}
-		write := next()
-		// A write that has begun goes on, since it is unknown whether one that is given up happens.
-		writing.Go(func() error { return write(context.WithoutCancel(ctx)) })
-	}
-	return writing.Wait()
-}
-
-// During makes writes as AtRandom does, until f returns.
-func During(ctx context.Context, random *rand.Rand, rate float64, next func() func(context.Context) error, f func(context.Context) error) error {
-	return Both(ctx, func(ctx context.Context) error { return AtRandom(ctx, random, rate, next) }, f)
 }
 
 // Both calls f, and meanwhile beside, whose context ends when f returns. That beside was cancelled is no error.

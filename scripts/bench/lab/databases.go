@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"settee/pkg/retry"
 )
 
 // What has the databases: a node of settee, or the installed CouchDB with the feed _db_updates or without it. With the last one
@@ -91,23 +94,21 @@ func (d *Databases) Make(ctx context.Context, r *Run, s *Server, text string) er
 	return nil
 }
 
-// Write makes a new document of a source due, and returns a function that writes it.
-func (d *Databases) Write(source int) func(context.Context) error {
+// Write writes a new document to a source.
+func (d *Databases) Write(ctx context.Context, source int) error {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.numbers == nil {
 		d.numbers = map[int]int{}
 	}
 	number := d.numbers[source]
 	d.numbers[source]++
+	d.mu.Unlock()
 	d.Expect(ID(source, number), (d.Jobs-source+d.Sources-1)/d.Sources) // a target of each job that reads the source
-	return func(ctx context.Context) error {
-		err := d.Put(ctx, source, number)
-		if err == nil {
-			d.Wrote(ID(source, number))
-		}
-		return err
+	err := d.Put(ctx, source, number)
+	if err == nil {
+		d.Wrote(ID(source, number))
 	}
+	return err
 }
 
 // WriteAll writes documents to all sources, so many to each.
@@ -121,7 +122,32 @@ func (d *Databases) WriteAll(ctx context.Context, docs int) error {
 
 // WriteTo writes a document to each of some sources.
 func (d *Databases) WriteTo(ctx context.Context, sources []int) error {
-	return Each(ctx, writers, len(sources), func(ctx context.Context, n int) error { return d.Write(sources[n])(ctx) })
+	return Each(ctx, writers, len(sources), func(ctx context.Context, n int) error { return d.Write(ctx, sources[n]) })
+}
+
+// WriteDuring calls f, and meanwhile writes documents to random sources at random times (a Poisson process), so many a second.
+// It returns when f has returned and all writes were answered.
+func (d *Databases) WriteDuring(ctx context.Context, random *rand.Rand, rate float64, f func(context.Context) error) error {
+	return Both(ctx, func(ctx context.Context) error { return d.writeAtRandom(ctx, random, rate) }, f)
+}
+
+// maxWriting is the number of documents that writeAtRandom writes at a time.
+const maxWriting = 100
+
+// writeAtRandom writes documents until ctx ends.
+func (d *Databases) writeAtRandom(ctx context.Context, random *rand.Rand, rate float64) error {
+	writing, working := errgroup.WithContext(ctx)
+	writing.SetLimit(maxWriting)
+	for at := time.Now(); rate > 0; {
+		at = at.Add(time.Duration(random.ExpFloat64() / rate * float64(time.Second)))
+		if retry.Wait(working, time.Until(at)) != nil {
+			break
+		}
+		source := random.IntN(d.Sources)
+		// A write that has begun goes on, since it is unknown whether one that is given up happens.
+		writing.Go(func() error { return d.Write(context.WithoutCancel(ctx), source) })
+	}
+	return writing.Wait()
 }
 
 // addBatch is the number of replication documents in a request, and adders the number of requests at a time.

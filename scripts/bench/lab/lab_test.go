@@ -68,19 +68,16 @@ func TestTake(t *testing.T) {
 
 func TestAtRandom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		written, failed := 0, errors.New("refused")
-		next := func() func(context.Context) error {
-			written++
-			return func(context.Context) error { return nil }
-		}
+		failed := errors.New("refused")
+		d := Databases{Sources: 3, Targets: 3, Jobs: 3, Put: func(context.Context, int, int) error { return nil }}
 		r := newRandom(1)
-		err := During(t.Context(), r, 100, next, func(ctx context.Context) error { return retry.Wait(ctx, 10*time.Second) })
+		err := d.WriteDuring(t.Context(), r, 100, func(ctx context.Context) error { return retry.Wait(ctx, 10*time.Second) })
 		require.NoError(t, err)
-		require.InDelta(t, 1000, written, 200)
-		err = During(t.Context(), r, 0, next, func(ctx context.Context) error { return failed })
+		require.InDelta(t, 1000, d.Counts().Written, 200)
+		err = d.WriteDuring(t.Context(), r, 0, func(ctx context.Context) error { return failed })
 		require.ErrorIs(t, err, failed)
-		refused := func() func(context.Context) error { return func(context.Context) error { return failed } }
-		err = During(t.Context(), r, 100, refused, func(ctx context.Context) error { return retry.Wait(ctx, time.Hour) })
+		d.Put = func(context.Context, int, int) error { return failed }
+		err = d.WriteDuring(t.Context(), r, 100, func(ctx context.Context) error { return retry.Wait(ctx, time.Hour) })
 		require.ErrorIs(t, err, failed)
 	})
 }

@@ -199,9 +199,8 @@ func (l *load) measureContinuous(ctx context.Context) error {
 	}
 	l.row("jobs started", "%.1f s", time.Since(began).Seconds())
 	l.Say("all jobs run")
-	next := func() func(context.Context) error { return l.Write(l.Random.IntN(l.sources)) }
 	var behind int
-	err = lab.During(ctx, l.Random, l.rate, next, func(ctx context.Context) error {
+	err = l.WriteDuring(ctx, l.Random, l.rate, func(ctx context.Context) error {
 		if err := retry.Wait(ctx, l.warmUp); err != nil {
 			return err
 		}
