@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"net/http"
-	"slices"
 	"time"
 
 	"settee/pkg/retry"
@@ -43,7 +42,6 @@ func (f *fleet) roll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	slices.Sort(s.spans)
 	var all, most time.Duration
 	for _, one := range s.inAll {
 		all, most = all+one, max(most, one)

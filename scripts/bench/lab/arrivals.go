@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -120,7 +119,6 @@ func (a *Arrivals) Take() Delays {
 	defer a.mu.Unlock()
 	all := a.delays
 	a.delays, a.from = nil, time.Now()
-	slices.Sort(all)
 	return all
 }
 

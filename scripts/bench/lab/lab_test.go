@@ -101,16 +101,16 @@ func TestInTurns(t *testing.T) {
 }
 
 func TestMedianAndPercentiles(t *testing.T) {
-	require.True(t, math.IsNaN(Median(nil)))
+	require.True(t, math.IsNaN(median(nil)))
 	for want, all := range map[float64][]float64{3: {9, 1, 3}, 2: {3, 1}, 4: {4}, 3.5: {4, 1, 9, 3}} {
-		require.Equal(t, want, Median(all))
+		require.Equal(t, want, median(all))
 	}
 	var d Delays
 	for n := range 200 {
 		d = append(d, time.Duration(n+1)*time.Millisecond)
 	}
 	require.Equal(t, "median 101.0 ms, p90 181.0, p99 199.0, at most 200.0; 200", d.String())
-	require.Zero(t, Percentile(nil, 50))
+	require.Zero(t, Delays(nil).Percentile(50))
 }
 
 // All processors may be used by what is not told apart.

@@ -83,19 +83,19 @@ func Number(x float64, digits int) string {
 	return strconv.FormatFloat(x, 'f', digits, 64)
 }
 
-// Percentile returns a percentile of sorted times, or 0 if there are none.
-func Percentile(sorted []time.Duration, percent int) time.Duration {
-	if len(sorted) == 0 {
+// Delays are lengths of time.
+type Delays []time.Duration
+
+// Percentile returns a percentile, or 0 if there are no delays.
+func (d Delays) Percentile(percent int) time.Duration {
+	if len(d) == 0 {
 		return 0
 	}
-	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
+	return slices.Sorted(slices.Values(d))[min(len(d)*percent/100, len(d)-1)]
 }
-
-// Delays are sorted times.
-type Delays []time.Duration
 
 // String returns percentiles in milliseconds.
 func (d Delays) String() string {
-	ms := func(percent int) float64 { return 1000 * Percentile(d, percent).Seconds() }
+	ms := func(percent int) float64 { return 1000 * d.Percentile(percent).Seconds() }
 	return fmt.Sprintf("median %.1f ms, p90 %.1f, p99 %.1f, at most %.1f; %d", ms(50), ms(90), ms(99), ms(100), len(d))
 }

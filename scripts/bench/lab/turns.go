@@ -37,7 +37,7 @@ func (all Samples) of(name string) (values []float64) {
 }
 
 // Median returns the median of a value, or NaN if there are no turns.
-func (all Samples) Median(name string) float64 { return Median(all.of(name)) }
+func (all Samples) Median(name string) float64 { return median(all.of(name)) }
 
 // Ratios returns the ratios of a value to the same value of another system, turn by turn: their median and, in brackets, the
 // smallest and the largest one, or a dash if they are unknown.
@@ -46,16 +46,16 @@ func (all Samples) Ratios(name string, to Samples) string {
 	for i, other := range to.of(name) {
 		ratios[i] /= other
 	}
-	text := Number(Median(ratios), 2)
+	text := Number(median(ratios), 2)
 	if text == "-" {
 		return text
 	}
 	return text + fmt.Sprintf(" (%.2f-%.2f)", slices.Min(ratios), slices.Max(ratios))
 }
 
-// Median returns the median of some values, or NaN if there are none. With an even number of values it is the mean of the
+// median returns the median of some values, or NaN if there are none. With an even number of values it is the mean of the
 // two in the middle.
-func Median(values []float64) float64 {
+func median(values []float64) float64 {
 	n := len(values)
 	if n == 0 {
 		return math.NaN()

@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -246,8 +245,7 @@ func (b *bench) latency(ctx context.Context, s system, jobs int) (lab.Sample, er
 	for n := warmUp; n < len(added); n++ {
 		all = append(all, p.started[n].Sub(added[n]))
 	}
-	slices.Sort(all)
-	us := func(percent int) float64 { return 1e6 * lab.Percentile(all, percent).Seconds() }
+	us := func(percent int) float64 { return 1e6 * all.Percentile(percent).Seconds() }
 	return lab.Sample{"median": us(50), "p99": us(99)}, nil
 }
 
