@@ -139,15 +139,20 @@ func (r *Run) run(ctx context.Context, m Measurement, withoutSettee bool) (err e
 
 // findSettee asks settee for its version.
 func (r *Run) findSettee(ctx context.Context) (err error) {
-	if r.Settee, err = filepath.Abs(r.Settee); err != nil {
-		return err
+	if r.Settee, err = filepath.Abs(r.Settee); err == nil {
+		r.Version, err = Version(ctx, r.Settee, "version")
 	}
-	version, err := exec.CommandContext(ctx, r.Settee, "version").Output()
+	return err
+}
+
+// Version returns the first line that a program prints if it is asked for its version.
+func Version(ctx context.Context, program, argument string) (string, error) {
+	printed, err := exec.CommandContext(ctx, program, argument).Output()
 	if err != nil {
-		return fmt.Errorf("%s version: %w", r.Settee, err)
+		return "", fmt.Errorf("%s %s: %w", program, argument, err)
 	}
-	r.Version, _, _ = strings.Cut(string(version), "\n")
-	return nil
+	line, _, _ := strings.Cut(string(printed), "\n")
+	return line, nil
 }
 
 // AtEnd has a function called when the run ends, before those that were added earlier.

@@ -12,7 +12,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -174,11 +173,10 @@ func versions(ctx context.Context) (string, error) {
 		programs = append(programs, fdbserver)
 	}
 	for _, program := range programs {
-		printed, err := exec.CommandContext(ctx, program, "--version").Output() //nolint:gosec // an installed server
+		line, err := lab.Version(ctx, program, "--version")
 		if err != nil {
-			return "", fmt.Errorf("%s --version: %w", program, err)
+			return "", err
 		}
-		line, _, _ := strings.Cut(string(printed), "\n")
 		all = append(all, line)
 	}
 	return strings.Join(all, "; "), nil
