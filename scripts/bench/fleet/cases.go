@@ -22,7 +22,7 @@ func (f *fleet) first(ctx context.Context) error {
 	used, w, err := f.measure(ctx, func() error {
 		return f.Within(ctx, "the first run of all jobs", func(ctx context.Context) error {
 			began := time.Now()
-			if err := f.add(ctx, f.node.Server); err != nil {
+			if err := f.add(ctx, f.running[0].Server); err != nil {
 				return err
 			}
 			added = time.Since(began)
@@ -113,15 +113,14 @@ func (f *fleet) atOnce(ctx context.Context) error {
 }
 
 // restart kills the node and starts it again.
-func (f *fleet) restart(ctx context.Context) error {
+func (f *fleet) restart(ctx context.Context) (err error) {
 	if err := f.awaitParked(ctx); err != nil {
 		return err
 	}
-	f.node.Close()
-	f.node = nil
+	f.running[0].Close()
 	f.Say("starting the node again")
 	began := time.Now()
-	if err := f.startNode(ctx); err != nil {
+	if f.running[0], err = f.startNode(ctx, 0); err != nil {
 		return err
 	}
 	answers := time.Since(began).Seconds()

@@ -36,6 +36,9 @@ var Scenario = lab.Scenario{Name: "fleet", New: func(r *lab.Run) lab.Measurement
 // The cases, in their order.
 var cases = []string{"first", "parked", "changes", "burst", "roll", "restart"}
 
+// frontends is the number of nodes that run no jobs, with -nodes.
+const frontends = 2
+
 // usual are the cases that run if the flags name none.
 const usual = "first,parked,changes,burst,restart"
 
@@ -52,9 +55,8 @@ type fleet struct {
 	*lab.Run
 	server *lab.Server // has the databases
 	*lab.Databases
-	store  string      // its URL
-	node   *lab.Node   // gets the documents, and runs the jobs if there are no others
-	others []*lab.Node // with -nodes: the other frontend, and the nodes that run the jobs
+	store   string      // its URL
+	running []*lab.Node // the first one gets the documents; with -nodes, those after the frontends run the jobs
 }
 
 // Register implements lab.Measurement.
@@ -143,48 +145,35 @@ func (f *fleet) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := f.startNode(ctx); err != nil || f.nodes == 0 {
-		return err
+	count := 1
+	if f.nodes > 0 {
+		count = frontends + f.nodes
 	}
-	for n := range f.nodes + 1 {
-		o := lab.NodeOptions{Replication: true}
-		if n == 0 {
-			o = lab.NodeOptions{Settings: []string{lab.NoJobs}}
-		}
-		node, err := f.startOne(ctx, o)
+	for n := range count {
+		node, err := f.startNode(ctx, n)
 		if err != nil {
 			return err
 		}
-		f.others = append(f.others, node)
+		f.running = append(f.running, node)
+		f.Say("%d of %d nodes started", len(f.running), count)
 	}
-	f.Say("%d nodes started", len(f.others)+1)
 	return nil
 }
 
-// startNode starts the node that gets the documents.
-func (f *fleet) startNode(ctx context.Context) (err error) {
-	var o lab.NodeOptions
-	if f.nodes > 0 {
-		o.Settings = []string{lab.NoJobs}
+// startNode starts the node with a number on the store.
+func (f *fleet) startNode(ctx context.Context, n int) (*lab.Node, error) {
+	o := lab.NodeOptions{Store: f.store, Settings: []string{
+		fmt.Sprintf("replicator/max_jobs=%d", f.slots), fmt.Sprintf("replicator/idle_timeout_sec=%d", int(f.idle.Seconds())),
+		fmt.Sprintf("replicator/max_idle_sec=%d", int(f.look.Seconds())),
+	}}
+	switch {
+	case f.nodes == 0: // both roles
+	case n < frontends:
+		o.Settings = append(o.Settings, lab.NoJobs)
+	default:
+		o.Replication = true
 	}
-	f.node, err = f.startOne(ctx, o)
-	return err
-}
-
-// startOne starts a node on the store.
-func (f *fleet) startOne(ctx context.Context, o lab.NodeOptions) (*lab.Node, error) {
-	o.Store = f.store
-	o.Settings = append(o.Settings, fmt.Sprintf("replicator/max_jobs=%d", f.slots),
-		fmt.Sprintf("replicator/idle_timeout_sec=%d", int(f.idle.Seconds())), fmt.Sprintf("replicator/max_idle_sec=%d", int(f.look.Seconds())))
 	return f.StartNode(ctx, o)
-}
-
-// running returns the nodes that run.
-func (f *fleet) running() []*lab.Node {
-	if f.node == nil {
-		return f.others
-	}
-	return append([]*lab.Node{f.node}, f.others...)
 }
 
 // login makes a request to the databases. A node remembers a login for a minute, and refuses many at a time that it does
@@ -201,6 +190,6 @@ func (f *fleet) add(ctx context.Context, to *lab.Server) error {
 // awaitJobs returns when all jobs are in a state.
 func (f *fleet) awaitJobs(ctx context.Context, state string) error {
 	return f.Within(ctx, "that all jobs are "+state, func(ctx context.Context) error {
-		return f.node.AwaitJobs(ctx, func(states map[string]int) bool { return states[state] == f.jobs })
+		return f.running[0].AwaitJobs(ctx, func(states map[string]int) bool { return states[state] == f.jobs })
 	})
 }

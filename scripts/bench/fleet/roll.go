@@ -22,10 +22,10 @@ func (f *fleet) roll(ctx context.Context) error {
 	// The nodes begin to count anew: what they have done meanwhile is unknown.
 	used, _, err := f.arrive(ctx, func() error {
 		return f.WriteDuring(ctx, f.Random, f.rate, func(ctx context.Context) error {
-			return s.during(ctx, f.node, func(ctx context.Context) error {
+			return s.during(ctx, f.running[0], func(ctx context.Context) error {
 				began := time.Now()
 				for n := range f.nodes {
-					took, err := f.replace(ctx, n+1)
+					took, err := f.replace(ctx, frontends+n)
 					if err != nil {
 						return err
 					}
@@ -57,18 +57,15 @@ func (f *fleet) roll(ctx context.Context) error {
 }
 
 // replace stops a node and starts another one in its place. It returns how long the stop took.
-func (f *fleet) replace(ctx context.Context, n int) (time.Duration, error) {
+func (f *fleet) replace(ctx context.Context, n int) (took time.Duration, err error) {
 	began := time.Now()
-	if err := f.others[n].Stop(ctx); err != nil {
+	if err = f.running[n].Stop(ctx); err != nil {
 		return 0, err
 	}
-	took := time.Since(began)
+	took = time.Since(began)
 	f.Say("a node stopped in %.2f s", took.Seconds())
-	f.others[n].Close()
-	node, err := f.startOne(ctx, lab.NodeOptions{Replication: true})
-	if err == nil {
-		f.others[n] = node
-	}
+	f.running[n].Close()
+	f.running[n], err = f.startNode(ctx, n)
 	return took, err
 }
 

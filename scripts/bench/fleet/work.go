@@ -40,7 +40,7 @@ func (w work) String() string {
 // done returns what the running nodes have done since they started.
 func (f *fleet) done(ctx context.Context) work {
 	all := work{}
-	for _, node := range f.running() { // none with couchdb-alone
+	for _, node := range f.running { // none with couchdb-alone
 		for name, value := range node.Metrics(ctx) {
 			all[name] += value
 		}
@@ -65,7 +65,7 @@ func (f *fleet) measure(ctx context.Context, do func() error) (lab.Used, work, e
 
 // processor returns the processor time of the running nodes.
 func (f *fleet) processor() (sum time.Duration, err error) {
-	for _, node := range f.running() {
+	for _, node := range f.running {
 		of, err := node.Processor()
 		if err != nil {
 			return 0, err
@@ -84,7 +84,7 @@ func (f *fleet) report(used lab.Used, w work) {
 // rest measures nodes that have nothing to do.
 func (f *fleet) rest(ctx context.Context, title string) error {
 	used, w, err := f.measure(ctx, func() error {
-		for _, node := range f.running() {
+		for _, node := range f.running {
 			node.CloseIdle()
 		}
 		return retry.Wait(ctx, f.quiet)
@@ -93,7 +93,7 @@ func (f *fleet) rest(ctx context.Context, title string) error {
 		return err
 	}
 	var resident, largest, heap, goroutines, connections float64
-	for _, node := range f.running() {
+	for _, node := range f.running {
 		now, most := node.Memory()
 		metrics := node.Metrics(ctx)
 		resident, largest = max(resident, now), max(largest, most)
