@@ -120,7 +120,7 @@ func (f *fleet) Measure(ctx context.Context) (err error) {
 		return err
 	}
 	if f.endpoints == lab.OnCouchDBAlone {
-		return f.alone(ctx)
+		return lab.InOrder(ctx, f.alone, f.changes)
 	}
 	if err := f.start(ctx); err != nil {
 		return err

@@ -38,7 +38,7 @@ func (f *fleet) roll(ctx context.Context) error {
 				return f.awaitJobs(ctx, "running")
 			})
 		})
-	})
+	}, f.Await)
 	if err != nil {
 		return err
 	}
