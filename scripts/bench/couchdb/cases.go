@@ -166,13 +166,6 @@ func (b *bench) sameCount(ctx context.Context, source, target string) error {
 // newID returns a name that no other call has returned.
 func newID() string { return strings.ToLower(rand.Text()) }
 
-// text returns random text of a number of bytes, which does not compress by much.
-func text(size int) string {
-	raw := make([]byte, size*3/4+3)
-	_, _ = rand.Read(raw) // never fails
-	return base64.RawURLEncoding.EncodeToString(raw)[:size]
-}
-
 // fillBatch is the number of bytes in a request that fills a database, about.
 const fillBatch = 1 << 20
 
@@ -180,9 +173,9 @@ const fillBatch = 1 << 20
 func (b *bench) fill(ctx context.Context, name string, docs, attachment int) error {
 	prefix := newID()[:8]
 	return b.server.Fill(ctx, name, docs, 1+fillBatch/(docSize+2*attachment), func(n int) map[string]any {
-		doc := map[string]any{"_id": fmt.Sprintf("%s-%08d", prefix, n), "text": text(docSize)}
+		doc := map[string]any{"_id": fmt.Sprintf("%s-%08d", prefix, n), "text": lab.Text(docSize)}
 		if attachment > 0 {
-			data := base64.StdEncoding.EncodeToString([]byte(text(attachment)))
+			data := base64.StdEncoding.EncodeToString([]byte(lab.Text(attachment)))
 			doc["_attachments"] = map[string]any{"attached": map[string]string{"content_type": "application/octet-stream", "data": data}}
 		}
 		return doc

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,6 +116,13 @@ func (s *Server) Fill(ctx context.Context, database string, docs, batch int, doc
 		}
 		return s.Bulk(ctx, database, some)
 	})
+}
+
+// Text returns random text of a number of bytes, which does not compress by much.
+func Text(size int) string {
+	raw := make([]byte, base64.RawURLEncoding.DecodedLen(size)+1)
+	_, _ = rand.Read(raw) // never fails
+	return base64.RawURLEncoding.EncodeToString(raw)[:size]
 }
 
 // Count returns the number of documents in a database.

@@ -141,7 +141,7 @@ func (l *load) start(ctx context.Context) (err error) {
 			return err
 		}
 		l.about, endpoints = db.About, lab.Meter{{Name: "endpoints", Time: db.Processor}}
-		if err := l.Make(ctx, l.Run, db, makeText()[:docSize]); err != nil {
+		if err := l.Make(ctx, l.Run, db, lab.Text(docSize)); err != nil {
 			return err
 		}
 	}

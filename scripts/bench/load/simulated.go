@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math/big"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -44,7 +43,7 @@ type simulatedSource struct {
 // startSimulated serves simulated endpoints until the run ends.
 func startSimulated(r *lab.Run, d *lab.Databases) *simulated {
 	s := &simulated{
-		Databases: d, text: makeText(), sources: make([]simulatedSource, d.Sources), targets: make([]big.Int, d.Targets),
+		Databases: d, text: lab.Text(docSize + textOffsets), sources: make([]simulatedSource, d.Sources), targets: make([]big.Int, d.Targets),
 		locals: map[string]json.RawMessage{}, fail: r.Fail,
 	}
 	for n := range s.sources {
@@ -57,24 +56,11 @@ func startSimulated(r *lab.Run, d *lab.Databases) *simulated {
 	return s
 }
 
-const (
-	letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-	// textOffsets is the number of places where the text of a document may begin.
-	textOffsets = 4096
-)
+// textOffsets is the number of places where the text of a document may begin.
+const textOffsets = 4096
 
 // seqRest is the end of all sequences. Those of a cluster are as long.
 var seqRest = "-g1" + strings.Repeat("A", 110)
-
-// makeText returns the text from which documents are made.
-func makeText() string {
-	random := rand.New(rand.NewPCG(1, 1))
-	text := make([]byte, docSize+textOffsets)
-	for i := range text {
-		text[i] = letters[random.IntN(len(letters))]
-	}
-	return string(text)
-}
 
 func docID(doc int) string { return fmt.Sprintf("d%08d", doc) }
 
