@@ -34,8 +34,8 @@ type arrival struct {
 	left    int // arrivals to come
 }
 
-// Expect begins to track a document that is about to be written, and has a number of targets.
-func (a *Arrivals) Expect(id string, targets int) {
+// expect begins to track a document that is about to be written, and has a number of targets.
+func (a *Arrivals) expect(id string, targets int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.open == nil {
@@ -46,8 +46,8 @@ func (a *Arrivals) Expect(id string, targets int) {
 	a.counts.Due += targets
 }
 
-// Wrote notes that the write of a document was answered.
-func (a *Arrivals) Wrote(id string) {
+// wrote notes that the write of a document was answered.
+func (a *Arrivals) wrote(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	d := a.open[id]

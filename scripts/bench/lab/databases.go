@@ -85,7 +85,7 @@ func (d *Databases) Make(ctx context.Context, r *Run, s *Server, text string) er
 	}
 	for n := range d.Targets {
 		r.Go(ctx, func(ctx context.Context) {
-			if err := s.Follow(ctx, "t"+strconv.Itoa(n), d.Arrive); ctx.Err() == nil {
+			if err := s.follow(ctx, "t"+strconv.Itoa(n), d.Arrive); ctx.Err() == nil {
 				r.Fail(err)
 			}
 		})
@@ -103,10 +103,10 @@ func (d *Databases) Write(ctx context.Context, source int) error {
 	number := d.numbers[source]
 	d.numbers[source]++
 	d.mu.Unlock()
-	d.Expect(ID(source, number), (d.Jobs-source+d.Sources-1)/d.Sources) // a target of each job that reads the source
+	d.expect(ID(source, number), (d.Jobs-source+d.Sources-1)/d.Sources) // a target of each job that reads the source
 	err := d.Put(ctx, source, number)
 	if err == nil {
-		d.Wrote(ID(source, number))
+		d.wrote(ID(source, number))
 	}
 	return err
 }
@@ -165,7 +165,7 @@ func (d *Databases) AddJobs(ctx context.Context, node *Server, database string, 
 			maps.Copy(doc, more)
 			docs = append(docs, doc)
 		}
-		return node.Bulk(ctx, database, docs)
+		return node.bulk(ctx, database, docs)
 	})
 }
 

@@ -145,7 +145,7 @@ func (n *Node) Memory() (now, largest float64) {
 func (n *Node) AwaitJobs(ctx context.Context, wanted func(states map[string]int) bool) error {
 	header := http.Header{"Prefer": {"wait=60"}}
 	for {
-		answer, err := n.Do(ctx, http.MethodGet, "_scheduler/summary", header, nil)
+		answer, err := n.do(ctx, http.MethodGet, "_scheduler/summary", header, nil)
 		if err != nil {
 			return err
 		}
@@ -168,7 +168,7 @@ func (n *Node) AwaitJobs(ctx context.Context, wanted func(states map[string]int)
 // Metrics returns the values of the metrics, by name with labels. The run fails if they are unknown.
 func (n *Node) Metrics(ctx context.Context) map[string]float64 {
 	all := map[string]float64{}
-	answer, err := n.Do(ctx, http.MethodGet, "_node/_local/_prometheus", nil, nil)
+	answer, err := n.do(ctx, http.MethodGet, "_node/_local/_prometheus", nil, nil)
 	if err != nil {
 		n.fail(err)
 		return all

@@ -49,8 +49,8 @@ func (s *Server) Host() string { return s.root.Host }
 // Processor returns the processor time of all processes of the server.
 func (s *Server) Processor() (time.Duration, error) { return servers.ProcessorTime(s.pid) }
 
-// Do makes a request. The caller must close the answer's body. A status of 400 or more is an error.
-func (s *Server) Do(ctx context.Context, method, path string, header http.Header, body []byte) (*http.Response, error) {
+// do makes a request. The caller must close the answer's body. A status of 400 or more is an error.
+func (s *Server) do(ctx context.Context, method, path string, header http.Header, body []byte) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, s.root.String()+"/"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (s *Server) Ask(ctx context.Context, method, path string, value, into any) 
 		}
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
-	answer, err := s.Do(ctx, method, path, header, body)
+	answer, err := s.do(ctx, method, path, header, body)
 	if err != nil {
 		return err
 	}
@@ -93,8 +93,8 @@ func (s *Server) Ask(ctx context.Context, method, path string, value, into any) 
 	return nil
 }
 
-// Bulk writes documents to a database. It fails if one of them is refused.
-func (s *Server) Bulk(ctx context.Context, database string, docs any) error {
+// bulk writes documents to a database. It fails if one of them is refused.
+func (s *Server) bulk(ctx context.Context, database string, docs any) error {
 	var written []struct{ ID, Error, Reason string }
 	if err := s.Ask(ctx, http.MethodPost, database+"/_bulk_docs", map[string]any{"docs": docs}, &written); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (s *Server) Fill(ctx context.Context, database string, docs, batch int, doc
 		for n := begin; n < end; n++ {
 			some = append(some, doc(n))
 		}
-		return s.Bulk(ctx, database, some)
+		return s.bulk(ctx, database, some)
 	})
 }
 
@@ -143,9 +143,9 @@ func (s *Server) CheckCount(ctx context.Context, database string, want int) erro
 	return err
 }
 
-// Follow calls row with the id of each change of a database until ctx ends, or the feed, which is an error.
-func (s *Server) Follow(ctx context.Context, database string, row func(id string)) error {
-	answer, err := s.Do(ctx, http.MethodGet, database+"/_changes?feed=continuous&since=0&heartbeat=10000", nil, nil)
+// follow calls row with the id of each change of a database until ctx ends, or the feed, which is an error.
+func (s *Server) follow(ctx context.Context, database string, row func(id string)) error {
+	answer, err := s.do(ctx, http.MethodGet, database+"/_changes?feed=continuous&since=0&heartbeat=10000", nil, nil)
 	if err != nil {
 		return err
 	}
