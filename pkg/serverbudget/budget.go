@@ -114,7 +114,6 @@ type budget struct {
 	part        Limit      // of this node
 	requests    gate
 	bytes       gate
-	unmoved     float64 // bytes that were given back
 	connections connections
 	flows       map[*Flow]time.Time // that have asked for something, and when
 	seen        time.Time           // when something was last asked for
@@ -279,8 +278,10 @@ func (b *budget) until(ctx context.Context, w *waiter, q *queue) error {
 	case <-soon.C:
 		over := w.flow.tell(&Waiting{Server: b.server, Since: since, of: b, in: q})
 		defer over()
-		if w.wait(ctx) {
+		select {
+		case <-w.ready:
 			return nil
+		case <-ctx.Done():
 		}
 	}
 	b.mu.Lock()
@@ -344,7 +345,6 @@ func (s *Stream) Done() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.bytes.charge(time.Now(), -float64(s.owed))
-	b.unmoved += float64(s.owed)
 	s.owed = 0
 	b.bytes.pass(b.again)
 }

@@ -1,9 +1,6 @@
 package serverbudget
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // usedPart is the part of a rate that is used. Requests of one second are so spread over 1/usedPart seconds, 1.03, and may come to
 // the server up to 30 ms late, by slack and by the network, without being more in any second than the rate.
@@ -20,12 +17,13 @@ type gate struct {
 	free   bool      // there is no limit
 	at     time.Time // when the next one may pass
 	timer  *time.Timer
-	passed float64 // units so far, of bytes also those that are given back
+	passed float64 // units so far, without those that were given back
 	waited bool    // somebody has waited since this was last cleared
 }
 
-// charge makes later ones wait for units that pass, or that are given back if cost is negative.
+// charge counts units that pass, or that are given back if cost is negative, and makes later ones wait for them.
 func (g *gate) charge(now time.Time, cost float64) {
+	g.passed += cost
 	if g.free || g.rate == 0 {
 		return
 	}
@@ -62,7 +60,6 @@ func (g *gate) pass(again func()) {
 			return
 		}
 		g.charge(now, w.cost)
-		g.passed += w.cost
 		g.serve()
 		close(w.ready)
 	}
@@ -109,14 +106,4 @@ func (c *connections) take(q *queue, w *waiter) {
 	c.peak = max(c.peak, c.open)
 	w.flow.held.Add(1)
 	close(w.ready)
-}
-
-// wait returns when w is ready or ctx has ended, which it reports.
-func (w *waiter) wait(ctx context.Context) bool {
-	select {
-	case <-w.ready:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -235,14 +235,14 @@ func (b *budget) need(now time.Time, last measured) (Need, measured) {
 	}
 	b.requests.waited, b.bytes.waited = b.requests.length > 0, b.bytes.length > 0
 	b.connections.waited, b.connections.peak = b.connections.requests.length+b.connections.feeds.length > 0, b.connections.open
-	return need, measured{now, b.requests.passed, b.bytes.passed - b.unmoved}
+	return need, measured{now, b.requests.passed, b.bytes.passed}
 }
 
 // used returns what was used in a second since last, and the connections that are open. The caller holds mu.
 func (b *budget) used(now time.Time, last measured) Limit {
 	seconds := max(now.Sub(last.at).Seconds(), 1)
 	return Limit{
-		Requests: int64((b.requests.passed-last.requests)/seconds + 0.5), Bytes: int64(max((b.bytes.passed-b.unmoved-last.bytes)/seconds, 0)),
+		Requests: int64((b.requests.passed-last.requests)/seconds + 0.5), Bytes: int64(max((b.bytes.passed-last.bytes)/seconds, 0)),
 		Connections: b.connections.open,
 	}
 }
@@ -332,7 +332,7 @@ func (n *Node) States() (all []State) {
 	for _, server := range slices.Sorted(maps.Keys(n.budgets)) {
 		b := n.budgets[server]
 		b.mu.Lock()
-		all = append(all, State{server, b.limit, b.part, b.requests.passed, b.bytes.passed - b.unmoved, b.connections.open, b.waiting()})
+		all = append(all, State{server, b.limit, b.part, b.requests.passed, b.bytes.passed, b.connections.open, b.waiting()})
 		b.mu.Unlock()
 	}
 	return all

@@ -122,7 +122,7 @@ func (q *queue) next() *waiter {
 }
 
 // serve takes out the waiter whose turn it is.
-func (q *queue) serve() *waiter {
+func (q *queue) serve() {
 	owner := q.owners.line[0]
 	job := owner.jobs.line[0]
 	w := job.waiters[0]
@@ -130,7 +130,6 @@ func (q *queue) serve() *waiter {
 	q.length--
 	owner.jobs.served(job, w.cost, len(job.waiters) > 0)
 	q.owners.served(owner, w.cost, len(owner.jobs.line) > 0)
-	return w
 }
 
 // remove takes out a waiter that gives up.
