@@ -202,7 +202,7 @@ func (b *budget) idle(now time.Time) bool {
 	return b.connections.open == 0 && b.waiting() == 0 && now.Sub(b.seen) >= forgotten
 }
 
-// now returns the limit and the part of this node.
+// now returns the limit of the server, as the node was last told it, and the part of this node.
 func (b *budget) now() (limit, part Limit) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -256,12 +256,12 @@ func (n *Node) Divide(needs map[string]Need, own string, others map[string]map[s
 	turn := time.Now().Unix() / int64(turnTime/time.Second)
 	n.targets = map[string]Limit{}
 	for server, need := range needs {
-		_, limit, ok := match(n.limits, server)
 		b := n.budgets[server]
-		if !ok || b == nil {
+		if b == nil {
 			delete(needs, server)
 			continue
 		}
+		limit, before := b.now()
 		all := map[string]Need{own: need}
 		for name, theirs := range others {
 			if other, ok := theirs[server]; ok {
@@ -270,9 +270,9 @@ func (n *Node) Divide(needs map[string]Need, own string, others map[string]map[s
 		}
 		part := partOf(limit, all, own, turn)
 		n.targets[server] = part
-		before, open := b.lower(limit, part)
+		b.set(limit, least(part, before))
 		if limit.Connections > 0 {
-			part.Connections = max(part.Connections, open) // until they are closed
+			part.Connections = max(part.Connections, b.open()) // until they are closed
 		}
 		for _, d := range dimensions {
 			more = more || *d.of(&part) > *d.of(&before)
@@ -283,13 +283,11 @@ func (n *Node) Divide(needs map[string]Need, own string, others map[string]map[s
 	return more
 }
 
-// lower uses a part as far as it is less, and returns what was used before, and the connections that are open.
-func (b *budget) lower(limit, part Limit) (before Limit, open int64) {
-	_, before = b.now()
-	b.set(limit, least(part, before))
+// open returns the number of connections that are open.
+func (b *budget) open() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return before, b.connections.open
+	return b.connections.open
 }
 
 // least returns the smaller number of each dimension.
@@ -308,9 +306,8 @@ func (n *Node) Use() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for server, b := range n.budgets {
-		if _, limit, ok := match(n.limits, server); ok {
-			b.set(limit, least(n.targets[server], limit))
-		}
+		limit, _ := b.now()
+		b.set(limit, least(n.targets[server], limit))
 	}
 }
 
