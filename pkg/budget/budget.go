@@ -130,9 +130,7 @@ func (a *Account) Take(ctx context.Context, n int64, share Share) error {
 	}
 	w := &waiter{account: a, need: n, share: share, granted: make(chan struct{})}
 	element := b.enqueue(w)
-	leave := b.makeRoom()
-	b.mu.Unlock()
-	run(leave)
+	b.unlock()
 	return b.wait(ctx, w, element)
 }
 
@@ -156,9 +154,7 @@ func (b *Budget) wait(ctx context.Context, w *waiter, element *list.Element) err
 	}
 	b.leaveQueue(w, element)
 	b.grant() // those behind it may need less
-	leave := b.makeRoom()
-	b.mu.Unlock()
-	run(leave)
+	b.unlock()
 	return err
 }
 
@@ -187,9 +183,7 @@ func (a *Account) Give(n int64) {
 	b.mu.Lock()
 	b.add(a, -n)
 	b.grant()
-	leave := b.makeRoom()
-	b.mu.Unlock()
-	run(leave)
+	b.unlock()
 }
 
 // Close gives all bytes back. The account takes no more.
@@ -210,9 +204,7 @@ func (a *Account) Close() {
 	b.used -= a.held.Swap(0)
 	a.closed = true
 	b.grant()
-	leave := b.makeRoom()
-	b.mu.Unlock()
-	run(leave)
+	b.unlock()
 }
 
 // Stall records that the request waits for its client. Calls nest.
@@ -311,18 +303,23 @@ func (b *Budget) first(s Share) *list.Element {
 	return b.turns[s].Front().Value.(*client).waiting[s].Front()
 }
 
-// makeRoom evicts stalled accounts until the next waiter for each share has enough bytes, counting the bytes of accounts that
-// were evicted already. It returns what the caller calls after it has unlocked the budget.
-func (b *Budget) makeRoom() (leave []func()) {
+// unlock makes room and unlocks the budget. It evicts stalled accounts until the next waiter for each share has enough bytes,
+// counting the bytes of accounts that were evicted already.
+func (b *Budget) unlock() {
+	var evicted []*Account
 	for share := range shares {
 		if element := b.first(share); element != nil {
-			leave = append(leave, b.makeRoomFor(element.Value.(*waiter))...)
+			evicted = append(evicted, b.makeRoomFor(element.Value.(*waiter))...)
 		}
 	}
-	return leave
+	b.mu.Unlock()
+	for _, a := range evicted {
+		a.evict()
+	}
 }
 
-func (b *Budget) makeRoomFor(w *waiter) (leave []func()) {
+// makeRoomFor marks the accounts to evict for a waiter, and returns them.
+func (b *Budget) makeRoomFor(w *waiter) (evicted []*Account) {
 	limit, now := b.limit(w.share), time.Now()
 	for left := b.used - b.leaving; left+w.need > limit && left > w.account.held.Load(); left = b.used - b.leaving {
 		a := b.next(now)
@@ -333,9 +330,9 @@ func (b *Budget) makeRoomFor(w *waiter) (leave []func()) {
 		b.unplace(a)
 		a.evicted = true
 		b.leaving += a.held.Load()
-		leave = append(leave, a.evict)
+		evicted = append(evicted, a)
 	}
-	return leave
+	return evicted
 }
 
 // next returns the account that makes room next, or nil if there is none.
@@ -390,9 +387,7 @@ func (b *Budget) arm() {
 func (b *Budget) fire() {
 	b.mu.Lock()
 	b.armed = time.Time{}
-	leave := b.makeRoom()
-	b.mu.Unlock()
-	run(leave)
+	b.unlock()
 }
 
 // place adds an account to the stalled ones of its client, if evicting it makes room.
@@ -432,11 +427,5 @@ func (b *Budget) client(name string) *client {
 func (b *Budget) drop(c *client) {
 	if c.turn[All] == nil && c.turn[Most] == nil && c.stalled.Len() == 0 {
 		delete(b.clients, c.name)
-	}
-}
-
-func run(functions []func()) {
-	for _, f := range functions {
-		f()
 	}
 }
