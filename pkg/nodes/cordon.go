@@ -49,7 +49,7 @@ func (r *Registry) SetCordon(ctx context.Context, node, role string, cordon *Cor
 			action = audit.Drained
 		}
 	}
-	entry, live := audit.New(ctx, action), r.live()
+	entry, unchanged := audit.New(ctx, action), r.unchanged()
 	entry.Node = node
 	err = r.opts.Store.Transact(ctx, func(tx kv.Transaction) error {
 		pairs, err := tx.Snapshot().GetRange(rows.Range(r.space), kv.RangeOptions{Limit: maxRows}).Slice()
@@ -61,7 +61,7 @@ func (r *Registry) SetCordon(ctx context.Context, node, role string, cordon *Cor
 		changed := false
 		for _, pair := range processes {
 			of, err := r.parse(pair)
-			if err != nil || of.Name != node && of.Instance != node || !slices.Contains(of.Roles, role) || !live(pair) {
+			if err != nil || of.Name != node && of.Instance != node || !slices.Contains(of.Roles, role) || unchanged(pair) >= LiveFor {
 				continue
 			}
 			if n++; cordons[string(pair.Key)].same(cordon) {

@@ -166,7 +166,7 @@ func (r *Registry) renew() error {
 	r.renewals++
 	began := time.Now()
 	needs := r.opts.Budgets.Needs()
-	forgotten, live := r.forgotten(), r.live()
+	unchanged, exclusive := r.unchanged(), kv.Exclusive(r.opts.Store)
 	var cordons map[string]*Cordon
 	pairs, err := kv.TransactValue(ctx, r.opts.Store, func(tx kv.Transaction) ([]kv.KeyValue, error) {
 		// Without conflicts: otherwise the renewals of all processes would conflict with each other.
@@ -176,14 +176,14 @@ func (r *Registry) renew() error {
 		}
 		pairs, cordons = split(pairs)
 		pairs = slices.DeleteFunc(pairs, func(pair kv.KeyValue) bool {
-			gone := forgotten(pair)
-			if gone {
+			own, forgotten := string(pair.Key) == r.key, exclusive || unchanged(pair) >= ForgottenAfter
+			if forgotten && !own {
 				tx.AddReadConflictKey(pair.Key)
 				remove(tx, pair.Key)
 			}
-			return gone || string(pair.Key) == r.key
+			return forgotten || own
 		})
-		if len(needs) > 0 && r.opts.Budgets.Divide(needs, r.key, needsOf(pairs, live)) {
+		if len(needs) > 0 && r.opts.Budgets.Divide(needs, r.key, needsOf(pairs, unchanged)) {
 			tx.AddReadConflictRange(rows.Range(r.space)) // no two processes take the same
 		}
 		self.Budgets = needs
@@ -203,37 +203,28 @@ func (r *Registry) renew() error {
 	return err
 }
 
-// live returns a function that reports whether the process of a row may be live.
-func (r *Registry) live() func(kv.KeyValue) bool {
+// unchanged returns a function that returns for how long a row has been known to be the same, 0 for one that is new or has changed.
+func (r *Registry) unchanged() func(kv.KeyValue) time.Duration {
 	last := r.readings()
-	return func(pair kv.KeyValue) bool {
+	return func(pair kv.KeyValue) time.Duration {
 		row, known := last[string(pair.Key)]
-		return !known || row.value != string(pair.Value) || time.Since(row.changed) < LiveFor
+		if !known || row.value != string(pair.Value) {
+			return 0
+		}
+		return time.Since(row.changed)
 	}
 }
 
 // needsOf returns what the live processes of rows need and have taken of budgets, by the rows' keys.
-func needsOf(pairs []kv.KeyValue, live func(kv.KeyValue) bool) map[string]map[string]serverbudget.Need {
+func needsOf(pairs []kv.KeyValue, unchanged func(kv.KeyValue) time.Duration) map[string]map[string]serverbudget.Need {
 	needs := map[string]map[string]serverbudget.Need{}
 	for _, pair := range pairs {
 		var n row
-		if live(pair) && json.Unmarshal(pair.Value, &n) == nil && len(n.Budgets) > 0 {
+		if unchanged(pair) < LiveFor && json.Unmarshal(pair.Value, &n) == nil && len(n.Budgets) > 0 {
 			needs[string(pair.Key)] = n.Budgets
 		}
 	}
 	return needs
-}
-
-// forgotten returns a function that reports whether a row is to be removed.
-func (r *Registry) forgotten() func(kv.KeyValue) bool {
-	if kv.Exclusive(r.opts.Store) {
-		return func(pair kv.KeyValue) bool { return string(pair.Key) != r.key }
-	}
-	last := r.readings()
-	return func(pair kv.KeyValue) bool {
-		row, known := last[string(pair.Key)]
-		return known && row.value == string(pair.Value) && time.Since(row.changed) >= ForgottenAfter && string(pair.Key) != r.key
-	}
 }
 
 // readings returns the rows that were read last. It must not be changed.

@@ -97,12 +97,11 @@ func (r *Registry) behind(tx kv.Transaction, level int64) ([]Node, error) {
 	if len(pairs) == maxRows {
 		return nil, fmt.Errorf("the store lists more than %d nodes, most of them dead: try again in %v", maxRows-1, ForgottenAfter)
 	}
-	last := r.readings()
+	unchanged := r.unchanged()
 	pairs, _ = split(pairs)
 	var behind []Node
 	for _, pair := range pairs {
-		seen, known := last[string(pair.Key)]
-		if string(pair.Key) == r.key || known && seen.value == string(pair.Value) && time.Since(seen.changed) >= LiveFor {
+		if string(pair.Key) == r.key || unchanged(pair) >= LiveFor {
 			continue
 		}
 		var row row
