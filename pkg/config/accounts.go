@@ -57,26 +57,15 @@ func handlers() kind[[]string] {
 	}
 }
 
-var validHeaderName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+// httpToken matches the name of a header or a method (RFC 9110, section 5.6.2).
+var httpToken = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
 // headerName accepts the name of a header.
 func headerName() kind[string] {
 	return kind[string]{
 		want:  "the name of a header",
-		parse: func(text string) (string, bool) { return text, validHeaderName.MatchString(text) },
+		parse: func(text string) (string, bool) { return text, httpToken.MatchString(text) },
 	}
-}
-
-// orNothing accepts what k accepts, and the empty text.
-func orNothing(k kind[string]) kind[string] {
-	parse := k.parse
-	k.parse = func(text string) (string, bool) {
-		if text == "" {
-			return "", true
-		}
-		return parse(text)
-	}
-	return k
 }
 
 var claimList = regexp.MustCompile(`^(?:\s*(?:[a-z]+|\{\s*[a-z]+\s*,\s*"[^"]+"\s*\})\s*(?:,|$))*$`)

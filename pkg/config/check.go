@@ -21,8 +21,7 @@ func CheckStored(ctx context.Context, c *check.Checker, prefix []byte, sealer kv
 			return nil, nil
 		}
 		var n name
-		key, err := s.values.Unpack(pair.Key)
-		if err != nil || len(key) != 2 || !rows.As(key[0], &n.section) || !rows.As(key[1], &n.key) {
+		if rows.ScanKey("the name of a setting", s.values, pair.Key, &n.section, &n.key) != nil {
 			p.Fault(pair.Key, nil, "unknown key")
 			return nil, nil
 		}

@@ -146,6 +146,18 @@ func orInfinity[T any](of kind[T], infinite T) kind[T] {
 	return k
 }
 
+// orNothing accepts what k accepts, and the empty text, whose value is the zero value.
+func orNothing[T any](k kind[T]) kind[T] {
+	parse := k.parse
+	k.parse = func(text string) (value T, ok bool) {
+		if text == "" {
+			return value, true
+		}
+		return parse(text)
+	}
+	return k
+}
+
 // millisecondsFrom accepts a time in milliseconds, and raises one below least to least.
 func millisecondsFrom(least, high time.Duration) kind[time.Duration] {
 	of := milliseconds(time.Millisecond, high)

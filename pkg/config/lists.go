@@ -59,14 +59,11 @@ func erlangList(text string, item *regexp.Regexp) (found [][]string, ok bool) {
 	return found, begun && ended
 }
 
-// claimPath accepts the names of nested claims, or no text, which is nil.
+// claimPath accepts the names of nested claims.
 func claimPath() kind[[]string] {
 	return kind[[]string]{
 		want: `names with a dot between them, such as my\.app.roles, where \. is a dot of a name`,
 		parse: func(text string) (names []string, ok bool) {
-			if text == "" {
-				return nil, true
-			}
 			names = strings.Split(text, ".")
 			for i := 0; i < len(names)-1; {
 				if start, escaped := strings.CutSuffix(names[i], `\`); escaped {

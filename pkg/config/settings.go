@@ -96,7 +96,7 @@ var (
 			"Set it only if all clients come through a proxy that overwrites the header.")
 	MaxDatabaseInfos = define("chttpd", "max_db_number_for_dbs_info_req", "100", whole(1, 10_000),
 		"The most databases in a POST to _dbs_info.")
-	configWhitelist = define("chttpd", "config_whitelist", "", settingNames(),
+	configWhitelist = define("chttpd", "config_whitelist", "", orNothing(settingNames()),
 		"The only settings that can be changed over HTTP. When not set, all except those that are read when a\n"+
 			"node starts. To change the list over HTTP, it must have {chttpd, config_whitelist} itself.")
 	RequireValidUser = define("chttpd", "require_valid_user", "false", boolean(),
@@ -162,7 +162,7 @@ var (
 		"The claims that tokens must have.")
 	RolesClaimName = define("jwt_auth", "roles_claim_name", "_couchdb.roles", someText("the name of a claim"),
 		"The claim with the roles of a token's user.")
-	RolesClaimPath = define("jwt_auth", "roles_claim_path", "", claimPath(),
+	RolesClaimPath = define("jwt_auth", "roles_claim_path", "", orNothing(claimPath()),
 		"The path of the roles in a token, if they are not in a claim of their own.")
 )
 
@@ -182,7 +182,7 @@ var (
 	TLSEnable = atStart(define("ssl", "enable", "false", boolean(),
 		"Whether an api_frontend node also listens for TLS connections."))
 	// TLSAddress is the zero Addr if it is not set; then BindAddress applies.
-	TLSAddress = atStart(define("ssl", "bind_address", "", addressOrNone(),
+	TLSAddress = atStart(define("ssl", "bind_address", "", orNothing(ipAddress()),
 		"The address for TLS, if it differs from that of [chttpd]. Plain HTTP can be kept on\n"+
 			"loopback that way."))
 	TLSPort = atStart(define("ssl", "port", "6984", portNumber(),

@@ -110,15 +110,8 @@ func (s *storage) rows(tx kv.ReadTransaction) (Layer, error) {
 	}
 	layer := make(Layer, 0, len(pairs))
 	for _, pair := range pairs {
-		key, err := s.values.Unpack(pair.Key)
-		if err != nil || len(key) != 2 {
-			continue
-		}
 		var n name
-		var ok, fine bool
-		n.section, ok = key[0].(string)
-		n.key, fine = key[1].(string)
-		if ok && fine {
+		if rows.ScanKey("the name of a setting", s.values, pair.Key, &n.section, &n.key) == nil {
 			layer = append(layer, Value{n.section, n.key, s.open(n, pair.Value), OriginStore.String()})
 		}
 	}

@@ -43,14 +43,11 @@ var (
 	whitelistItem = regexp.MustCompile(`^\s*\{\s*` + erlangName + `\s*,\s*` + erlangName + `\s*\}\s*`)
 )
 
-// settingNames accepts CouchDB's list of settings. An empty text is nil; an empty list is not.
+// settingNames accepts CouchDB's list of settings. An empty list is not nil.
 func settingNames() kind[[]name] {
 	return kind[[]name]{
 		want: `a list such as [{log, level}, {replicator, "*"}], where "*" means all keys of a section`,
 		parse: func(text string) ([]name, bool) {
-			if text == "" {
-				return nil, true
-			}
 			found, ok := erlangList(text, whitelistItem)
 			names := make([]name, len(found))
 			for i, m := range found {

@@ -3,24 +3,12 @@ package config
 import (
 	"cmp"
 	"crypto/tls"
-	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
-
-// addressOrNone accepts what ipAddress accepts, or nothing.
-func addressOrNone() kind[netip.Addr] {
-	address := ipAddress()
-	return kind[netip.Addr]{want: address.want, parse: func(text string) (netip.Addr, bool) {
-		if text == "" {
-			return netip.Addr{}, true
-		}
-		return address.parse(text)
-	}}
-}
 
 // terms splits an Erlang list of atoms, strings and tuples, with or without brackets and quotes, or one of OpenSSL's, whose
 // items are separated by colons.
@@ -127,8 +115,7 @@ func webOrigins() kind[[]string] {
 // tokens accepts a list of header or method names, or nothing. inCase converts a name to the case
 // that it is compared in.
 func tokens(inCase func(string) string) kind[[]string] {
-	token := regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$") // RFC 9110, section 5.6.2
 	return list("a list of names, separated by commas", entries, func(item string) (string, bool) {
-		return inCase(item), token.MatchString(item)
+		return inCase(item), httpToken.MatchString(item)
 	})
 }
