@@ -60,13 +60,7 @@ func defineNamed[T any](section, absent, want string, k func(key string) kind[T]
 		panic("config: [" + section + "] is defined twice")
 	}
 	f := &family{section: section, absent: absent, want: want, comment: comment}
-	f.member = func(key string) spelling {
-		k := k(key)
-		return spelling{want: k.want, instead: k.instead, parse: func(text string) (any, bool) {
-			value, ok := k.parse(text)
-			return value, ok
-		}}
-	}
+	f.member = func(key string) spelling { return k(key).spelling(key) }
 	table.families = append(table.families, f)
 	return Family[T]{f}
 }

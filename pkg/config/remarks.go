@@ -16,7 +16,7 @@ func (c *Config) remarks() []Warning {
 	}
 	for _, d := range table.settings {
 		r := c.find(d)
-		n := name{d.section, d.spellings[r.rank].key}
+		n := d.spelled(r.rank)
 		if c.fromOlder(d) {
 			n.section = olderSection(d.section)
 		}

@@ -33,13 +33,24 @@ type definition struct {
 	atStart bool
 }
 
-func (d *definition) name() name { return name{d.section, d.spellings[0].key} }
+func (d *definition) name() name { return d.spelled(0) }
+
+// spelled returns the name with the spelling of a rank.
+func (d *definition) spelled(rank int) name { return name{d.section, d.spellings[rank].key} }
 
 // spelling is one key of a setting, with the unit and the bounds of its values.
 type spelling struct {
 	key, want, unit string
 	parse           func(text string) (any, bool)
 	wrong, instead  func(text string) string // those of kind
+}
+
+// spelling returns a key with values of a kind.
+func (k kind[T]) spelling(key string) spelling {
+	return spelling{key, k.want, k.unit, func(text string) (any, bool) {
+		value, ok := k.parse(text)
+		return value, ok
+	}, k.wrong, k.instead}
 }
 
 // resolved is the value of a setting and its origin.
@@ -85,10 +96,7 @@ func define[T any](section, key, standard string, k kind[T], comment string, als
 			panic("config: " + n.String() + " is defined twice")
 		}
 		table.byName[n] = d
-		d.spellings = append(d.spellings, spelling{a.key, a.kind.want, a.kind.unit, func(text string) (any, bool) {
-			value, ok := a.kind.parse(text)
-			return value, ok
-		}, a.kind.wrong, a.kind.instead})
+		d.spellings = append(d.spellings, a.kind.spelling(a.key))
 	}
 	value, ok := k.parse(standard)
 	if !ok {

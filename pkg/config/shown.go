@@ -50,7 +50,7 @@ func (c *Config) Sourced() map[string]map[string]Sourced {
 	}
 	for _, d := range table.settings {
 		if r := c.find(d); r.text == "" {
-			add(name{d.section, d.spellings[r.rank].key}, "")
+			add(d.spelled(r.rank), "")
 		}
 	}
 	c.each(add)
@@ -69,7 +69,7 @@ func (c *Config) each(f func(n name, text string)) {
 	}
 	for _, d := range table.settings {
 		r := c.find(d)
-		set(name{d.section, d.spellings[r.rank].key}, r.text)
+		set(d.spelled(r.rank), r.text)
 		r = c.older[d]
 		set(name{olderSection(d.section), d.spellings[r.rank].key}, r.text)
 	}
@@ -138,7 +138,7 @@ func (c *Config) differences(other *Config) []difference {
 	for _, d := range table.settings {
 		before, after := c.find(d), other.find(d)
 		if before.text != after.text || before.rank != after.rank {
-			n := name{d.section, d.spellings[after.rank].key}
+			n := d.spelled(after.rank)
 			all = append(all, difference{n, before.text, after.text, after.from, d.atStart})
 		}
 	}

@@ -24,7 +24,7 @@ func (c *Config) WriteINI(w io.Writer) error {
 			if d.section == section {
 				describe(&b, d)
 				r := c.find(d)
-				writeLine(&b, name{d.section, d.spellings[r.rank].key}, r)
+				writeLine(&b, d.spelled(r.rank), r)
 			}
 		}
 		if f := familyOf(section); f != nil {
