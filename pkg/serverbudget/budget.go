@@ -117,6 +117,7 @@ type budget struct {
 	connections connections
 	flows       map[*Flow]time.Time // that have asked for something, and when
 	seen        time.Time           // when something was last asked for
+	measured    measured            // when need was last called
 	gone        bool                // another one has taken its place
 }
 
@@ -124,7 +125,8 @@ type budget struct {
 var errGone = errors.New("the budget is gone")
 
 func newBudget(server string) *budget {
-	return &budget{server: server, flows: map[*Flow]time.Time{}, seen: time.Now()}
+	now := time.Now()
+	return &budget{server: server, flows: map[*Flow]time.Time{}, seen: now, measured: measured{at: now}}
 }
 
 // set changes the limit and the part.
@@ -183,9 +185,6 @@ func (b *budget) wait(ctx context.Context, f *Flow, g *gate, cost float64) error
 	b.note(f)
 	g.add(w)
 	g.pass(b.again)
-	if !w.isReady() {
-		g.waited = true
-	}
 	b.mu.Unlock()
 	return b.until(ctx, w, &g.queue)
 }
@@ -205,9 +204,6 @@ func (b *budget) connect(ctx context.Context, f *Flow, feed bool) error {
 	b.note(f)
 	q.add(w)
 	c.pass()
-	if !w.isReady() {
-		c.waited = true
-	}
 	b.mu.Unlock()
 	switch {
 	case w.isReady():

@@ -18,7 +18,7 @@ type gate struct {
 	at     time.Time // when the next one may pass
 	timer  *time.Timer
 	passed float64 // units so far, without those that were given back
-	waited bool    // somebody has waited since this was last cleared
+	waited bool    // something has waited since this was last cleared
 }
 
 // charge counts units that pass, or that are given back if cost is negative, and makes later ones wait for them.
@@ -57,6 +57,7 @@ func (g *gate) pass(again func()) {
 			if after >= 0 {
 				g.timer = time.AfterFunc(after, again)
 			}
+			g.waited = true
 			return
 		}
 		g.charge(now, w.cost)
@@ -86,7 +87,7 @@ type connections struct {
 	open            int64
 	peak            int64 // since this was last cleared
 	feeding         []*Flow
-	waited          bool
+	waited          bool // as gate.waited
 }
 
 // pass gives free connections to those that wait. Feeds get at most half of all.
@@ -98,7 +99,11 @@ func (c *connections) pass() {
 		c.feeding = append(c.feeding, w.flow)
 		c.take(&c.feeds, w)
 	}
+	c.waited = c.waited || c.waiting() > 0
 }
+
+// waiting returns the number of requests that wait.
+func (c *connections) waiting() int { return c.requests.length + c.feeds.length }
 
 func (c *connections) take(q *queue, w *waiter) {
 	q.serve()

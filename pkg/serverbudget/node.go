@@ -27,13 +27,12 @@ type Node struct {
 	wanted chan struct{} // holds a token when the node has no part of a budget that it needs
 
 	mu      sync.Mutex
-	limits  map[string]Limit   // by pattern, see Match
+	limits  map[string]Limit   // by pattern, see match
 	budgets map[string]*budget // by server
-	measure map[string]measured
-	targets map[string]Limit // what is to be used once it is stored
+	targets map[string]Limit   // what is to be used once it is stored
 }
 
-// measured is what a budget had let pass at a time.
+// measured is what a budget had let pass when its node last told what it needs.
 type measured struct {
 	at              time.Time
 	requests, bytes float64
@@ -41,7 +40,7 @@ type measured struct {
 
 // New returns the budgets of a node, for which no limits are set.
 func New() *Node {
-	return &Node{wanted: make(chan struct{}, 1), budgets: map[string]*budget{}, measure: map[string]measured{}}
+	return &Node{wanted: make(chan struct{}, 1), budgets: map[string]*budget{}}
 }
 
 // Wanted returns a channel that gets a token when a division should come soon.
@@ -152,7 +151,6 @@ func (n *Node) of(hostPort string) *budget {
 		b = newBudget(server)
 		b.set(limit, Limit{})
 		n.budgets[server] = b
-		n.measure[server] = measured{at: time.Now()}
 		n.want()
 	}
 	return b
@@ -171,7 +169,7 @@ func (n *Node) Needs() map[string]Need {
 			n.remove(b)
 			continue
 		}
-		needs[server], n.measure[server] = b.need(now, n.measure[server])
+		needs[server] = b.need(now)
 	}
 	if len(needs) > maxServers {
 		for _, server := range slices.Sorted(maps.Keys(needs))[maxServers:] {
@@ -187,12 +185,11 @@ func (n *Node) remove(b *budget) {
 	defer b.mu.Unlock()
 	b.gone = true
 	delete(n.budgets, b.server)
-	delete(n.measure, b.server)
 }
 
 // waiting is the number of requests that wait. The caller holds mu.
 func (b *budget) waiting() int {
-	return b.requests.length + b.bytes.length + b.connections.requests.length + b.connections.feeds.length
+	return b.requests.length + b.bytes.length + b.connections.waiting()
 }
 
 // idle reports whether nothing was asked for in a while.
@@ -210,7 +207,7 @@ func (b *budget) now() (limit, part Limit) {
 }
 
 // need is used for a row, and begins the next measurement.
-func (b *budget) need(now time.Time, last measured) (Need, measured) {
+func (b *budget) need(now time.Time) Need {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for f, at := range b.flows {
@@ -218,7 +215,7 @@ func (b *budget) need(now time.Time, last measured) (Need, measured) {
 			delete(b.flows, f)
 		}
 	}
-	need := Need{Jobs: int64(max(len(b.flows), 1)), Part: b.part, Limit: b.limit, Used: b.used(now, last)}
+	need := Need{Jobs: int64(max(len(b.flows), 1)), Part: b.part, Limit: b.limit, Used: b.used(now)}
 	want := func(used int64, waited bool) int64 {
 		if waited {
 			return 0
@@ -234,12 +231,14 @@ func (b *budget) need(now time.Time, last measured) (Need, measured) {
 		}
 	}
 	b.requests.waited, b.bytes.waited = b.requests.length > 0, b.bytes.length > 0
-	b.connections.waited, b.connections.peak = b.connections.requests.length+b.connections.feeds.length > 0, b.connections.open
-	return need, measured{now, b.requests.passed, b.bytes.passed}
+	b.connections.waited, b.connections.peak = b.connections.waiting() > 0, b.connections.open
+	b.measured = measured{now, b.requests.passed, b.bytes.passed}
+	return need
 }
 
-// used returns what was used in a second since last, and the connections that are open. The caller holds mu.
-func (b *budget) used(now time.Time, last measured) Limit {
+// used returns what was used in a second since the last measurement, and the connections that are open. The caller holds mu.
+func (b *budget) used(now time.Time) Limit {
+	last := b.measured
 	seconds := max(now.Sub(last.at).Seconds(), 1)
 	return Limit{
 		Requests: int64((b.requests.passed-last.requests)/seconds + 0.5), Bytes: int64(max((b.bytes.passed-last.bytes)/seconds, 0)),
