@@ -71,6 +71,33 @@ func TestOneDamagedDocument(t *testing.T) {
 	}
 }
 
+// A document whose requests fail for some seconds, while those of others do not, arrives: the second time it is tried as often as
+// any request.
+func TestADocumentThatFailsForSomeSeconds(t *testing.T) {
+	t.Parallel()
+	const attached = "att1"
+	for _, damage := range []struct {
+		side     string
+		endpoint couchtest.Endpoint
+	}{{"source", couchtest.Get}, {"target", couchtest.Put}} {
+		testkit.RunBubble(t, damage.side, func(t *testing.T) {
+			p := newHostilePair(t)
+			p.side(damage.side).Damage(attached, couchtest.ClosesMidway, damage.endpoint)
+			repaired := time.AfterFunc(6*time.Second, func() {
+				p.side(damage.side).Damage(attached, couchtest.None, damage.endpoint)
+			})
+			defer repaired.Stop()
+			var r refusals
+			_, err := p.run(t, func(cfg *worker.Config, _ *worker.Job) { r.collect(cfg) })
+			require.NoError(t, err)
+			require.Empty(t, r.all)
+			lacking, err := p.target.Lacks(p.source, nil)
+			require.NoError(t, err)
+			require.Empty(t, lacking)
+		})
+	}
+}
+
 // CouchDB writes the names of attachments into the headers of a multipart body as they are.
 func TestAttachmentNamesThatBreakHeaders(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,8 @@ import (
 	"settee/replicator"
 )
 
-// maxStreams is the number of times that a revision is read and written from its beginning if that fails.
+// maxStreams is the number of times that a revision is read and written from its beginning, if that fails, before it is set
+// aside.
 const maxStreams = 3
 
 var errMissing = errors.New("the source announced a revision that it does not have")
@@ -42,7 +43,7 @@ func (e uncheckedError) Is(target error) bool { return target == errUnchecked }
 // copyRevision copies one revision, or the leaves that descend from it. If w is nil, each is written in a request of its own.
 func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 	backoff := retry.Backoff{First: r.retryBase}
-	tries, most, missed := 0, min(maxStreams, r.retries+1), false
+	tries, most, missed := 0, r.streams(w), false
 	check := false               // compare attachments with their digests, even if the target does
 	settled := map[string]bool{} // leaves already copied, which another try skips
 	var since time.Time
@@ -98,6 +99,15 @@ func (r *run) copyRevision(ctx context.Context, f ref, w *writer) error {
 			return err
 		}
 	}
+}
+
+// streams returns how many times copyRevision tries a revision. The second time, when a further failure lists the revision, it is
+// tried as often as any request, so that some bad seconds do not cost a document.
+func (r *run) streams(w *writer) int {
+	if w == nil {
+		return r.retries + 1
+	}
+	return min(maxStreams, r.retries+1)
 }
 
 // mayBeTooLong reports whether the source, or a proxy, may have refused a read for the length of its URL. Servers and proxies
