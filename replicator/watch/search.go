@@ -23,6 +23,8 @@ import (
 //     become due next.
 //   - every againEvery, with a few logins for which the server only lacks the feed, or has failed.
 //   - through all jobs again, after walkEvery: a user may have become an administrator.
+//
+// A watch that another node has begun does not know why there was no feed. So it tries a page of logins before walkEvery is over.
 const (
 	triesAtOnce = 8
 	triesPerSec = 200
@@ -76,6 +78,7 @@ type search struct {
 	why     error // why there was no feed lately for a login that was not refused
 	failed  error // the latest failure of the server
 
+	walked      bool           // a page at least
 	afterMirror string         // in the walk, the mirror after which it goes on
 	mirrors     bool           // in the walk, all mirrors were tried
 	after       jobs.ParkedRow // in the walk, the row after which it goes on
@@ -312,9 +315,10 @@ func (s *search) tryAgain(ctx context.Context, again []credentials) {
 // walk tries the logins of the next mirrors or parked jobs. It reports whether there are more, unless it is over.
 func (s *search) walk(ctx context.Context, page int) (more bool) {
 	w := s.watch
-	if now := w.currentState(); !now.Walked.IsZero() && time.Since(now.Walked) < walkEvery {
+	if now := w.currentState(); s.walked && !now.Walked.IsZero() && time.Since(now.Walked) < walkEvery {
 		return false
 	}
+	s.walked = true
 	var ids []string
 	if !s.mirrors {
 		found, more, err := w.watcher.opts.Jobs.Watches.Mirrors(ctx, w.server, s.afterMirror, page)

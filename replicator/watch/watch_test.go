@@ -218,6 +218,48 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
+// A watch that asks questions and goes on on another node knows there why it has no feed.
+func TestHandOverOfQuestions(t *testing.T) {
+	for name, c := range map[string]struct{ user, instance, reason string }{
+		"lacks":   {"root", "", "has no database _global_changes"},
+		"refuses": {"ann", "1700000001", `for the user "ann"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, func(l *lab) {
+				l.source.write("db")
+				l.source.set(func() { l.source.instance = c.instance })
+				id := l.park(c.user, "db")
+				for range 3 {
+					n := l.start()
+					l.until(n.asks(1))
+					job, err := l.jobs.Lists.Get(t.Context(), id)
+					require.NoError(t, err)
+					watch, err := l.jobs.Lists.Watch(t.Context(), job)
+					require.NoError(t, err)
+					require.Contains(t, watch.Reason, c.reason)
+					n.stop()
+				}
+			})
+		})
+	}
+}
+
+// A watch that goes on on another node soon notices that its server has a feed now.
+func TestHandOverBeforeTheServerHasAFeed(t *testing.T) {
+	inLab(t, func(l *lab) {
+		l.source.write("db")
+		l.source.set(func() { l.source.instance = "" })
+		l.park("root", "db")
+		first := l.start()
+		l.until(first.asks(1))
+		first.stop()
+		second := l.start()
+		l.until(second.asks(1))
+		l.source.set(func() { l.source.instance = "1700000009" })
+		require.LessOrEqual(t, l.until(second.follows(1)), time.Minute)
+	})
+}
+
 // Whoever takes over the watch of a node that died after a burst of changes does not read them again.
 func TestHandOverAfterABurst(t *testing.T) {
 	inLab(t, func(l *lab) {
