@@ -240,6 +240,41 @@ func TestOnlyOpenedJobsHoldIDsAgainstOthers(t *testing.T) {
 	}
 }
 
+// A request that joins a job whose id another user's job took has the id again, or a collision.
+func TestReplicateTakesTheIDOfAJoinedJobBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	post := func(user string) (*jobs.Job, error) {
+		return b.store.Requests.Replicate(t.Context(), b.definition(""), new(user))
+	}
+	alices, err := post("alice")
+	require.NoError(t, err)
+	bobs, err := post("bob")
+	require.NoError(t, err)
+	id := alices.ReplicationID()
+	require.Equal(t, bobs.ID, b.get(id).ID, "alice's job has opened nothing")
+	b.cancel(bobs.ID)
+	b.gone(id)
+	for range 2 {
+		joined, err := post("alice")
+		require.NoError(t, err)
+		require.Equal(t, alices.ID, joined.ID)
+		require.Equal(t, alices.ID, b.get(id).ID)
+		_, err = post("bob")
+		require.NoError(t, err)
+	}
+	for range 2 {
+		if run := b.accept(); run.Job().ID == bobs.ID {
+			require.NoError(t, run.Identify(t.Context(), parsedID(id)))
+			require.NoError(t, run.Opened(t.Context()))
+		}
+	}
+	var collision *jobs.Collision
+	_, err = post("alice")
+	require.ErrorAs(t, err, &collision)
+	require.Equal(t, bobs.ID, collision.JobID)
+}
+
 func TestExplainCollision(t *testing.T) {
 	t.Parallel()
 	document := func(instance, db, id string) *jobs.Job {

@@ -61,7 +61,7 @@ func (s *Requests) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, e
 	case existing.Args.Definition == token:
 		return existing, nil // an earlier attempt of this transaction added it
 	case existing.Status != fdbjobs.Finished && existing.Args.Replication.Equal(job.Args.Replication):
-		return existing, nil
+		return existing, s.reserveAgain(tx, existing)
 	case existing.Status != fdbjobs.Finished:
 		// The job keeps its id until its next run has the new one.
 		replaced, args := *existing, *job.Args
@@ -78,6 +78,15 @@ func (s *Requests) addOrJoin(tx kv.Transaction, job *Job, token string) (*Job, e
 		job.State.Runs = existing.State.Runs // their records stay
 	}
 	return job, s.writer.put(tx, existing, job, fdbjobs.Spec{Token: token})
+}
+
+// reserveAgain reserves the replication id of a job that another job may have taken, because this one had opened no databases.
+func (s *Requests) reserveAgain(tx kv.Transaction, job *Job) error {
+	id := job.ReplicationID()
+	if id == "" {
+		return nil
+	}
+	return s.reservations.reserve(tx, id, job)
 }
 
 // Await waits until a job has ended, and returns it. If life (JobArgs.Life) is not empty, Await
