@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -246,6 +248,22 @@ func TestJobsOfANode(t *testing.T) {
 	require.Zero(t, status, errs)
 	assert.Contains(t, out, "2 of 4 jobs need attention.", "twin has failed, guarded has refused documents, and live runs")
 	assert.Contains(t, out, "_replicator/twin")
+}
+
+// With --yes, settee jobs delete reads the list of the selected jobs once: to delete them, and not to count them before.
+func TestDeleteReadsTheListOnce(t *testing.T) {
+	t.Parallel()
+	var lists atomic.Int64
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/_scheduler/jobs" {
+			lists.Add(1)
+		}
+		fmt.Fprint(w, `{"total_rows":0,"offset":0,"jobs":[]}`)
+	}))
+	defer node.Close()
+	out, errs, status := settee(t, "jobs", "delete", "--state", "crashing", "--yes", "--url", node.URL)
+	assert.Zero(t, status, "%s%s", out, errs)
+	assert.Equal(t, int64(1), lists.Load())
 }
 
 // watchJobs starts settee jobs watch. It returns the jobs that it prints, and a function that stops it with a signal and

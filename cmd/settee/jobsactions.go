@@ -60,14 +60,15 @@ type action struct {
 	database func(*console.Node, context.Context, string) (string, error)
 	// check returns an error if the other flags of the command exclude each other. nil: they do not.
 	check func() error
-	// question asks whether it is to be done with the jobs that what names. An error ends the command. nil: nothing is asked.
-	question func(what string) error
+	// question is the beginning of what is asked before it is done, such as "Delete": the command has --yes. Empty: nothing is asked.
+	question string
 }
 
 // newAction completes a command that acts on jobs.
 func newAction(cmd *cobra.Command, a action) *cobra.Command {
 	var flags nodeFlags
 	var which selectFlags
+	var yes bool
 	cmd.Long += "\n\n" + actionHelp()
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
@@ -79,33 +80,36 @@ func newAction(cmd *cobra.Command, a action) *cobra.Command {
 			return usage(cmd, err)
 		}
 		return flags.ask(cmd, func(ctx context.Context, node *console.Node) error {
-			if err := a.ask(ctx, node, names, which.Filter); err != nil {
-				return err
+			if a.question != "" && !yes {
+				if err := a.ask(ctx, cmd, node, names, which.Filter); err != nil {
+					return err
+				}
 			}
 			return a.do(ctx, &each{cmd: cmd}, node, names, which.Filter)
 		})
 	}
 	flags.register(cmd)
 	which.register(cmd.Flags())
+	if a.question != "" {
+		cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	}
 	return cmd
 }
 
 // ask asks the question.
-func (a *action) ask(ctx context.Context, node *console.Node, names []string, f console.Filter) error {
-	if a.question == nil {
-		return nil
-	}
-	if len(names) > 0 {
-		return a.question(strings.Join(names, ", "))
-	}
-	n := 0
-	for jobs, err := range node.Pages(ctx, f, 0) {
-		if err != nil {
-			return err
+func (a *action) ask(ctx context.Context, cmd *cobra.Command, node *console.Node, names []string, f console.Filter) error {
+	what := strings.Join(names, ", ")
+	if len(names) == 0 {
+		n := 0
+		for jobs, err := range node.Pages(ctx, f, 0) {
+			if err != nil {
+				return err
+			}
+			n += len(jobs)
 		}
-		n += len(jobs)
+		what = fmt.Sprintf("%d jobs that are selected", n)
 	}
-	return a.question(fmt.Sprintf("%d jobs that are selected", n))
+	return confirm(cmd, a.question+" "+console.Clean(what)+"? [y/N] ")
 }
 
 // do acts on the jobs with the names, or, if there are none, on those that the filter selects.
@@ -179,22 +183,14 @@ func newJobsVerify() *cobra.Command {
 }
 
 func newJobsDelete() *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
+	return newAction(&cobra.Command{
 		Use:   "delete [JOB...]",
 		Short: "Delete replications: the documents of jobs, or the jobs that were posted to _replicate",
 		Long: "delete deletes the documents of jobs, and cancels jobs that were posted to _replicate. What was copied\n" +
 			"stays. To stop jobs for a while, pause them. On a terminal it asks first; without one it\n" +
 			"needs --yes.",
 		Example: "  settee jobs delete _replicator/films --yes",
-	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	return newAction(cmd, action{job: (*console.Node).Delete, question: func(what string) error {
-		if yes {
-			return nil
-		}
-		return confirm(cmd, "Delete "+console.Clean(what)+"? [y/N] ")
-	}})
+	}, action{job: (*console.Node).Delete, question: "Delete"})
 }
 
 func newJobsAcknowledge() *cobra.Command {
