@@ -42,6 +42,24 @@ func TestShortList(t *testing.T) {
 	require.True(t, strings.HasSuffix(text, "\n2 more things; --json lists them all\n"), text)
 }
 
+// A signal while a server does not yet say who it is ends a command with the status of the signal.
+func TestMirrorIsStoppedBeforeTheFirstDatabase(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"replicate", "verify"} {
+		asked, over := make(chan struct{}, 10), make(chan struct{})
+		silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			asked <- struct{}{}
+			<-over
+		}))
+		defer silent.Close()
+		defer close(over)
+		p := begin(t, "read the password", nil, name, "--mirror", withAdmin(silent.URL+"/"), withAdmin("http://127.0.0.1:1/"))
+		<-asked
+		assert.Equal(t, 128+int(syscall.SIGTERM), p.end(syscall.SIGTERM), name)
+		assert.Contains(t, p.logged(), "stopped before the first database", name)
+	}
+}
+
 func TestMirrorFlags(t *testing.T) {
 	t.Parallel()
 	for line, says := range map[string]string{

@@ -74,11 +74,15 @@ func (f *foreground) openMirror() (*mirrorRun, error) {
 		m.source.Close()
 		return nil, fmt.Errorf("target: %w", err)
 	}
-	if m.same, err = m.sameServer(); err != nil {
-		m.close()
-		return nil, err
+	m.same, err = m.sameServer()
+	switch {
+	case err == nil:
+		return m, nil
+	case m.stop.Err() != nil:
+		err = stopped(m.stop, errors.New("stopped before the first database"))
 	}
-	return m, nil
+	m.close()
+	return nil, err
 }
 
 func (m *mirrorRun) close() {
