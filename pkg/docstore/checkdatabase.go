@@ -416,7 +416,7 @@ func (d *databaseChecker) localRow(p *check.Page, pair kv.KeyValue) (func() erro
 
 // countRow checks the form of a counter. Its value is compared at the end.
 func (d *databaseChecker) countRow(p *check.Page, pair kv.KeyValue) (func() error, error) {
-	for _, key := range [][]byte{d.keys.docCount, d.keys.delCount, d.keys.bodyBytes, d.keys.attachmentBytes} {
+	for _, key := range [][]byte{d.keys.docCount, d.keys.delCount, d.keys.bodyBytes, d.keys.attachmentBytes, d.keys.numbered} {
 		if bytes.Equal(pair.Key, key) {
 			return nil, nil
 		}

@@ -103,6 +103,7 @@
 //	(local, id, n)                           -> chunk of the revision and the JSON text or its sealed form
 //	(count, "docs" | "deleted")              -> int64        documents whose winner is not, or is, deleted
 //	(count, "bodies" | "attachments")        -> int64        bytes
+//	(count, "numbered")                      -> (read version, documents)  of the last transaction with calls of WriteIn
 //	(watch)                                  -> int64        changes so far: 1 is added for each
 //	(blobs, id, key)                         -> (length, md5, references)  contents that leaves refer to
 //	(chunks, id, key, n)                     -> chunk of a content

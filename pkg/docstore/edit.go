@@ -64,9 +64,6 @@ type WriteOptions struct {
 	// Token is a random text, drawn outside the transaction's function. With a token, a repeated run of the function
 	// reports what an earlier run wrote as written. Without one, it reports a conflict.
 	Token string
-	// Order is the number of the call's first document among those that the transaction writes in this database, from 0. Each
-	// document takes one number. A second call with the Order 0 returns kv.ErrUnreadable, and so does the commit.
-	Order uint16
 }
 
 // Result is the result of an edit.

@@ -70,7 +70,7 @@ type databaseKeys struct {
 	all                                                        tuple.Subspace
 	docs, leaves, bodies, changes, index, local, blobs, chunks tuple.Subspace
 	security, revsLimit, watch                                 []byte
-	docCount, delCount, bodyBytes, attachmentBytes             []byte
+	docCount, delCount, bodyBytes, attachmentBytes, numbered   []byte
 }
 
 func newDatabaseKeys(s *storeKeys, name string, instance uuid.UUID) databaseKeys {
@@ -93,6 +93,7 @@ func newDatabaseKeys(s *storeKeys, name string, instance uuid.UUID) databaseKeys
 		delCount:        all.Pack(tagCount, "deleted"),
 		bodyBytes:       all.Pack(tagCount, "bodies"),
 		attachmentBytes: all.Pack(tagCount, "attachments"),
+		numbered:        all.Pack(tagCount, "numbered"),
 	}
 }
 

@@ -205,7 +205,7 @@ type updating struct {
 
 // readUpdates starts the reads. A call that is not the first one of its transaction cannot read what the first one has
 // written, and need not: it adds the same row.
-func (w *writer) readUpdates(alone bool) *updating {
+func (w *writer) readUpdates(alone, first bool) *updating {
 	s := w.db.store
 	u := &updating{w: w}
 	if s.silent {
@@ -214,7 +214,7 @@ func (w *writer) readUpdates(alone bool) *updating {
 	tidying := alone && s.writes.Add(1)%tidyEvery == 0
 	last, fresh := s.fresh.last(w.db.instance, time.Now())
 	u.last = last
-	if w.opts.Order == 0 && (tidying || !fresh || !alone) { // so two calls of a transaction with this Order fail
+	if first && (tidying || !fresh) {
 		u.former = w.db.lastRows(w.tx.Snapshot())
 	}
 	if tidying {

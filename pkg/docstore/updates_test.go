@@ -167,7 +167,7 @@ func TestUpdatesOfOneTransaction(t *testing.T) {
 			for _, to := range []*bundle{x, y, b} {
 				for order := range uint16(2) {
 					edit := docstore.Edit{ID: fmt.Sprint("d", order)}
-					if _, err := to.db.WriteIn(tx, []docstore.Edit{edit}, docstore.WriteOptions{Order: order}); err != nil {
+					if _, err := to.db.WriteIn(tx, []docstore.Edit{edit}, docstore.WriteOptions{}); err != nil {
 						return err
 					}
 				}

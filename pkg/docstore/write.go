@@ -46,7 +46,7 @@ func (db *Database) Put(ctx context.Context, edit Edit) (Rev, error) {
 // The returned error is the store's, [ErrDatabaseNotFound] or ctx's. The results of all edits that it stopped have it
 // too. If it is [kv.ErrCommitUnknown], some of these edits may have been made.
 func (db *Database) Write(ctx context.Context, edits []Edit, opts WriteOptions) ([]Result, error) {
-	opts.Token, opts.Order = rand.Text(), 0
+	opts.Token = rand.Text()
 	results := make([]Result, len(edits))
 	batches := []batch{{}}
 	for _, p := range db.prepare(edits, opts, results) {
@@ -166,8 +166,9 @@ func (db *Database) writeBatch(ctx context.Context, edits []*prepared, opts Writ
 	return nil
 }
 
-// WriteIn is [Database.Write] in the caller's transaction, which must stay within the store's limits. A transaction can
-// write a document with one call only: a second call returns kv.ErrUnreadable, and so does the commit.
+// WriteIn is [Database.Write] in the caller's transaction, which must stay within the store's limits. A transaction can call it
+// several times, and write a document with one call only: a second call for a document returns kv.ErrUnreadable, and so does the
+// commit.
 func (db *Database) WriteIn(tx kv.Transaction, edits []Edit, opts WriteOptions) ([]Result, error) {
 	results := make([]Result, len(edits))
 	ready := db.prepare(edits, opts, results)
@@ -232,12 +233,11 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 	exists, limit, designs := db.exists(tx), db.readRevsLimit(tx), w.readDesigns()
 	// Without a conflict: two writes at a time may take the same number.
 	changes := tx.Snapshot().Get(db.keys.watch)
-	updating := w.readUpdates(within.alone)
+	numbering := w.readNumbered(within.alone)
 	var docs []*docWrite
 	for _, p := range edits {
 		if w.docs[p.ID] == nil {
 			d := w.read(p.ID)
-			d.order = opts.Order + uint16(len(docs))
 			docs = append(docs, d)
 			w.docs[p.ID] = d
 		}
@@ -246,6 +246,14 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 				w.uploads[a.Upload] = tx.Get(a.Upload.row())
 			}
 		}
+	}
+	numbered, err := numbering.Await()
+	if err != nil {
+		return written{}, err
+	}
+	updating := w.readUpdates(within.alone, numbered.docs == 0)
+	for i, d := range docs {
+		d.order = numbered.docs + uint16(i)
 	}
 	if err := exists.await(); err != nil {
 		return written{}, err
@@ -291,8 +299,42 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 		if err := updating.flush(); err != nil {
 			return written{}, err
 		}
+		if !within.alone {
+			numbered.docs += uint16(len(docs))
+			tx.Set(db.keys.numbered, numbered.pack())
+		}
 	}
 	return written{results, w.changed, w.time}, nil
+}
+
+// numbered is how many documents of a database a transaction has written in calls of WriteIn, at most. The transaction is known by
+// its read version: a row that another transaction has committed has a lower one, because a commit has a higher version than the
+// reads before it.
+type numbered struct {
+	version int64
+	docs    uint16
+}
+
+func (n numbered) pack() []byte { return tuple.Tuple{n.version, int64(n.docs)}.Pack() }
+
+// readNumbered starts reading how many documents this transaction has written before.
+func (w *writer) readNumbered(alone bool) kv.Future[numbered] {
+	if alone {
+		return kv.Known(numbered{})
+	}
+	now := w.tx.Snapshot()
+	version, value := now.ReadVersion(), now.Get(w.db.keys.numbered)
+	return kv.Func[numbered](func() (n numbered, err error) {
+		if n.version, err = version.Await(); err != nil {
+			return n, err
+		}
+		stored, err := value.Await()
+		var of, docs int64
+		if err == nil && stored != nil && rows.Scan("the documents of a transaction", stored, &of, &docs) == nil && of == n.version {
+			n.docs = uint16(docs)
+		}
+		return n, err
+	})
 }
 
 // ofTransaction reports whether an error fails the transaction, not just one edit.

@@ -226,7 +226,7 @@ func TestWriteIn(t *testing.T) {
 			if string(doc.Body) != `{}` {
 				return nil // written by an earlier run
 			}
-			results, err := b.db.WriteIn(tx, []docstore.Edit{{ID: "e", Rev: doc.Rev, Body: docjson.Must(`{"done":true}`)}}, docstore.WriteOptions{Order: 7})
+			results, err := b.db.WriteIn(tx, []docstore.Edit{{ID: "e", Rev: doc.Rev, Body: docjson.Must(`{"done":true}`)}}, docstore.WriteOptions{})
 			if err != nil {
 				return err
 			}
@@ -237,18 +237,44 @@ func TestWriteIn(t *testing.T) {
 
 		err = b.kv.Transact(t.Context(), func(tx kv.Transaction) error {
 			_, first := b.db.WriteIn(tx, []docstore.Edit{{ID: "f"}}, docstore.WriteOptions{})
-			_, second := b.db.WriteIn(tx, []docstore.Edit{{ID: "f"}}, docstore.WriteOptions{Order: 1})
+			_, second := b.db.WriteIn(tx, []docstore.Edit{{ID: "f"}}, docstore.WriteOptions{})
 			return errors.Join(first, second)
 		})
 		require.ErrorIs(t, err, kv.ErrUnreadable)
+	})
+}
 
-		// Otherwise one of the documents would have no row in changes.
-		err = b.kv.Transact(t.Context(), func(tx kv.Transaction) error {
-			_, first := b.db.WriteIn(tx, []docstore.Edit{{ID: "g"}}, docstore.WriteOptions{})
-			_, second := b.db.WriteIn(tx, []docstore.Edit{{ID: "h"}}, docstore.WriteOptions{})
-			return errors.Join(first, second)
-		})
-		require.ErrorIs(t, err, kv.ErrUnreadable, "two documents with one number")
+// TestWriteInTwice: several calls of a transaction write documents of one database. Each document has its row in changes, and the
+// database one in updates, also if an earlier run of the transaction was committed.
+func TestWriteInTwice(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, db kv.Database) {
+		b := newBundle(t, enginetest.UnknownOnce(db), docstore.Options{})
+		for round := range 3 {
+			require.NoError(t, b.kv.Transact(t.Context(), func(tx kv.Transaction) error {
+				for call := range 3 {
+					id := fmt.Sprint(round, " ", call)
+					edits := []docstore.Edit{{ID: id}, {ID: id + " too"}}
+					results, err := b.db.WriteIn(tx, edits, docstore.WriteOptions{Token: id})
+					if err != nil {
+						return err
+					}
+					edits[0] = docstore.Edit{ID: id + " refused", Rev: results[0].Rev}
+					refused, err := b.db.WriteIn(tx, edits[:1], docstore.WriteOptions{Token: id})
+					if err != nil {
+						return err
+					}
+					require.NoError(t, errors.Join(results[0].Err, results[1].Err))
+					require.ErrorIs(t, refused[0].Err, docstore.ErrConflict)
+				}
+				return nil
+			}))
+			rows, _ := b.changes(t, docstore.ChangesOptions{})
+			require.Len(t, rows, 7*round+6)
+			updates, _ := b.updates(t, docstore.UpdatesOptions{})
+			assert.Equal(t, []string{"created db", "updated db"}, updates)
+			b.put(t, fmt.Sprint("alone ", round), "", `{}`)
+		}
+		b.check(t)
 	})
 }
 
