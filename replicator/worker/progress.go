@@ -83,7 +83,7 @@ func (p *progress) nextReport() time.Time {
 	if p.unreported.IsZero() {
 		return due
 	}
-	soon := down(later(p.unreported.Add(mergeChanges), p.reported.Add(busyInterval)), time.Second/5)
+	soon := down(later(p.unreported.Add(mergeChanges), p.changes.Add(busyInterval)), time.Second/5)
 	if soon.Before(due) {
 		return soon
 	}

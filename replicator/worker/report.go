@@ -9,7 +9,8 @@ import (
 const (
 	// mergeChanges is the time from a change to the report of it. It leaves the rest of a second for the report itself.
 	mergeChanges = 800 * time.Millisecond
-	// busyInterval is the least time between two reports of changes.
+	// busyInterval is the least time between two reports of changes. Reports that cannot wait, such as the claim of a target, do
+	// not count: what a short run does after one is reported soon.
 	busyInterval = 2 * time.Second
 )
 
@@ -17,6 +18,7 @@ const (
 type reporting struct {
 	unreported time.Time  // when the first change since the last report was; zero if there is none
 	reported   time.Time  // when the last report began
+	changes    time.Time  // when the last report of changes began
 	reports    *recurring // nil before the run has begun
 }
 
@@ -67,7 +69,11 @@ func (r *run) giveUp(err error) {
 // reportDue makes a report unless one has been made meanwhile.
 func (r *run) reportDue(ctx context.Context) error {
 	r.mu.Lock()
-	early := time.Now().Before(r.nextReport())
+	now := time.Now()
+	early := now.Before(r.nextReport())
+	if !early {
+		r.changes = now
+	}
 	r.mu.Unlock()
 	if early {
 		return nil

@@ -176,6 +176,35 @@ func TestAChangeDelaysNoReport(t *testing.T) {
 	})
 }
 
+// A report that cannot wait, such as the one after a checkpoint, does not delay the report of a change after it.
+func TestAReportThatCannotWaitDelaysNoOther(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
+		source, _, begin := pipedStubs(t)
+		next := feedOnDemand(source)
+		began := time.Now()
+		r := begin(`"continuous":true`, `"checkpoint_interval":5000`)
+		time.Sleep(time.Second)
+		next()
+		checkpointed := func(told []dated) bool { return string(told[len(told)-1].CheckpointedSourceSeq) == `"1-x"` }
+		told := datedReports(r, began)
+		for len(told) == 0 || !checkpointed(told) {
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+			told = datedReports(r, began)
+		}
+		changed := time.Since(began)
+		next()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		told = datedReports(r, began)
+		last := told[len(told)-1]
+		require.EqualValues(t, 2, last.Stats.DocsWritten)
+		require.LessOrEqual(t, last.at, changed+time.Second)
+		r.stop()
+		require.ErrorIs(t, r.ended(), worker.ErrStopped)
+	})
+}
+
 func TestStatisticsStartFromTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	rep := replication(t, "http://a.example/db", "http://b.example/db")
