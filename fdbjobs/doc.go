@@ -183,8 +183,8 @@
 // wakes all claimers.
 //
 // If running jobs count ([Queue.RollUp]), the rank contains those at the time when it was written, so it is not a bound. A
-// holder without room can take jobs in
-// exchange for some that it holds ([AcceptOptions].Evictable), in the transaction that takes the new ones.
+// holder without room can take jobs in exchange for some that it holds ([AcceptOptions].Evictable), in the transaction
+// that takes the new ones.
 //
 // A claim reads, chooses, and then writes (claim.go). It reads a small window at the head of an
 // owner's ready rows without conflicts, and conflicts only on what it takes. If only one process takes jobs, it takes the

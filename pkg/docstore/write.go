@@ -247,13 +247,13 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 			}
 		}
 	}
-	numbered, err := numbering.Await()
+	before, err := numbering.Await()
 	if err != nil {
 		return written{}, err
 	}
-	updating := w.readUpdates(within.alone, numbered.docs == 0)
+	updating := w.readUpdates(within.alone, before.docs == 0)
 	for i, d := range docs {
-		d.order = numbered.docs + uint16(i)
+		d.order = before.docs + uint16(i)
 	}
 	if err := exists.await(); err != nil {
 		return written{}, err
@@ -300,8 +300,8 @@ func (db *Database) write(tx kv.Transaction, edits []*prepared, opts WriteOption
 			return written{}, err
 		}
 		if !within.alone {
-			numbered.docs += uint16(len(docs))
-			tx.Set(db.keys.numbered, numbered.pack())
+			before.docs += uint16(len(docs))
+			tx.Set(db.keys.numbered, before.pack())
 		}
 	}
 	return written{results, w.changed, w.time}, nil

@@ -212,8 +212,8 @@ func (s *core) deletedDatabases(tx kv.ReadTransaction, after string) ([]deletedD
 // partTime is the longest time for one transaction that changes several jobs. Its commit must come before kv.MaxTransactionAge.
 const partTime = kv.MaxTransactionAge / 2
 
-// parts runs transactions that each change up to most jobs, until one reports that there are no more. The first one begins at from, and
-// each later one at the place that the one before it returned. parts returns the last of these places, also with an error. If a
+// parts changes jobs in several transactions. Each changes up to most jobs, and returns whether there are more. The first one begins at
+// from, and each later one at the place that the one before it returned. parts returns the last of these places, also with an error. If a
 // transaction is too much, parts runs it again with half as many jobs.
 func parts[P any](
 	ctx context.Context, db kv.Database, most int, from P, run func(tx kv.Transaction, from P, most int) (next P, more bool, err error),

@@ -18,7 +18,7 @@ const (
 type reporting struct {
 	unreported time.Time  // when the first change since the last report was; zero if there is none
 	reported   time.Time  // when the last report began
-	changes    time.Time  // when the last report of changes began
+	changes    time.Time  // when the last report began that could wait
 	reports    *recurring // nil before the run has begun
 }
 
