@@ -314,13 +314,15 @@ function rowOf(job: Job, withNode: boolean, choice?: [chosen: boolean, set: (on:
   };
 }
 
-/** A field of text that acts when its user stops typing. */
+/** A field of text that acts when its user stops typing. Its value may come back late: it replaces nothing that was typed since. */
 function Typed({ label, value, set }: { label: string; value: string; set: (value: string) => void }) {
   const [text, setText] = useState(value);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   const latest = useRef(set); // the other filters may change before the timer ends
   latest.current = set;
-  useEffect(() => setText(value), [value]);
+  useEffect(() => {
+    if (timer.current === undefined) setText(value);
+  }, [value]);
   useEffect(() => () => clearTimeout(timer.current), []);
   return (
     <Field label={label}>
@@ -333,7 +335,10 @@ function Typed({ label, value, set }: { label: string; value: string; set: (valu
             const next = event.currentTarget.value;
             setText(next);
             clearTimeout(timer.current);
-            timer.current = setTimeout(() => latest.current(next), 400);
+            timer.current = setTimeout(() => {
+              timer.current = undefined;
+              latest.current(next);
+            }, 400);
           }}
         />
       )}
