@@ -102,9 +102,8 @@ func newCluster(t *testing.T, build func(c *cluster) string) *cluster {
 		c.nodes = append(c.nodes, node)
 	}
 	for n := range replicators {
-		// All nodes together have fewer slots than there are continuous jobs, except in make rolling.
 		c.nodes = append(c.nodes, c.newNode(fmt.Sprintf("replication%d", n), "REPLICATION",
-			"replicator/max_jobs="+strconv.Itoa(max(32, *count*3/10)), "replicator/idle_timeout_sec="+[]string{"3", "600"}[n/2], "replicator/max_acceptors=20", "replicator/http_connections=4", "replicator/worker_processes=1",
+			"replicator/max_jobs="+strconv.Itoa(slots()), "replicator/idle_timeout_sec="+[]string{"3", "600"}[n/2], "replicator/max_acceptors=20", "replicator/http_connections=4", "replicator/worker_processes=1",
 			"replicator/worker_batch_size=20", "replicator/checkpoint_interval=1000", "replicator/connection_timeout=10000",
 			"replicator/min_backoff_penalty_sec=2", "replicator/max_backoff_penalty_sec=8"))
 	}
@@ -115,6 +114,10 @@ func newCluster(t *testing.T, build func(c *cluster) string) *cluster {
 	c.openStore()
 	return c
 }
+
+// slots returns how many slots a replication node has. All nodes together have fewer than there are continuous jobs, except in
+// make rolling.
+func slots() int { return max(32, *count*3/10) }
 
 // build builds the settee of this commit.
 func (c *cluster) build() string { return c.buildIn("") }

@@ -39,7 +39,7 @@
 //     checkpoint with an old _rev is refused as a conflict.
 //   - A continuous job between CouchDBs that was woken, or whose node was killed, frozen or cut off,
 //     ran on a healthy node within the activity timeout and five seconds. That time starts anew while
-//     the store does not answer promptly.
+//     the store does not answer promptly, and while no healthy node has a free slot.
 //   - The mirror has a job for each database, and copies those that are created while the node that runs it is killed, frozen or
 //     cut off.
 //   - Documents of the frontends are linearizable: single reads and writes, deletions and _bulk_docs by clients of both frontends

@@ -119,8 +119,8 @@ func disturbed(t *testing.T, build func(*cluster) string, disturb func(*observer
 	w.checkLogs()
 	c.checkStore()
 	stage("done")
-	t.Logf("%d jobs, of which %v were parked and %v woken; %d replications posted, %d writes acknowledged; %d writes of jobs recorded; a job was without a healthy process for %s at most, and of %d samples of the store %d were not prompt; %d writes of a thawed process came after another one had taken the job",
-		len(w.all()), l.parks, l.wakes, w.posted, w.writes, len(c.recorder.writes), l.worst, len(l.samples), len(l.slow), l.swept)
+	t.Logf("%d jobs, of which %v were parked and %v woken; %d replications posted, %d writes acknowledged; %d writes of jobs recorded; a job was without a healthy process for %s at most, and of %d samples of the store %d were not prompt, and %d had no free slot; %d writes of a thawed process came after another one had taken the job",
+		len(w.all()), l.parks, l.wakes, w.posted, w.writes, len(c.recorder.writes), l.worst, len(l.samples), len(l.slow), l.full, l.swept)
 	return l
 }
 

@@ -46,12 +46,13 @@ type run struct {
 	current bool
 }
 
-// sample is the run of each running job, by its target and by its replication id, and the targets
-// of the parked jobs.
+// sample is the run of each running job, by its target and by its replication id, the targets of the parked jobs, and how many
+// slots each process uses. Slots of runs that have not written the state yet are those of process 0.
 type sample struct {
 	began, ended time.Time
 	runs         map[string]run
 	parked       map[string]bool
+	used         map[int]int
 }
 
 // late is a task that was without a healthy process for too long.
@@ -74,6 +75,7 @@ type observer struct {
 	late  []late              // reported
 	worst time.Duration       // the longest time of a task without a healthy process
 	slow  []time.Time         // when samples or commits were not prompt
+	full  int                 // samples in which no healthy process had a free slot
 	dead  []string            // processes that exited unexpectedly
 	swept int                 // writes of a thawed process after another one had taken the job
 
@@ -116,14 +118,18 @@ func (l *observer) watch(ctx context.Context) {
 			l.count(now)
 			l.samples = append(l.samples, now)
 		}
-		if err == nil && commits && time.Since(began) < promptSample {
+		switch {
+		case err != nil || !commits || time.Since(began) > promptSample:
+			l.able = time.Time{}
+			l.slow = append(l.slow, time.Now())
+		case !l.hasSlot(now):
+			l.able = time.Time{}
+			l.full++
+		default:
 			if l.able.IsZero() {
 				l.able = time.Now()
 			}
 			l.judge(now)
-		} else {
-			l.able = time.Time{}
-			l.slow = append(l.slow, time.Now())
 		}
 		for _, n := range l.nodes {
 			if process, isSound := n.now(); isSound && process.Exited() {
@@ -161,7 +167,7 @@ func (l *observer) count(now sample) {
 
 // take reads the running and the parked jobs.
 func (l *observer) take(ctx context.Context) (sample, error) {
-	now := sample{began: time.Now(), runs: map[string]run{}, parked: map[string]bool{}}
+	now := sample{began: time.Now(), runs: map[string]run{}, parked: map[string]bool{}, used: map[int]int{}}
 	parked, err := l.jobs.Lists.List(ctx, jobs.Filter{States: jobs.States{Shown: []replicator.ShownState{replicator.ShownParked}}}, jobs.ListOptions{Limit: jobs.MaxLimit})
 	if err != nil {
 		return now, err
@@ -173,9 +179,14 @@ func (l *observer) take(ctx context.Context) (sample, error) {
 		if err != nil {
 			return now, err
 		}
-		pid, _, _ := strings.Cut(job.State.PID, ".")
-		n, _ := strconv.Atoi(pid) // empty before the first run
-		r := run{n, job.State.PID, job.State.State == replicator.StateRunning}
+		number, _, _ := strings.Cut(job.State.PID, ".")
+		pid, _ := strconv.Atoi(number) // empty before the first run
+		r := run{pid, job.State.PID, job.State.State == replicator.StateRunning}
+		if r.current {
+			now.used[pid]++
+		} else {
+			now.used[0]++
+		}
 		now.runs[targetOf(job.Args.Replication.Target.URL)] = r
 		if id, _, _ := strings.Cut(job.State.ReplicationID, "+"); id != "" {
 			now.runs[id] = r
@@ -192,6 +203,18 @@ func targetOf(target string) string {
 		return target
 	}
 	return path.Base(u.Path)
+}
+
+// hasSlot reports whether a healthy process can have a free slot. Until it has written the state, a run is in the slot of any of
+// them.
+func (l *observer) hasSlot(now sample) bool {
+	free := -now.used[0]
+	for _, n := range l.nodes[frontends:] {
+		if process, isSound := n.now(); isSound {
+			free += slots() - now.used[process.PID()]
+		}
+	}
+	return free > 0
 }
 
 // judge looks for tasks that have been without a healthy process for too long. It ignores tasks
