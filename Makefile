@@ -95,8 +95,8 @@ tarballs: ## build tarballs in dist, for Linux, macOS, FreeBSD and Windows, with
 release: ## build all files of a release of this commit in dist, with their checksums
 	@scripts/packages/release dist
 
-test-scripts: ## run the tests of the measuring programs
-	$(TEST_ENV) go -C scripts test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
+test-scripts: ## run the tests of the measuring programs (TAGS=packages: and those of test-packages)
+	$(TEST_ENV) go -C scripts test -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
 
 test-packages: ## run the tests of packages and of the other operating systems, with packages for this machine
 	$(TEST_ENV) go -C scripts test -tags packages -ldflags=-w -vet=off -timeout $(TEST_TIMEOUT) ./packages
@@ -111,7 +111,7 @@ quick: ## run the tests that are quick and start no other program
 	$(TEST_ENV) go test -short -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(PKGS)
 
 test: node $(INSTALLED) ## run the tests, with a CouchDB if it is installed
-	$(TEST_ENV) go tool withservers -couchdb -pouchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -skip '$(IN_BROWSER)' -timeout $(TEST_TIMEOUT) $(if $(filter ./...,$(PKGS)),$(LONGEST) $$(go list ./... | grep -vxF "$$(go list $(REPOSITORY))"),$(PKGS))
+	$(TEST_ENV) go tool withservers -couchdb -pouchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -skip '$(IN_BROWSER)' -timeout $(TEST_TIMEOUT) $(ORDERED)
 	@$(if $(filter ./...,$(PKGS)),echo '$(LEFT_OUT)')
 
 LEFT_OUT = left out: the pages in a Chromium (make test-pages), the commands of the documents (make test-docs), FoundationDB (make test-fdb), races (make race)
@@ -131,7 +131,12 @@ test-docs: node $(INSTALLED) ## run the commands of the documents, and test the 
 	$(TEST_ENV) go tool withservers -couchdb go test -tags '$(TAGS)' $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(REPOSITORY)
 
 # The packages whose tests take longest. They begin first, so that no processor is idle at the end.
-LONGEST = ./cmd/settee ./frontend ./frontend/internal/databases ./fdbjobs ./replicator/worker ./pkg/docstore ./replicator/scheduler
+LONGEST = ./cmd/settee ./replicator/scheduler ./replicator/worker ./frontend ./fdbjobs ./frontend/internal/databases ./pkg/docstore ./replicator/jobs ./pkg/couch
+
+# PKGS in this order, without those that WITHOUT takes out.
+ORDERED = $$(all=$$(go list $(PKGS) $(WITHOUT)); longest=$$(go list $(LONGEST)); \
+	echo "$$longest" | grep -xF "$$all"; echo "$$all" | grep -vxF "$$longest")
+test: WITHOUT = $(if $(filter ./...,$(PKGS)),| grep -vxF "$$(go list $(REPOSITORY))")
 
 # The tests that look at pages in a Chromium, which takes a fifth of the time of all tests. If it is empty, make test runs
 # them, too.
@@ -162,7 +167,7 @@ rolling: ## upgrade a cluster node by node, back and forward, under the load of 
 test-fdb fire rolling race: CGO = 1
 
 race: node $(INSTALLED) ## run the tests under the race detector
-	$(TEST_ENV) go tool withservers -couchdb -pouchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -race -timeout $(RACE_TIMEOUT) $(PKGS)
+	$(TEST_ENV) go tool withservers -couchdb -pouchdb -chromium go test -tags '$(TAGS)' $(TEST_FLAGS) -race -timeout $(RACE_TIMEOUT) $(ORDERED)
 
 stress: node $(INSTALLED) ## run each test many times with few processors, until one fails (PKGS=./fdbjobs STRESS_FLAGS="-n 20")
 	go -C scripts build -o '$(CURDIR)/bin/' ./stress
