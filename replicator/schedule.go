@@ -14,7 +14,7 @@ import (
 const (
 	whatSchedule = "a cron expression of five fields, such as `0 3 * * *`, that comes within five years"
 	whatTimezone = "a time zone such as `Europe/Berlin`"
-	whatEvery    = "hours, minutes and seconds, such as `90s`, `15m` or `1h30m`, of at least `1s`"
+	whatEvery    = "hours, minutes and seconds, such as `90s`, `15m` or `1h30m`, from `1s` to `2562047h`"
 	// maxSchedule is the most bytes of a cron expression. Listings keep it for each job.
 	maxSchedule = 1_000
 )

@@ -65,6 +65,7 @@ func TestInvalidTimes(t *testing.T) {
 		`"every": "-1h"`:                                           "every",
 		`"every": "1d"`:                                            "every",
 		`"every": "30m1h"`:                                         "every",
+		`"every": "2562048h"`:                                      "every",
 		`"every": "9999999999h"`:                                   "every",
 		`"every": "15m", "continuous": true`:                       "continuous",
 		`"schedule": "0 3 * * *", "continuous": true`:              "continuous",
