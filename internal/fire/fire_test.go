@@ -107,7 +107,7 @@ func disturbed(t *testing.T, build func(*cluster) string, disturb func(*observer
 	endWatch()
 	looking.Wait()
 
-	h.check()
+	h.check(random(40))
 	w.checkLists()
 	assert.Empty(t, w.wrongAnswers)
 	assert.Empty(t, l.reports(), "jobs without a healthy process")
