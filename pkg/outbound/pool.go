@@ -139,11 +139,8 @@ func (p *Pool) config() PoolConfig {
 // Certificate returns the client's certificate that the next request would use, or nil if the configuration has none.
 // It fails if the files cannot be used.
 func (p *Pool) Certificate() (*tls.Certificate, error) {
-	g, err := p.current()
-	if err != nil {
-		return nil, err
-	}
-	return g.trust.own, nil
+	g := p.current()
+	return g.trust.own, g.trust.unusable
 }
 
 func (p *Pool) warn(err error) {
@@ -153,18 +150,18 @@ func (p *Pool) warn(err error) {
 }
 
 // current returns the connections of the present configuration.
-func (p *Pool) current() (*generation, error) {
+func (p *Pool) current() *generation {
 	for {
 		old := p.state.Load()
-		g, err := p.renew(old)
-		if err != nil || g == old {
-			return g, err
+		g := p.renew(old)
+		if g == old {
+			return g
 		}
 		if p.state.CompareAndSwap(old, g) {
 			if old != nil {
 				old.retire()
 			}
-			return g, nil
+			return g
 		}
 		// Another goroutine was faster. The generation that was made here has no connections yet.
 	}
@@ -172,23 +169,27 @@ func (p *Pool) current() (*generation, error) {
 
 // renew returns old if neither the configuration nor the files that it names have changed, and otherwise a new
 // generation.
-func (p *Pool) renew(old *generation) (*generation, error) {
+func (p *Pool) renew(old *generation) *generation {
 	cfg := p.config()
 	if old == nil || !reflect.DeepEqual(old.cfg.TLS, cfg.TLS) {
 		trust, err := loadTrust(cfg.TLS)
 		if err != nil {
-			return nil, err
+			trust = withoutFiles(cfg.TLS, err)
+			if old != nil {
+				trust = old.trust.kept(trust)
+			}
+			p.warn(trust.told(err))
 		}
-		return p.newGeneration(cfg, trust), nil
+		return p.newGeneration(cfg, trust)
 	}
 	trust, err := old.trust.reload(p.now())
 	if err != nil {
 		p.warn(err)
 	}
 	if trust == old.trust && reflect.DeepEqual(old.cfg, cfg) {
-		return old, nil
+		return old
 	}
-	return p.newGeneration(cfg, trust), nil
+	return p.newGeneration(cfg, trust)
 }
 
 // generation has the connections that were made under one configuration. Another configuration is another

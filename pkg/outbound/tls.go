@@ -20,13 +20,13 @@ const (
 	maxReported = 1_000
 )
 
-// ErrCertificates says that the files of a TLSConfig cannot be used, so that no connection is made.
+// ErrCertificates says that the files of a TLSConfig cannot be used, so that no connection with TLS is made.
 var ErrCertificates = errors.New("this node's certificates cannot be used")
 
 // TLSConfig says which certificates of servers are trusted, and has this client's own. The files are in PEM format.
 // They are read again when they change, within about a second of the next request, and the next connections use
-// them. If a changed file cannot be used, what was read before stays in use. On Linux, this also holds for the
-// operating system's files.
+// them. If a changed file cannot be used, or the files of a changed configuration, what was read before stays in use. On
+// Linux, this also holds for the operating system's files.
 type TLSConfig struct {
 	// Insecure accepts any certificate, even one for another name. An attacker between this node and a server
 	// can then read and change the data, and learns the credentials.
@@ -69,8 +69,10 @@ type trust struct {
 	roots  *x509.CertPool   // nil: crypto/x509 asks the system
 	none   error            // why roots is empty; nil if it is not
 	own    *tls.Certificate // the client's; nil: none
-	cfg    TLSConfig
-	files  *certs.Files
+	// unusable says why the files could not be read: then no connection is made.
+	unusable error
+	cfg      TLSConfig
+	files    *certs.Files
 
 	mu       sync.Mutex
 	reported map[string]struct{} // hosts
@@ -106,6 +108,28 @@ func loadTrust(cfg TLSConfig) (*trust, error) {
 	return t, nil
 }
 
+// withoutFiles returns the trust of a configuration whose files cannot be used. It is tried again when they change.
+func withoutFiles(cfg TLSConfig, err error) *trust {
+	return &trust{
+		cfg: cfg, files: certs.Watch(cfg.CAFile, cfg.CertFile, cfg.KeyFile), unusable: err,
+		config: &tls.Config{
+			MinVersion:         tls.VersionTLS12,
+			InsecureSkipVerify: true, //nolint:gosec // no connection is accepted
+			VerifyConnection:   func(tls.ConnectionState) error { return err },
+		},
+		reported: make(map[string]struct{}),
+	}
+}
+
+// kept returns t for a configuration whose files cannot be used, or next if it accepts other connections than that of t.
+func (t *trust) kept(next *trust) *trust {
+	if t.unusable != nil || t.cfg.Insecure != next.cfg.Insecure || t.cfg.maxDepth() != next.cfg.maxDepth() {
+		return next
+	}
+	next.config, next.roots, next.none, next.own, next.unusable = t.config, t.roots, t.none, t.own, nil
+	return next
+}
+
 // loadRoots reads the trusted certificates. A system without any is no error, because connections without TLS work.
 func (t *trust) loadRoots() (err error) {
 	if t.cfg.CAFile != "" {
@@ -129,10 +153,22 @@ func (t *trust) reload(now time.Time) (*trust, error) {
 	if err == nil && t.none == nil {
 		err = next.none
 	}
-	if err != nil {
-		return t, fmt.Errorf("files of certificates have changed, but those read before stay in use: %w", err)
+	switch {
+	case err == nil:
+		return next, nil
+	case t.unusable != nil:
+		return withoutFiles(t.cfg, err), err
+	default:
+		return t, t.told(err)
 	}
-	return next, nil
+}
+
+// told returns the error of files that cannot be used, which says whether others stay in use.
+func (t *trust) told(err error) error {
+	if t.unusable == nil {
+		err = fmt.Errorf("files of certificates have changed, but those read before stay in use: %w", err)
+	}
+	return err
 }
 
 // verify checks the depth of a connection's certificates, after crypto/tls has verified them.

@@ -63,12 +63,48 @@ func TestCertificates(t *testing.T) {
 		require.ErrorContains(t, err, "protocol version")
 	}
 
+	plain := newCounted(t, sayHello)
 	for _, cfg := range []outbound.TLSConfig{
 		{CAFile: filepath.Join(t.TempDir(), "none.pem")}, {CAFile: writeFile(t, "empty.pem", []byte("nothing"))},
 		{CertFile: filepath.Join(t.TempDir(), "none.pem")}, {CertFile: file},
 	} {
 		require.ErrorIs(t, connects(t, good, cfg), outbound.ErrCertificates)
+		pool, _ := newPool(t, outbound.PoolOptions{}, func(c *outbound.PoolConfig) { c.TLS = cfg })
+		_, err := through(t, pool, plain.URL+"/db", outbound.TransportOptions{}).get(t.Context())
+		require.NoError(t, err, "a connection without TLS")
 	}
+}
+
+// A configuration whose files cannot be used changes nothing, until its files appear.
+func TestConfigurationWithoutItsFiles(t *testing.T) {
+	t.Parallel()
+	root := issue(t, nil, "root", authority)
+	server := secured(t, issue(t, root, "server"))
+	good := writeFile(t, "ca.pem", root.certPEM())
+	var warned []error
+	pool, settings := newPool(t, outbound.PoolOptions{Warn: func(err error) { warned = append(warned, err) }})
+	set := func(tls outbound.TLSConfig) { settings.edit(func(c *outbound.PoolConfig) { c.TLS = tls }) }
+	ask := func() error {
+		_, err := through(t, pool, server.URL+"/db", outbound.TransportOptions{}).get(t.Context())
+		return err
+	}
+	set(outbound.TLSConfig{CAFile: good})
+	require.NoError(t, ask())
+	late := filepath.Join(t.TempDir(), "late.pem")
+	set(outbound.TLSConfig{CAFile: late})
+	require.NoError(t, ask())
+	require.NoError(t, ask())
+	require.Len(t, warned, 1)
+	require.ErrorIs(t, warned[0], outbound.ErrCertificates)
+	require.ErrorContains(t, warned[0], "stay in use")
+	other := issue(t, nil, "other", authority)
+	require.NoError(t, os.WriteFile(late, other.certPEM(), 0o600))
+	require.Eventually(t, func() bool { return ask() != nil }, time.Minute, 100*time.Millisecond, "the file that the configuration names")
+
+	set(outbound.TLSConfig{CAFile: good, Insecure: true})
+	require.NoError(t, ask())
+	set(outbound.TLSConfig{CAFile: filepath.Join(t.TempDir(), "none.pem")})
+	require.ErrorIs(t, ask(), outbound.ErrCertificates, "not as before, when all were accepted")
 }
 
 func TestCertificateDepth(t *testing.T) {

@@ -52,8 +52,9 @@ func (p *Pool) Transport(options TransportOptions) (*Transport, error) {
 
 // RoundTrip implements [http.RoundTripper]. A request that gets no connection fails with a [*ConnectError].
 func (r *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	g, transport, err := r.transport()
-	if err == nil && r.proxy != nil {
+	g, transport := r.transport()
+	var err error
+	if r.proxy != nil {
 		err = r.allowed(g, req.URL)
 	}
 	if err != nil {
@@ -90,18 +91,15 @@ func (r *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-func (r *Transport) transport() (*generation, *http.Transport, error) {
+func (r *Transport) transport() (*generation, *http.Transport) {
 	for {
-		g, err := r.pool.current()
-		if err != nil {
-			return nil, nil, err
-		}
+		g := r.pool.current()
 		key := routeKey{sockets: newSockets(*cmp.Or(r.sockets, &g.cfg.Sockets))}
 		if r.proxy != nil {
 			key.proxy = r.proxy.String()
 		}
 		if t := g.transport(key, r.proxy, r.pool.now()); t != nil {
-			return g, t, nil
+			return g, t
 		}
 	}
 }
