@@ -310,7 +310,19 @@ func (f *fields) checkViewParam() {
 	}
 }
 
+// ofTheFeed are parameters of a changes feed that decide what it has, so that a filter function cannot have them. Those that
+// every replication sets, such as since, are ignored, as CouchDB does.
+var ofTheFeed = []string{"filter", "heartbeat", "last-event-id", "limit", "seq_interval"}
+
 func (f *fields) queryParams() json.RawMessage {
+	if params := f.object("query_params", "an object"); params != nil {
+		_, filtered := f.values["filter"]
+		for _, name := range ofTheFeed {
+			if _, given := params.values[name]; given && filtered {
+				params.fail(name, "parameter `query_params` must not have `%s`, which would not be one of the filter", name)
+			}
+		}
+	}
 	return f.objectText("query_params", "an object")
 }
 

@@ -199,9 +199,12 @@ var fieldTests = map[string]fieldTest{
 		accepted: []acceptedValue{
 			{`"query_params": {}`, `{}`},
 			{`"query_params": { "b": "1", "a": "<ü>" }`, `{"b":"1","a":"\u003cü\u003e"}`},
+			{`"query_params": {"limit": 1}`, `{"limit":1}`}, // without a filter it has no effect
+			{`"filter": "d/f", "query_params": {"conflicts": "no"}`, `{"conflicts":"no"}`},
 		},
 		refused: append(
 			values("query_params", "parameter `query_params` must be an object", `"x"`, `null`, `[]`, `5`),
+			refusedValue{`"filter": "d/f", "query_params": {"limit": "1"}`, "query_params.limit", "parameter `query_params` must not have `limit`, which would not be one of the filter"},
 			refusedValue{`"query_params": {"a": 1e999}`, "query_params", "parameter `query_params` is invalid: a number is out of range"},
 		),
 	},

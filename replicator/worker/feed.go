@@ -304,11 +304,7 @@ func (r *run) feedOptions() (couch.ChangesOptions, error) {
 	if err != nil {
 		return o, newError(r.source.coded(replicator.FaultInvalid, replicator.RequestReadChanges, "query_params: "+err.Error()), err)
 	}
-	// These are not for the filter, and would change the kind of feed.
-	for _, name := range []string{
-		"attachments", "att_encoding_info", "conflicts", "descending", "doc_ids", "filter", "include_docs",
-		"last-event-id", "limit", "seq_interval", "style", "timeout",
-	} {
+	for _, name := range []string{"descending", "style", "timeout"} { // feed and since are replaced
 		query.Del(name)
 	}
 	o.Query = query
