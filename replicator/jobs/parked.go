@@ -30,6 +30,8 @@ import (
 const (
 	// FirstAsk is how long after [Run.Parking] a source without a feed is asked for changes.
 	FirstAsk = 5 * time.Second
+	// LastAsk is how long it takes at most until a source is asked again.
+	LastAsk = 5 * time.Minute
 
 	// maxServerSize and maxDatabaseSize limit the names in keys, which also have a job id, and maxUpdateSeqSize limits
 	// a value. All are in bytes.

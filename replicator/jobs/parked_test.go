@@ -355,6 +355,7 @@ func TestAsks(t *testing.T) {
 			{when[ids[1]], 10, []string{ids[1]}, when[ids[0]]},
 			{now.Add(time.Hour), 1, []string{ids[1]}, when[ids[0]]},
 			{now.Add(time.Hour), 3, []string{ids[1], ids[0], ids[3]}, time.Time{}},
+			{now.Add(-time.Hour), 2, []string{ids[1], ids[0]}, when[ids[1]]}, // the clock was put back
 		} {
 			due, next := asks(c.by, c.limit)
 			assert.Equal(b, c.due, due)

@@ -46,12 +46,14 @@ func (s *Watches) ParkedOf(ctx context.Context, server string, after ParkedRow, 
 
 // Asks returns up to limit rows of a server whose question is due by a time, the earliest first, and when the next one
 // after them is due, which may be in the past. next is zero if there is no other. A row that [Run.Parking] wrote is due
-// five seconds later.
+// five seconds later. A row that is due later than any can be is due, too: it has a time of another clock, or of this one
+// before it was put back.
 func (s *Watches) Asks(ctx context.Context, server string, by time.Time, limit int) (found []ParkedRow, next time.Time, err error) {
 	limit = max(limit, 1)
 	err = s.db.Transact(ctx, func(tx kv.Transaction) error {
 		found, next = nil, time.Time{}
-		asks, err := s.readAsks(tx.Snapshot(), server, rows.Range(s.space.Sub("asks", server)), limit+1)
+		index := s.space.Sub("asks", server)
+		asks, err := s.readAsks(tx.Snapshot(), server, rows.Range(index), limit+1)
 		if err != nil {
 			return err
 		}
@@ -60,6 +62,13 @@ func (s *Watches) Asks(ctx context.Context, server string, by time.Time, limit i
 				asks, next = asks[:i], row.Ask
 				break
 			}
+		}
+		if left := limit - len(asks); left > 0 && !next.IsZero() {
+			late, err := s.readAsks(tx.Snapshot(), server, rows.From(index, index.Pack(by.Add(LastAsk+FirstAsk).Unix())), left)
+			if err != nil {
+				return err
+			}
+			asks = append(asks, late...)
 		}
 		some, err := s.parking.again(tx.Snapshot(), asks)
 		for _, row := range some {

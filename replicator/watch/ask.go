@@ -24,7 +24,7 @@ const (
 	// most after askLast. Up to askJitter of that is taken off.
 	askFactor = 0.25
 	askFirst  = 5 * time.Second
-	askLast   = 5 * time.Minute
+	askLast   = jobs.LastAsk
 	askJitter = 0.2
 
 	// askedAtOnce is the number of questions that wait for answers at a time, and askedRows the number of rows that are
