@@ -3,6 +3,7 @@
 package fire
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"sort"
 	"sync"
 	"testing"
 	"time"
@@ -326,7 +328,9 @@ func (h *history) check(random *rand.Rand) {
 		assert.True(h, h.read(registerClients, random, fmt.Sprint("register", n), map[string]int{}), "the last read of a document")
 	}
 	outcome, _ := porcupine.CheckOperationsVerbose(registerModel, settled(h.done), checkHistoryWithin)
-	assert.Equal(h, porcupine.Ok, outcome, "%d reads and writes of documents", len(h.done))
+	if !assert.Equal(h, porcupine.Ok, outcome, "%d reads and writes of documents", len(h.done)) {
+		h.explainHistory()
+	}
 	for doc, leaves := range couchtest.Leaves(h, h.forTest(hosted, registerDatabase)) {
 		assert.Len(h, leaves, 1, doc)
 	}
@@ -343,6 +347,25 @@ func (h *history) check(random *rand.Rand) {
 	assert.Greater(h, len(h.done)-unknown, registers*registerClients)
 	h.Logf("%d reads and writes of documents by %d clients, of which %d without an answer, and %d of %d replications from their documents to the deletion of these; statuses %v",
 		len(h.done), registerClients, unknown, h.lived, len(h.names), h.statuses)
+}
+
+// explainHistory logs the operations on each document that has no order, up to some after the first that no order explains.
+func (h *history) explainHistory() {
+	for _, ops := range registerModel.Partition(settled(h.done)) {
+		slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
+		explained := func(n int) bool {
+			outcome, _ := porcupine.CheckOperationsVerbose(registerModel, ops[:n], checkHistoryWithin)
+			return outcome == porcupine.Ok
+		}
+		if explained(len(ops)) {
+			continue
+		}
+		first := sort.Search(len(ops), func(n int) bool { return !explained(n + 1) })
+		for n, op := range ops[max(0, first-40):min(len(ops), first+20)] {
+			h.Logf("%d: client %d, from %s to %s: %s", n+max(0, first-40)-first, op.ClientId, time.Duration(op.Call), time.Duration(op.Return),
+				registerModel.DescribeOperation(op.Input, op.Output))
+		}
+	}
 }
 
 // errStops is the end of a lifecycle that a fault interrupts: the client cannot know what was done.
