@@ -2,6 +2,7 @@ package couch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/md5"
 	"encoding/base64"
@@ -30,6 +31,8 @@ type AttachmentReader struct {
 	explain func(error) error
 	// expect, if not nil, is told how many bytes are left.
 	expect func(bytes int64)
+	// otherSize, if not nil, is called if the bytes end too early or too late.
+	otherSize func()
 
 	sum  []byte    // from the digest
 	hash hash.Hash // of the bytes read; nil if there is nothing to compare with
@@ -114,6 +117,7 @@ func (a *AttachmentReader) read(p []byte) (int, error) {
 		}
 	}
 	if err == io.EOF && a.left > 0 {
+		a.hasOtherSize()
 		err = fmt.Errorf("%d bytes are missing: %w", a.left, io.ErrUnexpectedEOF)
 	}
 	if err == io.EOF && a.left == 0 {
@@ -134,6 +138,7 @@ func (a *AttachmentReader) overrun() error {
 	n, err := io.ReadFull(a.r, one[:])
 	switch {
 	case n > 0:
+		a.hasOtherSize()
 		err = fmt.Errorf("attachment %q: %w: more than the announced %d bytes", a.Name, ErrMalformed, a.size())
 	case err != io.EOF:
 		err = fmt.Errorf("attachment %q: %w", a.Name, err)
@@ -141,6 +146,12 @@ func (a *AttachmentReader) overrun() error {
 		return a.check()
 	}
 	return err
+}
+
+func (a *AttachmentReader) hasOtherSize() {
+	if a.otherSize != nil {
+		a.otherSize()
+	}
 }
 
 // check returns io.EOF if the bytes match the digest.
@@ -163,29 +174,44 @@ func (a *AttachmentReader) Close() error {
 // checked. Its Encoding is ignored, because the server sends the bytes uncompressed. Its digest is checked only without
 // an Encoding, since it covers the stored bytes. CouchDB gives the Encoding only with att_encoding_info.
 func (d *Database) Attachment(ctx context.Context, id, rev string, about Attachment) (*AttachmentReader, error) {
-	return d.attachment(ctx, id, rev, about, false)
+	return d.attachment(ctx, id, rev, about.uncompressed(), false)
 }
 
+// uncompressed returns the description of the uncompressed bytes. The digest is of the compressed ones.
+func (a Attachment) uncompressed() Attachment {
+	if a.Encoding != "" {
+		a.Encoding, a.EncodedLength, a.Digest = "", -1, ""
+	}
+	return a
+}
+
+// attachment requests an attachment in the encoding of about, which is empty or gzip. If the server, or a proxy before
+// it, does not send the bytes as they are stored, attachment fails, or its reader does, and sets unpacks: so later
+// leaves describe their attachments as uncompressed.
 func (d *Database) attachment(ctx context.Context, id, rev string, about Attachment, noSlot bool) (*AttachmentReader, error) {
+	compressed := about.Encoding != ""
 	p, err := d.stream(ctx, &request{
 		method: http.MethodGet,
 		path:   docPath(id) + "/" + escapeSegment(about.Name),
 		query:  url.Values{"rev": {rev}},
-		accept: "*/*", identity: true, noSlot: noSlot, flow: new(outbound.Flow),
+		accept: "*/*", identity: !compressed, stored: compressed, noSlot: noSlot, flow: new(outbound.Flow),
 	})
 	if err != nil {
 		return nil, err
 	}
-	if encoding := p.header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+	if encoding := cmp.Or(p.header.Get("Content-Encoding"), "identity"); encoding != cmp.Or(about.Encoding, "identity") {
+		if compressed {
+			d.unpacks.Store(true)
+		}
 		p.Close()
 		return nil, p.fail(fmt.Errorf("%w: attachment %q comes as %w, which was not asked for",
 			ErrMalformed, about.Name, quoted(encoding)))
 	}
-	if about.Encoding != "" {
-		about.Encoding, about.EncodedLength, about.Digest = "", -1, ""
-	}
 	a := NewAttachmentReader(about, &explained{p})
 	a.end, a.expect = p.Close, p.expect
+	if compressed {
+		a.otherSize = func() { d.unpacks.Store(true) } // a proxy has compressed them anew
+	}
 	return a, nil
 }
 

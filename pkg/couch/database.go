@@ -170,6 +170,7 @@ type Database struct {
 	// Properties of the server found so far; see request.go, openrevs.go and compress.go.
 	express    atomic.Bool // it is PouchDB Server
 	jsonLeaves atomic.Bool // it answers open_revs with JSON
+	unpacks    atomic.Bool // it, or a proxy before it, does not send a compressed attachment as it is stored
 	wantsPlain atomic.Bool // a proxy does not
 	near       atomic.Bool // its address is loopback or private
 	unasked    atomic.Bool // it does not support Expect: 100-continue

@@ -121,39 +121,74 @@ func TestDigestsThatDoNotMatchEndAWrite(t *testing.T) {
 	}
 }
 
-// From a server that answers open_revs with JSON, attachments are requested one by one, decompressed. Their digests are
-// of the compressed bytes, so they are neither checked nor passed on.
-func TestDigestsOfWhatIsStoredCompressed(t *testing.T) {
+// From a server that answers open_revs with JSON, attachments are requested one by one, compressed if they are stored so.
+// If the server sends other bytes, they are requested uncompressed the next time. The digests are of the compressed
+// bytes, so then they are neither checked nor passed on.
+func TestAttachmentsStoredCompressed(t *testing.T) {
 	t.Parallel()
-	// CouchDB says the encoded length if the client has compressed the content. Then the attachment is read for its length.
-	for length, reads := range map[int]int32{5: 1, 9: 2} {
-		var asked, read atomic.Int32
-		db := serving(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Query().Get("open_revs") == "" {
-				read.Add(1)
-				_, _ = io.WriteString(w, "hello")
-				return
-			}
-			if r.URL.Query().Get("att_encoding_info") == "true" {
-				asked.Add(1)
-			}
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `[{"ok":{"_id":"x","_rev":"1-a","_attachments":{"f":{"stub":true,"length":%d,"encoding":"gzip","encoded_length":9,"digest":%q}}}}]`,
-				length, digestOf([]byte("zzzzzzzzz")))
-		})
-		leaves, err := db.OpenRevs(t.Context(), "x", "1-a", nil)
-		require.NoError(t, err)
-		defer leaves.Close()
-		leaf, err := leaves.Next()
-		require.NoError(t, err)
-		require.True(t, strings.HasSuffix(string(leaf.Doc.Body), `"_attachments":{"f":{"length":5,"follows":true}}}`), string(leaf.Doc.Body))
-		a, err := leaf.NextAttachment()
-		require.NoError(t, err)
-		got, err := io.ReadAll(a)
-		require.NoError(t, err)
-		require.Equal(t, "hello", string(got))
-		require.EqualValues(t, 2, asked.Load())
-		require.Equal(t, reads, read.Load())
+	zipped := compressed(t, "hello")
+	// CouchDB says the encoded length if the client has compressed the content.
+	for _, length := range []int{5, len(zipped)} {
+		stub := func(digest string) string {
+			return fmt.Sprintf(`{"length":%d,"encoding":"gzip","encoded_length":%d,"digest":%q,"content_type":"a/b"`, length, len(zipped), digest)
+		}
+		for name, test := range map[string]struct {
+			sent   []byte // in an answer with gzip; nil for an answer without it
+			digest string
+			want   error // of the first reading
+			plain  bool  // the second one is uncompressed
+		}{
+			"kept":            {zipped, digestOf(zipped), nil, false},
+			"uncompressed":    {nil, digestOf(zipped), couch.ErrMalformed, true},
+			"more bytes":      {append(bytes.Clone(zipped), 0), digestOf(zipped), couch.ErrMalformed, true},
+			"fewer bytes":     {zipped[1:], digestOf(zipped), io.ErrUnexpectedEOF, true},
+			"another content": {zipped, digestOf([]byte("other")), couch.ErrDigest, false},
+		} {
+			t.Run(fmt.Sprintf("%s, length %d", name, length), func(t *testing.T) {
+				t.Parallel()
+				db := serving(t, func(w http.ResponseWriter, r *http.Request) {
+					switch {
+					case r.URL.Query().Get("open_revs") != "":
+						w.Header().Set("Content-Type", "application/json")
+						fmt.Fprintf(w, `[{"ok":{"_id":"x","_rev":"1-a","_attachments":{"f":%s,"stub":true}}}}]`, stub(test.digest))
+					case r.Header.Get("Accept-Encoding") == "gzip" && test.sent != nil:
+						w.Header().Set("Content-Encoding", "gzip")
+						_, _ = w.Write(test.sent)
+					default:
+						_, _ = io.WriteString(w, "hello")
+					}
+				}, noRetries)
+				read := func() (string, []byte, error) {
+					leaves, err := db.OpenRevs(t.Context(), "x", "1-a", nil)
+					require.NoError(t, err)
+					defer leaves.Close()
+					leaf, err := leaves.Next()
+					require.NoError(t, err)
+					all, err := leaf.Doc.Attachments()
+					require.NoError(t, err)
+					require.True(t, all[0].Follows)
+					a, err := leaf.NextAttachment()
+					if err != nil {
+						return string(leaf.Doc.Body), nil, err
+					}
+					require.Equal(t, all[0], a.Attachment)
+					content, err := io.ReadAll(a)
+					return string(leaf.Doc.Body), content, err
+				}
+				_, _, err := read()
+				require.ErrorIs(t, err, test.want)
+				doc, content, err := read()
+				if test.plain {
+					require.NoError(t, err)
+					require.Equal(t, "hello", string(content))
+					require.JSONEq(t, `{"_id":"x","_rev":"1-a","_attachments":{"f":{"length":5,"content_type":"a/b","follows":true}}}`, doc)
+					return
+				}
+				require.ErrorIs(t, err, test.want)
+				require.Equal(t, zipped, content)
+				require.JSONEq(t, `{"_id":"x","_rev":"1-a","_attachments":{"f":`+stub(test.digest)+`,"follows":true}}}`, doc)
+			})
+		}
 	}
 }
 

@@ -273,14 +273,18 @@ func (d Document) withAttachments(edit func(a Attachment, object []byte) ([]byte
 	return d, nil
 }
 
-// following returns the document with its stubs changed to follows, uncompressed. It calls measure for lengths that the
-// document does not say: CouchDB does not take attachments without their lengths.
-func (d Document) following(measure func(Attachment) (int64, error)) (Document, error) {
+// following returns the document with its stubs changed to follows. Attachments stay compressed if compressed is set and
+// they are in gzip of known size. It calls measure for lengths that the document does not say: CouchDB does not take
+// attachments without their lengths.
+func (d Document) following(compressed bool, measure func(Attachment) (int64, error)) (Document, error) {
 	return d.withAttachments(func(a Attachment, object []byte) ([]byte, error) {
 		if !a.Stub {
 			return object, nil
 		}
 		added := `"follows":true`
+		if compressed && a.Encoding == "gzip" && a.EncodedLength >= 0 {
+			return withoutMembers(object, added, "stub"), nil
+		}
 		if a.Length < 0 {
 			length, err := measure(a)
 			if err != nil {

@@ -111,7 +111,7 @@ func (d *Database) openRevs(ctx context.Context, id, rev string, attsSince []str
 	}
 	j := newAnswerReader(p, jsontext.Window)
 	j.OnLarge = d.large(ctx)
-	l.p, l.answer = p, &jsonLeaves{j: j, id: id, maxDocument: d.cfg.MaxDocument, attachment: l.attachment}
+	l.p, l.answer = p, &jsonLeaves{j: j, id: id, maxDocument: d.cfg.MaxDocument, unpacks: d.unpacks.Load(), attachment: l.attachment}
 	return l, nil
 }
 
@@ -235,6 +235,7 @@ type jsonLeaves struct {
 	j           answerReader
 	id          string
 	maxDocument int
+	unpacks     bool // see Database.unpacks
 	attachment  func(rev string, about Attachment) (*AttachmentReader, error)
 	inside      bool
 }
@@ -269,7 +270,7 @@ func (l *jsonLeaves) next() (*Leaf, error) {
 
 // attach makes the stubs of a leaf look like attachments that follow.
 func (l *jsonLeaves) attach(leaf *Leaf) error {
-	doc, err := leaf.Doc.following(func(about Attachment) (int64, error) { return l.measure(leaf.Rev, about) })
+	doc, err := leaf.Doc.following(!l.unpacks, func(about Attachment) (int64, error) { return l.measure(leaf.Rev, about) })
 	if err != nil {
 		return err
 	}
@@ -292,7 +293,7 @@ func (l *jsonLeaves) attach(leaf *Leaf) error {
 
 // measure reads an attachment for its length.
 func (l *jsonLeaves) measure(rev string, about Attachment) (int64, error) {
-	a, err := l.attachment(rev, about)
+	a, err := l.attachment(rev, about.uncompressed())
 	if err != nil {
 		return 0, err
 	}

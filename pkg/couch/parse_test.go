@@ -162,7 +162,7 @@ func TestParseDocument(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, all, again)
 
-	followed, err := byHand.following(nil)
+	followed, err := byHand.following(false, nil)
 	require.NoError(t, err)
 	require.Equal(t, strings.NewReplacer(
 		`,"stub":true`, `,"follows":true`, `" : {"f\u0066": {`, `" : {"f\u0066":{`).Replace(body), string(followed.Body))
@@ -178,9 +178,12 @@ func TestParseDocument(t *testing.T) {
 	all, err = d.Attachments()
 	require.NoError(t, err)
 	require.Equal(t, []Attachment{{Name: "f", Digest: "md5-x", Length: -1, Encoding: "gzip", EncodedLength: 7, Stub: true}}, all)
-	followed, err = d.following(func(a Attachment) (int64, error) { return int64(len(a.Name)), nil })
+	followed, err = d.following(false, func(a Attachment) (int64, error) { return int64(len(a.Name)), nil })
 	require.NoError(t, err)
 	require.JSONEq(t, `{"_id":"x","_attachments":{"f":{"follows":true,"length":1}}}`, string(followed.Body))
+	kept, err := d.following(true, nil)
+	require.NoError(t, err)
+	require.JSONEq(t, strings.Replace(string(d.Body), "stub", "follows", 1), string(kept.Body))
 	followed.Body = bytes.Replace(d.Body, []byte(`"stub"`), []byte(`"follows"`), 1)
 	decoded, err = Document{Body: followed.Body}.decoded()
 	require.NoError(t, err)
@@ -190,7 +193,7 @@ func TestParseDocument(t *testing.T) {
 		d, err := ParseDocument([]byte(none))
 		require.NoError(t, err)
 		require.False(t, d.HasAttachments(), none)
-		same, err := d.following(nil)
+		same, err := d.following(true, nil)
 		require.NoError(t, err)
 		require.Equal(t, strings.ReplaceAll(none, "{ }", "{}"), string(same.Body))
 	}
@@ -216,7 +219,7 @@ func FuzzDocument(f *testing.F) {
 		if err != nil {
 			return
 		}
-		followed, err := d.following(func(Attachment) (int64, error) { return 7, nil })
+		followed, err := d.following(len(b)%2 == 0, func(Attachment) (int64, error) { return 7, nil })
 		if err != nil {
 			return
 		}

@@ -200,9 +200,7 @@ func (s decodedSource) NextAttachment() (*AttachmentReader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attachment %q: decompressing it: %w", a.Name, err)
 	}
-	about := a.Attachment
-	about.Encoding, about.EncodedLength, about.Digest = "", -1, "" // these describe the compressed bytes, which a checks
-	return NewAttachmentReader(about, plain), nil
+	return NewAttachmentReader(a.uncompressed(), plain), nil // a checks the compressed bytes
 }
 
 // fitsPouchPart reports whether PouchDB Server would read an attachment's name and type correctly from a part's

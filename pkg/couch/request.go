@@ -53,6 +53,7 @@ type request struct {
 	// identity requests uncompressed bytes: for attachments, whose bytes must not change, and for feeds, whose rows
 	// would wait in a compressor's buffer.
 	identity bool
+	stored   bool           // requests gzip, as the attachment is stored, and leaves it compressed
 	gzipped  bool           // the body is compressed
 	once     bool           // must not be repeated after it was sent, except if refused unread
 	unasked  bool           // a CouchDB that gets a large body is not asked whether it accepts it
@@ -453,6 +454,9 @@ func (d *Database) setHeader(hr *http.Request, r *request, t ticket) {
 	}
 	if r.identity {
 		hr.Header.Set("Accept-Encoding", "identity")
+	}
+	if r.stored {
+		hr.Header.Set("Accept-Encoding", "gzip")
 	}
 	if r.content != "" {
 		hr.Header.Set("Content-Type", r.content)

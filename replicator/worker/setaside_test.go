@@ -1,7 +1,12 @@
 package worker_test
 
 import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"settee/internal/testkit"
+	"settee/pkg/couch"
 	"settee/pkg/couch/couchtest"
 	"settee/replicator/worker"
 )
@@ -116,4 +122,54 @@ func TestAttachmentNamesThatBreakHeaders(t *testing.T) {
 	verified, differences := verify(t, replication(t, source, target), attachments)
 	require.Empty(t, differences)
 	require.EqualValues(t, 2*len(names), verified.Attachments)
+}
+
+// TestCompressedAttachmentsFetchedOneByOne: an attachment stays compressed, whatever others the document has.
+func TestCompressedAttachmentsFetchedOneByOne(t *testing.T) {
+	t.Parallel()
+	var zipped bytes.Buffer
+	zip := gzip.NewWriter(&zipped)
+	_, err := zip.Write(make([]byte, 3000))
+	require.NoError(t, errors.Join(err, zip.Close()))
+	peer := couchtest.SharedCouchDB(t)
+	source, target := peer.DB(t, "source"), peer.DB(t, "target")
+	for id, length := range map[string]int{"by the server": 3000, "by the client": zipped.Len()} {
+		doc, err := couch.ParseDocument(fmt.Appendf(nil, `{"_id":%q,"_rev":"1-a","_attachments":{
+			"f":{"content_type":"text/plain","follows":true,"length":%d,"encoding":"gzip","encoded_length":%d},
+			"a\nb":{"content_type":"a/b","follows":true,"length":1}}}`, id, length, zipped.Len()))
+		require.NoError(t, err)
+		require.NoError(t, opened(t, source).PutMultipart(t.Context(), doc, &contents{doc, []string{zipped.String(), "1"}}))
+	}
+	run(t, replication(t, source, target))
+	stubs := func(dbURL string) (all []string) {
+		results, err := opened(t, dbURL).BulkGet(t.Context(), []couch.DocRef{{ID: "by the server", Rev: "1-a"}, {ID: "by the client", Rev: "1-a"}})
+		require.NoError(t, err)
+		defer results.Close()
+		for range 2 {
+			got, err := results.Next()
+			require.NoError(t, err)
+			all = append(all, string(got.Doc.Body))
+		}
+		return all
+	}
+	want := stubs(source)
+	require.Contains(t, want[1], fmt.Sprintf(`"encoded_length":%d`, zipped.Len()))
+	require.Equal(t, want, stubs(target))
+}
+
+// contents is a source of a document's attachments.
+type contents struct {
+	doc  couch.Document
+	left []string
+}
+
+func (c *contents) NextAttachment() (*couch.AttachmentReader, error) {
+	all, err := c.doc.Attachments()
+	if err != nil || len(c.left) == 0 {
+		return nil, cmp.Or(err, io.EOF)
+	}
+	next := c.left[0]
+	about := all[len(all)-len(c.left)]
+	c.left = c.left[1:]
+	return couch.NewAttachmentReader(about, strings.NewReader(next)), nil
 }
