@@ -26,11 +26,21 @@ func newBackup() *cobra.Command {
 			"not exist. The node continues to work. It asks with the name and the password of a server\n" +
 			"administrator. Each file in the backup has a checksum, which is checked before FILE appears. The\n" +
 			"backup contains all credentials that the store has: keep it as safe as the store.\n\n" +
+			"FILE may be - for the standard output, which must not be a terminal. The checksums are checked while\n" +
+			"it is written: use it only if the exit status is 0.\n\n" +
 			credentialsHelp(credentials.Node) +
 			"It is for stores in a directory (pebble:). A store on FoundationDB is backed up with fdbbackup.",
-		Example: "  settee backup http://127.0.0.1:5984/ settee.backup --credentials admin.netrc",
-		Args:    cobra.ExactArgs(2),
+		Example: "  settee backup http://127.0.0.1:5984/ settee.backup --credentials admin.netrc\n" +
+			"  settee backup http://127.0.0.1:5984/ - --credentials admin.netrc | ssh vault.example 'cat > settee.backup'",
+		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			summary := cmd.OutOrStdout()
+			if args[1] == standardStream {
+				if terminal(summary) != nil {
+					return usage(cmd, errors.New("a backup is not written to a terminal: name a file, or redirect the standard output"))
+				}
+				summary = cmd.ErrOrStderr()
+			}
 			c, err := flags.open(cmd)
 			if err != nil {
 				return err
@@ -41,11 +51,16 @@ func newBackup() *cobra.Command {
 				return err
 			}
 			return asking(cmd, func(ctx context.Context) error {
-				size, err := backUp(ctx, node, args[1])
+				var size int64
+				if args[1] == standardStream {
+					size, err = copyBackup(ctx, node, bytesOf(cmd.OutOrStdout()))
+				} else {
+					size, err = backUp(ctx, node, args[1])
+				}
 				if err != nil {
 					return fmt.Errorf("backing up: %w", err)
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "backed up %d bytes to %s\n", size, args[1])
+				_, err = fmt.Fprintf(summary, "backed up %d bytes to %s\n", size, args[1])
 				return err
 			})
 		},
@@ -54,16 +69,39 @@ func newBackup() *cobra.Command {
 	return cmd
 }
 
+// standardStream is the name of a file that means the standard input or the standard output.
+const standardStream = "-"
+
+// copyBackup writes the backup to out, and returns its size in bytes. It fails if the backup is not complete or has a wrong
+// sum, which is known only after a part was written.
+func copyBackup(ctx context.Context, node *remote.Server, out io.Writer) (size int64, err error) {
+	body, err := node.Send(ctx, http.MethodPost, "/_node/_local/_backup", nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = body.Close() }() // it was read
+	counted := &countedWriter{to: out}
+	err = pebblekv.VerifyBackup(io.TeeReader(body, counted))
+	return counted.size, err
+}
+
+// countedWriter counts the bytes that it writes.
+type countedWriter struct {
+	to   io.Writer
+	size int64
+}
+
+func (w *countedWriter) Write(b []byte) (int, error) {
+	n, err := w.to.Write(b)
+	w.size += int64(n)
+	return n, err
+}
+
 // backUp writes the backup next to the file, and renames it when it is complete.
 func backUp(ctx context.Context, node *remote.Server, path string) (size int64, err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return 0, fmt.Errorf("%s exists", path)
 	}
-	body, err := node.Send(ctx, http.MethodPost, "/_node/_local/_backup", nil)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = body.Close() }()                                          // it was read
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // with the mode 0600
 	if err != nil {
 		return 0, err
@@ -73,11 +111,7 @@ func backUp(ctx context.Context, node *remote.Server, path string) (size int64, 
 			err = errors.Join(err, file.Close(), os.Remove(file.Name()))
 		}
 	}()
-	if err := pebblekv.VerifyBackup(io.TeeReader(body, file)); err != nil {
-		return 0, err
-	}
-	info, err := file.Stat()
-	if err != nil {
+	if size, err = copyBackup(ctx, node, file); err != nil {
 		return 0, err
 	}
 	if err := file.Sync(); err != nil {
@@ -90,7 +124,7 @@ func backUp(ctx context.Context, node *remote.Server, path string) (size int64, 
 	if err := errors.Join(file.Close(), os.Remove(file.Name()), syncParent(path)); err != nil {
 		return 0, err
 	}
-	return info.Size(), nil
+	return size, nil
 }
 
 func syncParent(path string) error {
@@ -123,7 +157,7 @@ func newRestore() *cobra.Command {
 				return usage(cmd, errors.New("name the directory of the store, with --store pebble:DIRECTORY"))
 			}
 			in := cmd.InOrStdin()
-			if args[0] != "-" {
+			if args[0] != standardStream {
 				file, err := os.Open(args[0])
 				if err != nil {
 					return err

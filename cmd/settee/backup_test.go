@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -86,6 +87,26 @@ func TestBackup(t *testing.T) {
 	_, stderr, status = settee(t, "restore", file, "--store", "pebble:"+filepath.Join(dir, "none"))
 	assert.Equal(t, exitFailed, status)
 	assert.Contains(t, stderr, "the backup is damaged")
+}
+
+// TestBackupToStandardOutput: the backup alone is there, and restore reads it from standard input.
+func TestBackupToStandardOutput(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	node := serveNode(t, "pebble:"+filepath.Join(dir, "data"))
+	node.fill()
+	backup, stderr, status := settee(t, "backup", node.url, "-")
+	require.Zero(t, status, stderr)
+	assert.Contains(t, stderr, fmt.Sprintf("backed up %d bytes to -\n", len(backup)))
+	assert.NoFileExists(t, "-")
+
+	store := "pebble:" + filepath.Join(dir, "restored")
+	restore := exec.CommandContext(t.Context(), built(t), "restore", "-", "--store", store)
+	restore.Stdin = strings.NewReader(backup)
+	said, err := restore.CombinedOutput()
+	require.NoError(t, err, string(said))
+	out, stderr, status := settee(t, "check", "--store", store)
+	require.Zero(t, status, out+stderr)
 }
 
 func revIn(answer string) string {

@@ -116,6 +116,18 @@ func openTerminal(t *testing.T) (user, command *os.File) {
 	return user, command
 }
 
+// A backup is not text.
+func TestBackupIsNotWrittenToATerminal(t *testing.T) {
+	t.Parallel()
+	_, command := openTerminal(t)
+	var errs strings.Builder
+	cmd := exec.CommandContext(t.Context(), built(t), "backup", "http://127.0.0.1:1/", "-")
+	cmd.Stdout, cmd.Stderr = command, &errs
+	require.Error(t, cmd.Run())
+	assert.Equal(t, exitUsage, cmd.ProcessState.ExitCode())
+	assert.Contains(t, errs.String(), "a backup is not written to a terminal")
+}
+
 // writerFunc is a function that writes.
 type writerFunc func([]byte) (int, error)
 

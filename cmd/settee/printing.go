@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"unicode/utf16"
@@ -54,6 +55,14 @@ func harmless(text []byte) (shown, rest []byte) {
 		at += size
 	}
 	return shown, nil
+}
+
+// bytesOf returns an output of a command without the printer, for what is not text.
+func bytesOf(stream io.Writer) io.Writer {
+	if p, ok := stream.(*printer); ok {
+		return p.file
+	}
+	return stream
 }
 
 // terminal returns the terminal that an input or an output of a command is, otherwise nil. What it shows besides texts, such as bars
