@@ -27,6 +27,7 @@ const (
 	AdviceTrust             AdviceCode = "trust_authority"
 	AdviceRenew             AdviceCode = "renew_certificate"
 	AdviceClientCertificate AdviceCode = "client_certificate"
+	AdviceCheckTLS          AdviceCode = "check_tls"
 	AdviceCredentials       AdviceCode = "credentials"
 	AdviceToken             AdviceCode = "token"
 	AdviceTokenServer       AdviceCode = "token_server"
@@ -60,6 +61,7 @@ var advices = map[FaultCode]AdviceCode{
 	FaultDNSNotFound: AdviceHost, FaultDNSFailed: AdviceNameServer,
 	FaultConnectRefused: AdviceServer, FaultUnreachable: AdviceServer, FaultConnectTimeout: AdviceServer, FaultNetworkDenied: AdviceDeniedNetworks,
 	FaultTLSAuthority: AdviceTrust, FaultTLSExpired: AdviceRenew, FaultTLSName: AdviceCorrectHost, FaultTLSClient: AdviceClientCertificate,
+	FaultTLSNoAnswer:  AdviceCheckTLS,
 	FaultProxyRefused: AdviceProxyCredentials, FaultProxyFailed: AdviceProxy,
 	FaultNoAnswer: AdviceServerHangs, FaultStalled: AdviceServerHangs, FaultFilterSilent: AdviceFilterSlow,
 	FaultUnauthorized: AdviceCredentials, FaultLoginRefused: AdviceCredentials, FaultForbidden: AdviceRights, FaultUnlistable: AdviceListRights,

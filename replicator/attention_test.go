@@ -160,6 +160,7 @@ func TestAdvice(t *testing.T) {
 		"an invalid definition":             {[]change{finished("failed"), failed("bad_request", "no"), documented}, "edit", "Edit its document with a definition that the settings allow."},
 		"words with password in them":       {[]change{crashed, failed("", "the document password-reset is missing")}, "", ""},
 		"a server that hangs":               {[]change{running, func(f *replicator.Facts) { f.State.StuckSince = minute(39) }, withFault("no_answer", "target"), doing("copying")}, "server_hangs", "b.example accepts connections and does not answer: look at its load, its log, and proxies before it."},
+		"a server without TLS":              {[]change{crashed, withFault("tls_no_answer", "source")}, "check_tls", "Does a.example:5984 speak TLS at this port? If it speaks plain HTTP there, correct the port, or write http:// instead of https://."},
 		"asked to wait":                     {[]change{running, doing("rate_limited", limited)}, "", ""},
 		"asked to wait for an hour":         {[]change{running, doing("rate_limited", limited), func(f *replicator.Facts) { f.Now = minute(52 + 60) }}, "slower", ""},
 		"it gave up because of that":        {[]change{crashed, withFault("rate_limited", "target")}, "slower", ""},

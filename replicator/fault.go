@@ -74,6 +74,7 @@ const (
 	FaultTLSExpired       FaultCode = "tls_expired"            // the certificate is not valid now
 	FaultTLSName          FaultCode = "tls_wrong_name"         // the certificate is for another name
 	FaultTLSClient        FaultCode = "tls_client_certificate" // the server wants a certificate of this node
+	FaultTLSNoAnswer      FaultCode = "tls_no_answer"          // the server takes connections, and does not answer the handshake of TLS
 	FaultTLSFailed        FaultCode = "tls_failed"             // any other failure of TLS
 	FaultProxyRefused     FaultCode = "proxy_refused"          // the proxy wants other credentials
 	FaultProxyFailed      FaultCode = "proxy_failed"           // the proxy cannot be reached, or cannot reach the server

@@ -28,6 +28,7 @@ const (
 	ClassTLSExpired       Class = "tls_expired"            // the server's certificate is not valid now
 	ClassTLSName          Class = "tls_wrong_name"         // the server's certificate is for another name
 	ClassTLSClient        Class = "tls_client_certificate" // the server wants a certificate of this node, or does not accept the one that it has
+	ClassTLSNoAnswer      Class = "tls_no_answer"          // the server took the connection, and did not answer the handshake of TLS
 	ClassTLSFailed        Class = "tls_failed"             // no common version, or any other failure of TLS
 	ClassProxyRefused     Class = "proxy_refused"          // 407 of the proxy
 	ClassProxyFailed      Class = "proxy_failed"           // the proxy could not be reached, or could not reach the server
@@ -150,7 +151,7 @@ const closedIdle = "server closed idle connection"
 
 // stallClasses are the classes of stalls.
 var stallClasses = map[step]Class{
-	stepResolve: ClassDNSFailed, stepConnect: ClassConnectTimeout, stepTLS: ClassNoAnswer, stepSend: ClassNoAnswer,
+	stepResolve: ClassDNSFailed, stepConnect: ClassConnectTimeout, stepTLS: ClassTLSNoAnswer, stepSend: ClassNoAnswer,
 	stepAnswer: ClassNoAnswer, stepBody: ClassStalled,
 }
 
@@ -196,7 +197,7 @@ func classOfTLS(err error) Class {
 		return ClassTLSClient
 	}
 	if isTimeout(err) {
-		return ClassNoAnswer
+		return ClassTLSNoAnswer
 	}
 	return ClassTLSFailed
 }

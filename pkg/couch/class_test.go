@@ -132,7 +132,7 @@ func TestClassesOfConnections(t *testing.T) {
 		"no route":           {"http://255.255.255.255/db", noRetries, couch.ClassUnreachable},
 		"denied":             {"http://" + hangs + "/db", over(t, denied, ""), couch.ClassNetworkDenied},
 		"hangs":              {"http://" + hangs + "/db", impatient, couch.ClassNoAnswer},
-		"hangs in TLS":       {"https://" + hangs + "/db", impatient, couch.ClassNoAnswer},
+		"hangs in TLS":       {"https://" + hangs + "/db", impatient, couch.ClassTLSNoAnswer},
 		"closes":             {"http://" + accepting(t, func(conn net.Conn) { _ = conn.Close() }) + "/db", noRetries, couch.ClassClosedEarly},
 		"cuts its answer":    {"http://" + accepting(t, func(conn net.Conn) { writes("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")(conn); _ = conn.Close() }) + "/db", noRetries, couch.ClassClosedEarly},
 		"not HTTP":           {"http://" + accepting(t, writes("SSH-2.0-OpenSSH\r\n")) + "/db", noRetries, couch.ClassMalformed},

@@ -141,6 +141,7 @@ const helps: Record<string, Helper> = {
   add_key: none,
   add_node: none,
   check_target: edit,
+  check_tls: edit,
   client_certificate: setting("cert_file", "Set a certificate"),
   correct_host: edit,
   correct_url: edit,
