@@ -76,6 +76,9 @@ func TestWhy(t *testing.T) {
 			"marks": [{"type": "stuck", "since": "2026-01-02T11:55:00Z"}, {"type": "documents_refused", "count": 3}]}`,
 		"waits for a slot, for 10 s, behind 7 others of its database or user": `{"state": "pending", "message": "waits for a slot",
 			"since": "2026-01-02T11:59:50Z", "queue": {"before": 7}}`,
+		"waits for a slot, behind 1 other of its database or user": `{"state": "pending", "message": "waits for a slot", "queue": {"before": 1}}`,
+		"waits for a slot, behind more than 1,000 others of its database or user": `{"state": "pending", "message": "waits for a slot",
+			"queue": {"before": 1000, "more": true}}`,
 	} {
 		var job Job
 		require.NoError(t, json.Unmarshal([]byte(`{"condition": `+condition+`}`), &job))

@@ -103,9 +103,9 @@ func (q *Queue) String() string {
 	switch {
 	case q == nil:
 	case q.More:
-		return fmt.Sprintf(", behind more than %d others of its database or user", q.Before)
+		return ", behind more than " + some(int64(q.Before), "other") + " of its database or user"
 	case q.Before > 0:
-		return fmt.Sprintf(", behind %d others of its database or user", q.Before)
+		return ", behind " + some(int64(q.Before), "other") + " of its database or user"
 	}
 	return ""
 }
