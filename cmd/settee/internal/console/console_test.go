@@ -174,12 +174,21 @@ func TestProblems(t *testing.T) {
 func TestVerdict(t *testing.T) {
 	t.Parallel()
 	members := []Member{{Name: "n", Roles: []string{"replication"}, Live: true, Running: 8, MaxJobs: 8}}
+	without := []Member{{Name: "n", Roles: []string{"replication"}, Live: true}}
 	for want, o := range map[string]*overview{
 		"There are no jobs that have not ended.": {summary: &Summary{Jobs: map[string]int64{"completed": 3}}},
 		"All 17 jobs are well. All 8 slots are used, and 4 jobs wait, the oldest for 27 min 0 s.": {
 			summary: &Summary{Jobs: map[string]int64{"running": 8, "pending": 4, "scheduled": 5}, OldestDue: noon.Add(-27 * time.Minute)}, nodes: members},
 		"3 of 10 jobs need attention. 8 of 8 slots are used.": {
 			summary: &Summary{Jobs: map[string]int64{"running": 8, "crashing": 1, "failed": 1}}, problems: Problems{Attention: 3}, nodes: members},
+		"The one job is well. [replicator] max_jobs is 0, so no jobs are started, and 1 job waits.": {
+			summary: &Summary{Jobs: map[string]int64{"pending": 1}}, nodes: without},
+		"There are no jobs that have not ended. [replicator] max_jobs is 0, so no jobs are started.": {
+			summary: &Summary{}, nodes: without},
+		"The one job is well. All nodes that replicate are cordoned, and 1 job waits.": {
+			summary: &Summary{Jobs: map[string]int64{"pending": 1}}, nodes: []Member{{Roles: []string{"replication"}, Live: true, Cordon: &Cordon{}}}},
+		"The one job is well. No node that replicates is live.": {
+			summary: &Summary{Jobs: map[string]int64{"pending": 1}}, nodes: []Member{{Roles: []string{"replication"}}}},
 	} {
 		text := ""
 		for _, p := range o.verdict(noon) {

@@ -118,25 +118,29 @@ func (o *overview) verdict(now time.Time) []part {
 // slots says how full the nodes are, and how long the job waits that has waited longest.
 func (o *overview) slots(now time.Time) part {
 	var used, slots int64
-	cordoned := false
+	open, cordoned := false, false
 	for _, n := range o.nodes {
 		if !n.Live || !slices.Contains(n.Roles, "replication") {
 			continue
 		}
 		if cordoned = cordoned || n.Cordon != nil; n.Cordon == nil {
-			used, slots = used+n.Running, slots+n.MaxJobs
+			open, used, slots = true, used+n.Running, slots+n.MaxJobs
 		}
 	}
 	waiting := o.summary.Jobs["pending"]
 	switch {
-	case slots == 0 && len(o.nodes) == 0:
+	case len(o.nodes) == 0:
 		return part{}
-	case slots == 0 && cordoned && waiting > 0:
+	case !open && cordoned && waiting > 0:
 		return part{" All nodes that replicate are cordoned, and " + waits(waiting) + ".", bad}
-	case slots == 0 && cordoned:
+	case !open && cordoned:
 		return part{" All nodes that replicate are cordoned.", bad}
-	case slots == 0:
+	case !open:
 		return part{" No node that replicates is live.", bad}
+	case slots == 0 && waiting > 0:
+		return part{" [replicator] max_jobs is 0, so no jobs are started, and " + waits(waiting) + ".", bad}
+	case slots == 0:
+		return part{" [replicator] max_jobs is 0, so no jobs are started.", bad}
 	case used >= slots && !o.summary.OldestDue.IsZero():
 		oldest := span(now.Sub(o.summary.OldestDue))
 		return part{fmt.Sprintf(" All %s are used, and %s, the oldest for %s.", some(slots, "slot"), waits(waiting), oldest), strong}
