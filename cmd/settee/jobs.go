@@ -86,6 +86,9 @@ func newListing(name string) *cobra.Command {
 					if err != nil {
 						return err
 					}
+					if job.Summary() == nil {
+						return fmt.Errorf("the job %q is no mirror", mirror)
+					}
 					which.Mirror = job.JobID
 				}
 				found, err := printJobs(cmd, node.Pages(ctx, which.Filter, limit), which.Sort != "" || mirror != "", asJSON)

@@ -138,6 +138,8 @@ func TestJobsOfANode(t *testing.T) {
 	assert.Equal(t, "there is no such job; --state completed,failed lists those that have ended\n", errs)
 	_, errs = node.jobsBy(t, admin, 0, "--sort", "stuck")
 	assert.Equal(t, "there is no such job\n", errs)
+	_, errs = node.jobsBy(t, admin, exitFailed, "--mirror", "lost")
+	assert.Contains(t, errs, `the job "lost" is no mirror`)
 	out = do(0, "show", crashing[0]["job_id"].(string))
 	assert.Regexp(t, `(?m)^Job +_replicator/lost$`, out)
 	assert.Regexp(t, `(?m)^Failing runs +1; `, out)
