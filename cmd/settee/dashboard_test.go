@@ -326,6 +326,24 @@ func TestDashboardHostileNames(t *testing.T) {
 	d.WaitText("h1", hostile)
 	assert.Equal(t, "0", d.Text("String(document.querySelectorAll('img').length)"))
 	assert.NotContains(t, d.Text("document.title"), "broken - ")
+
+	// A browser resolves these names if they are part of a path.
+	for _, id := range []string{".", ".."} {
+		node.ask(http.StatusCreated, http.MethodPost, "_replicator", document(t, map[string]any{
+			"_id": id, "source": source, "target": node.url + "c" + strconv.Itoa(len(id)), "continuous": true,
+		}))
+		d.show("new?database=_replicator&document=" + id)
+		d.WaitText(".trouble", "A browser cannot address what is named "+id)
+		d.show("documents/_replicator/" + id)
+		d.WaitText(".trouble", "A browser cannot address what is named "+id)
+		d.show("jobs")
+		d.press("_replicator / " + id)
+		d.press("Delete")
+		d.press("Delete the replication")
+		d.WaitText(".notices", "_replicator / "+id+": deleted")
+		require.NotContains(t, node.ask(http.StatusOK, http.MethodGet, "_replicator/_all_docs", ""), strconv.Quote(id))
+	}
+	node.ask(http.StatusOK, http.MethodGet, path, "")
 	d.broke(t)
 }
 

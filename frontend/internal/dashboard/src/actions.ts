@@ -57,9 +57,8 @@ export async function verifyMirror(job: JobName): Promise<string> {
 
 /** Deletes the document of a job, or ends a job without one. */
 export async function remove(job: JobName): Promise<string> {
-  const path = documentPathOf(job);
-  if (path) {
-    await deleteDocument(path);
+  if (job.database !== null && job.doc_id !== null) {
+    await deleteDocument(job.database, job.doc_id);
     return "deleted";
   }
   await request("POST", "_replicate", { replication_id: job.id, cancel: true });

@@ -20,10 +20,9 @@ export function DocumentPage({ database, id, admin }: { database: string; id: st
 }
 
 function PlainDocument({ database, id }: { database: string; id: string }) {
-  const path = pathOf(database, id);
-  const view = useView<ReplicationDocument>(path);
+  const view = useView<ReplicationDocument>(pathOf(database, id));
   const remove = async () => {
-    await deleteDocument(path);
+    await deleteDocument(database, id);
     go(hrefOf(["new"]));
   };
   return (

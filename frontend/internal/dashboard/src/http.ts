@@ -17,7 +17,7 @@ export class Failure extends Error {
   }
 }
 
-/** The path of segments that may have any characters. */
+/** The path of segments that may have any characters. A request whose path has the segment . or .. fails. */
 export function pathOf(...segments: string[]): string {
   return segments.map(encodeURIComponent).join("/");
 }
@@ -45,7 +45,12 @@ export function onSignedOut(listener: Listener): () => void {
   return () => signedOut.delete(listener);
 }
 
+const isDots = (segment: string) => segment === "." || segment === "..";
+
 async function send(path: string, init: RequestInit): Promise<Response> {
+  // The browser would resolve it, and the request would act on something else.
+  const dots = path.split("?", 1)[0]!.split("/").find(isDots);
+  if (dots) throw new Failure(0, "unaddressable", `A browser cannot address what is named ${dots}.`);
   let answer: Response;
   try {
     answer = await fetch(urlOf(path), { cache: "no-store", credentials: "same-origin", ...init });
@@ -70,9 +75,19 @@ export async function request<T>(method: string, path: string, body?: unknown): 
 }
 
 /** Deletes the latest revision of a document. */
-export async function deleteDocument(path: string): Promise<void> {
-  const { _rev } = await request<{ _rev: string }>("GET", path);
-  await request("DELETE", withQuery(path, { rev: _rev }));
+export async function deleteDocument(database: string, id: string): Promise<void> {
+  const path = pathOf(database, id);
+  const rev = isDots(id) ? await listedRev(database, id) : (await request<{ _rev?: string }>("GET", path))._rev;
+  if (!rev) throw new Failure(404, "not_found", `There is no document ${id} in ${database}.`);
+  if (isDots(id)) await request("POST", pathOf(database), { _id: id, _rev: rev, _deleted: true });
+  else await request("DELETE", withQuery(path, { rev }));
+}
+
+/** The latest revision of a document in the list of all documents, nothing if there is none. */
+async function listedRev(database: string, id: string): Promise<string | undefined> {
+  const path = withQuery(pathOf(database, "_all_docs"), { key: JSON.stringify(id) });
+  const { rows } = await request<{ rows: { value: { rev: string } }[] }>("GET", path);
+  return rows[0]?.value.rev;
 }
 
 export interface View<T> {
