@@ -343,7 +343,8 @@ function useAction(run: () => Promise<unknown>, done?: string, close?: () => voi
 }
 
 /** A button whose action takes a while. It says what went wrong. With confirm, which says what the action does, it asks
- * first: the question is the title of the dialog and its button, if the text of this button is too short for that. */
+ * first: the question is the title of the dialog and its button, if the text of this button is too short for that. The
+ * dialog says and does what it did when it was opened, also if the page has changed since. */
 export function Action({
   children,
   run,
@@ -359,11 +360,11 @@ export function Action({
   question?: string;
   done?: string;
 }) {
-  const [asking, setAsking] = useState(false);
+  const [asked, setAsked] = useState<{ run: () => Promise<unknown>; confirm: ComponentChildren; question: string; done?: string }>();
   const { busy, failure, act } = useAction(run, done);
   return (
     <span class="action">
-      <button type="button" class={danger ? "danger" : ""} disabled={busy} onClick={() => (confirm ? setAsking(true) : act())}>
+      <button type="button" class={danger ? "danger" : ""} disabled={busy} onClick={() => (confirm ? setAsked({ run, confirm, question, done }) : act())}>
         {children}
       </button>
       {failure && (
@@ -371,9 +372,9 @@ export function Action({
           {failure}
         </span>
       )}
-      {asking && (
-        <Dialog title={question} action={question} run={run} done={done} danger={danger} close={() => setAsking(false)}>
-          <p>{confirm}</p>
+      {asked && (
+        <Dialog title={asked.question} action={asked.question} run={asked.run} done={asked.done} danger={danger} close={() => setAsked(undefined)}>
+          <p>{asked.confirm}</p>
         </Dialog>
       )}
     </span>

@@ -224,39 +224,41 @@ function CreateTarget({ jobs }: { jobs: JobName[] }) {
   );
 }
 
-function Password({ problem, side, jobs }: { problem: Problem; side: "source" | "target"; jobs: JobName[] }) {
-  const [asking, setAsking] = useState(false);
+/** A button that asks for a login. Only jobs that the problem has when the button is pressed get it. */
+function Password(now: { problem: Problem; side: "source" | "target"; jobs: JobName[] }) {
+  const [asked, setAsked] = useState<typeof now>();
+  return (
+    <>
+      <button type="button" onClick={() => setAsked(now)}>
+        Correct the password
+      </button>
+      {asked && <LoginDialog {...asked} close={() => setAsked(undefined)} />}
+    </>
+  );
+}
+
+function LoginDialog({ problem, side, jobs, close }: { problem: Problem; side: "source" | "target"; jobs: JobName[]; close: () => void }) {
   const [username, setUsername] = useState("");
   const [password, setPassword] = useState("");
   return (
-    <>
-      <button type="button" onClick={() => setAsking(true)}>
-        Correct the password
-      </button>
-      {asking && (
-        <Dialog
-          title={`Log in at ${problem.host}`}
-          action="Save"
-          disabled={!username}
-          run={async () => {
-            await rewriteAll(jobs, (doc) => ({ ...doc, [side]: setLogin(doc[side], { username, password }) }), "the new login is used from the next run on");
-            setPassword("");
-          }}
-          close={() => setAsking(false)}
-        >
-          <p>
-            {jobs.length === 1 ? jobName(jobs[0]!) : some(jobs.length, "job")} will use this login for the {side}. Headers with another one are removed.
-          </p>
-          <Field label="User">
-            {(id) => <input id={id} autocomplete="off" required value={username} onInput={(event) => setUsername(event.currentTarget.value)} />}
-          </Field>
-          <Field label="Password">
-            {(id) => (
-              <input id={id} type="password" autocomplete="new-password" value={password} onInput={(event) => setPassword(event.currentTarget.value)} />
-            )}
-          </Field>
-        </Dialog>
-      )}
-    </>
+    <Dialog
+      title={`Log in at ${problem.host}`}
+      action="Save"
+      disabled={!username}
+      run={() => rewriteAll(jobs, (doc) => ({ ...doc, [side]: setLogin(doc[side], { username, password }) }), "the new login is used from the next run on")}
+      close={close}
+    >
+      <p>
+        {jobs.length === 1 ? jobName(jobs[0]!) : some(jobs.length, "job")} will use this login for the {side}. Headers with another one are removed.
+      </p>
+      <Field label="User">
+        {(id) => <input id={id} autocomplete="off" required value={username} onInput={(event) => setUsername(event.currentTarget.value)} />}
+      </Field>
+      <Field label="Password">
+        {(id) => (
+          <input id={id} type="password" autocomplete="new-password" value={password} onInput={(event) => setPassword(event.currentTarget.value)} />
+        )}
+      </Field>
+    </Dialog>
   );
 }
