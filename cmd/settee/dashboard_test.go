@@ -675,10 +675,20 @@ func TestDashboardSelection(t *testing.T) {
 	t.Parallel()
 	node := serveNode(t, "mem:")
 	source, target := node.hosted("source"), node.url+"target"
-	for _, id := range []string{"one", "two", "three"} {
+	create := func(id string) {
 		node.ask(http.StatusCreated, http.MethodPut, "_replicator/"+id, document(t, map[string]any{
 			"source": source, "target": target, "continuous": true, "doc_ids": []string{id},
 		}))
+	}
+	remove := func(id string) {
+		var doc struct {
+			Rev string `json:"_rev"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(node.ask(http.StatusOK, http.MethodGet, "_replicator/"+id, "")), &doc))
+		node.ask(http.StatusOK, http.MethodDelete, "_replicator/"+id+"?rev="+doc.Rev, "")
+	}
+	for _, id := range []string{"one", "two", "three"} {
+		create(id)
 	}
 	d := openDashboard(t, node, adminName, adminPassword)
 	d.show("")
@@ -704,9 +714,25 @@ func TestDashboardSelection(t *testing.T) {
 	d.ClickOn("document.querySelector('[aria-label=\"Select _replicator / two\"]')")
 	d.press("Delete")
 	d.WaitText("dialog", "Delete 2 replications")
+	remove("two")
+	d.WaitText(".bulk", "1 of 2 selected")
+	create("two")
+	d.WaitText(".total", "3 jobs")
+	d.WaitText(".bulk", "1 of 3 selected")
+	d.WaitText("dialog", "Delete 2 replications")
 	d.press("Delete 2 replications")
 	d.WaitText(".notices", "2 jobs: deleted")
 	d.WaitText(".total", "1 job")
+	d.ClickOn("document.querySelector('[aria-label=\"Select _replicator / three\"]')")
+	d.press("Delete")
+	remove("three")
+	d.WaitText(".total", "0 jobs")
+	d.WaitText("dialog", "Delete 1 replication")
+	d.press("Not now")
+	d.Wait("!document.querySelector('dialog')")
+	create("three")
+	d.WaitText(".total", "1 job")
+	d.Wait("!document.querySelector('.bulk')")
 	node.ask(http.StatusNotFound, http.MethodGet, "_replicator/one", "")
 	node.ask(http.StatusOK, http.MethodGet, "_replicator/three", "")
 	d.show("")

@@ -76,7 +76,7 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
                   {searching && ", searching"}
                   <Mirrored query={query} href={href} summary={summary} />
                 </p>
-                {page.jobs.length > 0 && <List key={JSON.stringify(query)} jobs={page.jobs} heads={sortHeads(query, href, admin)} />}
+                <List key={JSON.stringify(query)} jobs={page.jobs} heads={sortHeads(query, href, admin)} />
                 {page.jobs.length === 0 && (
                   <p class="muted">
                     {page.next_start_key || searching ? "None so far." : narrowed || query.sort ? (
@@ -244,11 +244,15 @@ function Announced({ of, text }: { of: string; text?: string }) {
   );
 }
 
-/** A table of jobs, of which some can be selected. */
+/** A table of jobs, of which some can be selected. Jobs that leave the list are no longer selected. */
 function List({ jobs, heads }: { jobs: Job[]; heads: (name: string) => string | SortHead }) {
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const selectable = jobs.filter((job) => !job.mirror); // those of a mirror follow its document
   const selected = selectable.filter((job) => chosen.has(job.job_id));
+  useEffect(() => {
+    const ids = new Set(jobs.map((job) => job.job_id));
+    setChosen((before) => ([...before].every((id) => ids.has(id)) ? before : new Set([...before].filter((id) => ids.has(id)))));
+  }, [jobs]);
   const nodes = new Set(jobs.map((job) => job.node).filter(Boolean));
   const set = (ids: string[], on: boolean) => {
     const next = new Set(chosen);
@@ -275,7 +279,9 @@ function List({ jobs, heads }: { jobs: Job[]; heads: (name: string) => string | 
   return (
     <>
       <Bulk jobs={selected} all={selectable.length} select={(on) => set(selectable.map((job) => job.job_id), on)} />
-      <Table jobs head={head} rows={jobs.map((job) => rowOf(job, nodes.size > 1, job.mirror ? undefined : [chosen.has(job.job_id), (on) => set([job.job_id], on)]))} />
+      {jobs.length > 0 && (
+        <Table jobs head={head} rows={jobs.map((job) => rowOf(job, nodes.size > 1, job.mirror ? undefined : [chosen.has(job.job_id), (on) => set([job.job_id], on)]))} />
+      )}
     </>
   );
 }
