@@ -86,6 +86,20 @@ func (d dashboard) tab(name string) {
 	d.Wait("document.querySelector('.tabs [aria-current]').innerText.startsWith(" + strconv.Quote(name) + ")")
 }
 
+// lose makes the page lose the answers to the next n requests with a method whose path contains a text. The node answers them.
+func (d dashboard) lose(n int, method, path string) {
+	d.Wait(fmt.Sprintf(`((node, left) => {
+		window.lost = 0
+		window.fetch = async (url, init) => {
+			const answer = await node(url, init)
+			if ((init?.method ?? "GET") !== %q || !String(url).includes(%q) || left-- <= 0) return answer
+			window.lost++
+			throw new TypeError("the connection was cut")
+		}
+		return true
+	})(window.fetch, %d)`, method, path, n))
+}
+
 // broke fails the test if a script of the page threw something, or the page broke a rule of its policy. Requests that
 // are answered with an error, as those of an invalid document, are no fault.
 func (d dashboard) broke(t *testing.T) {
@@ -956,11 +970,13 @@ func TestDashboardFailover(t *testing.T) {
 	a.ask(http.StatusOK, http.MethodPut, "films/_security", changed) // nothing tells the mirror of this
 	d := openDashboard(t, node, adminName, adminPassword)
 	d.show("documents/_replicator/m")
+	d.lose(1, http.MethodPut, "/_replicator/m")
 	d.press("Fail over")
 	d.WaitText("dialog", "Have all writers of "+strings.TrimPrefix(a.plain(), "http://")+" stopped?")
 	d.Accessible()
 	d.press("Turn the mirror round")
 	d.show("jobs") // it goes on
+	d.Wait("window.lost === 1")
 	require.Eventually(t, func() bool {
 		return strings.Contains(node.ask(http.StatusOK, http.MethodGet, "_scheduler/docs/_replicator/m", ""), `"source":"`+b.plain())
 	}, limit, 10*time.Millisecond)

@@ -153,7 +153,7 @@ func (f *failover) turn(ctx context.Context) error {
 	f.say("3 of 4: turning the document round, so that %s is mirrored to %s", target, source)
 	if err := f.node.TurnRound(ctx, f.document); err != nil {
 		f.say("See which way the mirror goes: settee jobs show %s", f.name)
-		return fmt.Errorf("the document was not turned round: %w", err)
+		return err
 	}
 	f.say("The writers may start at %s. To go back, stop them and run settee failover %s again", target, f.name)
 	f.say("4 of 4: waiting until %s has everything of %s", source, target)

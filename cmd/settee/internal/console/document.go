@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"settee/cmd/settee/internal/remote"
@@ -37,4 +38,22 @@ func (n *Node) writeAnew(ctx context.Context, d *Document) error {
 		return value == nil || strings.HasPrefix(name, "_replication")
 	})
 	return n.write(ctx, d)
+}
+
+// equal reports whether both have the same members, except those that the node writes: special members and the owner.
+func (d *Document) equal(other *Document) bool {
+	return reflect.DeepEqual(d.values(), other.values())
+}
+
+// values returns the members that equal compares.
+func (d *Document) values() map[string]any {
+	values := map[string]any{}
+	for name, text := range d.members {
+		var value any
+		if name == "owner" || strings.HasPrefix(name, "_") || json.Unmarshal(text, &value) != nil {
+			continue
+		}
+		values[name] = value
+	}
+	return values
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"settee/cmd/settee/internal/remote"
+	"settee/pkg/retry"
 )
 
 // Mirror is what a node knows of the databases of a mirror.
@@ -125,16 +126,41 @@ func (n *Node) AwaitUpToDate(ctx context.Context, job Job, report func(string)) 
 }
 
 // errChanged is returned if a document was changed after it was read.
-var errChanged = errors.New("somebody has changed the document meanwhile")
+var errChanged = errors.New("the document was not turned round: somebody has changed it meanwhile")
 
-// TurnRound writes the document with the source and the target exchanged, unless it was changed since it was read.
+const (
+	// turnAttempts is the number of times that a document is written if the node does not answer.
+	turnAttempts = 3
+	turnPause    = time.Second
+)
+
+// TurnRound writes the document with the source and the target exchanged, unless it was changed since it was read. If the node does not
+// say that it has written the document, TurnRound reads it again. The error says whether the document was turned round.
 func (n *Node) TurnRound(ctx context.Context, d *Document) error {
 	for source, target := range map[string]string{"source": "target", "source_proxy": "target_proxy"} {
 		d.members[source], d.members[target] = d.members[target], d.members[source]
 	}
-	err := n.writeAnew(ctx, d)
-	if remote.IsStatus(err, http.StatusConflict) {
-		return errChanged
+	for attempt := 1; ; attempt++ {
+		err := n.writeAnew(ctx, d)
+		if err == nil {
+			return nil
+		}
+		refused, ok := errors.AsType[*remote.StatusError](err)
+		final := ok && refused.Status < 500 || attempt == turnAttempts
+		now := &Document{path: d.path}
+		unread := n.Get(ctx, d.path, &now.members)
+		switch {
+		case unread != nil && !remote.IsStatus(unread, http.StatusNotFound):
+			err = fmt.Errorf("it is not known whether the document was turned round: %w", err)
+		case now.equal(d):
+			return nil
+		case string(now.members["_rev"]) != string(d.members["_rev"]):
+			return errChanged
+		default:
+			err = fmt.Errorf("the document was not turned round: %w", err)
+		}
+		if final || retry.Wait(ctx, turnPause) != nil {
+			return err
+		}
 	}
-	return err
 }

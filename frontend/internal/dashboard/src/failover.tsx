@@ -5,6 +5,7 @@ import { compareMirror, documentPathOf, plain, verifyMirror } from "./actions";
 import type { Job, MirrorInfo, ReplicationDocument } from "./api";
 import { Failure, pause, request, useView } from "./http";
 import { Action, Panel } from "./parts";
+import { isAsWritten } from "./written";
 import { count, endpoint, some } from "./text";
 import { hasEnded } from "./why";
 
@@ -104,12 +105,32 @@ async function turn(job: Job, signal: AbortSignal, say: (step: Progress["step"],
   if (signal.aborted) throw new Stopped();
   const { source, target, source_proxy, target_proxy, ...rest } = plain(before);
   const turned = { ...rest, source: target, target: source, source_proxy: target_proxy, target_proxy: source_proxy };
-  try {
-    const { rev } = await request<{ rev: string }>("PUT", path, turned); // without proxies if there are none
-    return { rev, from: job.source, to: job.target };
-  } catch (error) {
-    if ((error as Failure).status === 409) throw new Failure(409, "conflict", "Somebody has changed the document meanwhile.");
-    throw error;
+  return { rev: await write(path, turned, signal), from: job.source, to: job.target };
+}
+
+const writeAttempts = 3;
+
+/** Writes the document, and returns its revision. If the node does not say that it has written the document, the document is read again,
+ * and the failure says whether it was turned round. */
+async function write(path: string, turned: Record<string, unknown>, signal: AbortSignal): Promise<string> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return (await request<{ rev: string }>("PUT", path, turned)).rev; // without proxies if there are none
+    } catch (error) {
+      const { status, code, reason } = error as Failure;
+      const now = await request<ReplicationDocument>("GET", path).catch((unread: Failure) => (unread.status === 404 ? null : undefined));
+      if (now && isAsWritten(now, turned)) return now._rev;
+      const changed = now !== undefined && now?._rev !== turned._rev;
+      if (changed || (status > 0 && status < 500) || attempt === writeAttempts) {
+        const turnedRound = now === undefined ? "It is not known whether the document was turned round" : "The document was not turned round";
+        throw new Failure(
+          status,
+          code,
+          `${changed ? "Somebody has changed the document meanwhile." : reason} ${turnedRound}: see above which way the mirror goes before the writers start.`,
+        );
+      }
+    }
+    await pause(lookEvery, signal);
   }
 }
 
@@ -180,7 +201,7 @@ export function Failover({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
     >
       {progress?.failed !== undefined && (
         <p class="trouble" role="alert">
-          {progress.failed} {progress.step < 3 ? `Nothing was changed: the writers may start at ${from} again.` : "The document was not turned round: see above which way the mirror goes."}
+          {progress.failed} {progress.step < 3 && `Nothing was changed: the writers may start at ${from} again.`}
         </p>
       )}
       {busy && (
