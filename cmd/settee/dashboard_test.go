@@ -88,16 +88,16 @@ func (d dashboard) tab(name string) {
 
 // lose makes the page lose the answers to the next n requests with a method whose path contains a text. The node answers them.
 func (d dashboard) lose(n int, method, path string) {
-	d.Wait(fmt.Sprintf(`((node, left) => {
-		window.lost = 0
+	d.Wait(fmt.Sprintf(`(node => {
+		[window.lost, window.toLose] = [0, %d]
 		window.fetch = async (url, init) => {
 			const answer = await node(url, init)
-			if ((init?.method ?? "GET") !== %q || !String(url).includes(%q) || left-- <= 0) return answer
+			if ((init?.method ?? "GET") !== %q || !String(url).includes(%q) || window.toLose-- <= 0) return answer
 			window.lost++
 			throw new TypeError("the connection was cut")
 		}
 		return true
-	})(window.fetch, %d)`, method, path, n))
+	})(window.fetch)`, n, method, path))
 }
 
 // broke fails the test if a script of the page threw something, or the page broke a rule of its policy. Requests that
@@ -241,6 +241,13 @@ func TestDashboardForm(t *testing.T) {
 	d.fill("URL of the target", node.url+"b")
 	d.fill("Document id", "one")
 	d.WaitText("[role=status]", "The document is valid.")
+	d.lose(1000, http.MethodPost, "/_scheduler/check")
+	d.fill("Only these documents", "film")
+	d.WaitText("[role=status]", "The document could not be checked: This node does not answer.")
+	d.Wait("![...document.querySelectorAll('button')].find(b => b.innerText === 'Create').disabled")
+	d.Wait("window.toLose = 0, true")
+	d.WaitText("[role=status]", "The document is valid.") // it was checked again without an edit
+	d.Wait("(f => (f.value = '', f.dispatchEvent(new Event('input', {bubbles: true})), true))(" + labelled("Only these documents") + ")")
 	d.fill("Only documents that match", "{")
 	d.Wait("document.querySelector('form.replication :invalid')")
 	d.fill("Only documents that match", `{"year": 1979}`)

@@ -3,7 +3,7 @@
 import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
 import { TestConnection } from "./connection";
 import { type FormField, mirrored, more, unmirrored, which } from "./fields";
-import { Failure, pathOf, request } from "./http";
+import { type Failure, pathOf, pause, request, visible } from "./http";
 import { notify } from "./notices";
 import { Field, Page, Panel, Trouble } from "./parts";
 import { go, hrefOf, type Route } from "./route";
@@ -242,27 +242,43 @@ function invalid(text: string | undefined): boolean {
 }
 
 interface Check {
+  /** Undefined if the document is valid, "" if that is not known. */
   problem?: string;
   warnings: string[];
+  /** Why the node could not be asked. */
+  failure?: Failure;
 }
 
-/** Asks the node whether a document is valid, when its author pauses. */
+const checkAgainAfter = 2000;
+
+/** Whether a failed check says that the document is at fault, and not that it could not be checked. */
+const isFault = ({ status }: Failure) => status >= 400 && status < 500 && ![401, 408, 429].includes(status);
+
+/** Asks the node whether a document is valid, when its author pauses, and again while it cannot be asked. */
 function useCheck(doc: Document, isTransient: boolean): Check {
   const [check, setCheck] = useState<Check>({ problem: "", warnings: [] });
   useEffect(() => {
-    let current = true;
-    const timer = setTimeout(async () => {
-      try {
-        const { warnings } = await request<{ warnings: string[] }>("POST", `_scheduler/check${isTransient ? "?transient=true" : ""}`, doc);
-        if (current) setCheck({ warnings });
-      } catch (error) {
-        if (current) setCheck({ problem: (error as Failure).reason, warnings: [] });
+    const ended = new AbortController();
+    const look = async () => {
+      await pause(300, ended.signal);
+      while (!ended.signal.aborted) {
+        let found: Check;
+        try {
+          const { warnings } = await request<{ warnings: string[] }>("POST", `_scheduler/check${isTransient ? "?transient=true" : ""}`, doc);
+          found = { warnings };
+        } catch (error) {
+          const failure = error as Failure;
+          found = isFault(failure) ? { problem: failure.reason, warnings: [] } : { problem: "", warnings: [], failure };
+        }
+        if (ended.signal.aborted) return;
+        setCheck(found);
+        if (!found.failure) return;
+        await pause(checkAgainAfter, ended.signal);
+        await visible(ended.signal);
       }
-    }, 300);
-    return () => {
-      current = false;
-      clearTimeout(timer);
     };
+    void look();
+    return () => ended.abort();
   }, [doc, isTransient]);
   return check;
 }
@@ -282,6 +298,7 @@ function CheckResult({ text, check, without }: { text?: string; check: Check; wi
   return (
     <div role="status">
       {problem && <p class="trouble">{problem}</p>}
+      {check.failure && <p class="muted">The document could not be checked: {check.failure.reason} It is tried again.</p>}
       {problem === undefined && <p class="good">The document is valid.</p>}
       {check.warnings.map((warning) => (
         <p key={warning} class="muted">
