@@ -276,6 +276,19 @@ func TestDashboardForm(t *testing.T) {
 	assert.Equal(t, source, doc["source"])
 	assert.EqualValues(t, 8, doc["worker_batch_size"])
 	assert.Equal(t, "written meanwhile", doc["other"])
+
+	d.show("new")
+	d.fill("URL of the source", node.url+"a")
+	d.fill("URL of the target", node.url+"b")
+	d.WaitText("[role=status]", "The document is valid.")
+	d.lose(1, http.MethodPut, "/_replicator/")
+	d.press("Create")
+	d.WaitText("[role=alert]", "This node does not answer.")
+	d.press("Create") // of the same document
+	d.Wait("/^_replicator . [0-9a-f]{32}$/.test(document.querySelector('h1').innerText)")
+	var all struct{ Rows []any }
+	require.NoError(t, json.Unmarshal([]byte(node.ask(http.StatusOK, http.MethodGet, "_replicator/_all_docs", "")), &all))
+	assert.Len(t, all.Rows, 2)
 	d.broke(t)
 }
 

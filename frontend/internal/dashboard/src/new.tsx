@@ -10,6 +10,7 @@ import { go, hrefOf, type Route } from "./route";
 import { everyInWords, scheduleInWords } from "./schedule";
 import { mask, masked, rejoinLogins, separateLogins, unmask } from "./secrets";
 import { endpointURL } from "./text";
+import { isAsWritten } from "./written";
 
 type Document = Record<string, unknown>;
 
@@ -25,6 +26,8 @@ export function NewPage({ route, admin }: { route: Route; admin: boolean }) {
   const [chosen, setDatabase] = useState(editedDatabase);
   const database = chosen ?? usual;
   const [id, setId] = useState(editedId ?? "");
+  const usualId = useRef("");
+  const writtenId = id || (usualId.current ||= randomId());
   const [original, setOriginal] = useState<Document | undefined>(editing ? undefined : {});
   const [doc, setDoc] = useState<Document>({ source: "", target: "" });
   const [text, setText] = useState<string>();
@@ -79,12 +82,9 @@ export function NewPage({ route, admin }: { route: Route; admin: boolean }) {
         return;
       }
       const { _rev } = original as { _rev?: string };
-      const body = _rev ? { ...whole, _rev } : whole;
-      const saved = id
-        ? await request<{ id: string }>("PUT", pathOf(database, id), body)
-        : await request<{ id: string }>("POST", pathOf(database), body);
-      notify(`${database} / ${saved.id}: ${editing ? "saved" : "created"}`);
-      if (shown.current) go(hrefOf(["documents", database, saved.id]));
+      await write(pathOf(database, writtenId), _rev ? { ...whole, _rev } : whole);
+      notify(`${database} / ${writtenId}: ${editing ? "saved" : "created"}`);
+      if (shown.current) go(hrefOf(["documents", database, writtenId]));
     } catch (error) {
       setFailure(error as Failure);
     } finally {
@@ -150,7 +150,7 @@ export function NewPage({ route, admin }: { route: Route; admin: boolean }) {
               )}
             </Field>
             {database !== transient && (
-              <Field label="Document id" help="Empty: the node chooses one.">
+              <Field label="Document id" help="Empty: one is chosen.">
                 {(fieldId, described) => (
                   <input id={fieldId} aria-describedby={described} value={id} disabled={editing} onInput={(event) => setId(event.currentTarget.value)} />
                 )}
@@ -181,7 +181,7 @@ export function NewPage({ route, admin }: { route: Route; admin: boolean }) {
             </Field>
             <CheckResult text={text} check={check} without={withoutURL(doc)} />
             {failure?.status === 409 && database !== transient ? (
-              <Conflict database={database} id={id} reload={editing ? () => setLoads(loads + 1) : undefined} />
+              <Conflict database={database} id={writtenId} reload={editing ? () => setLoads(loads + 1) : undefined} />
             ) : (
               <Trouble failure={failure} />
             )}
@@ -200,6 +200,20 @@ export function NewPage({ route, admin }: { route: Route; admin: boolean }) {
       </form>
     </Page>
   );
+}
+
+/** An id as the node chooses them. */
+const randomId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+/** Writes a document. It succeeds, too, if an earlier request without an answer has written the same. */
+async function write(path: string, doc: Document): Promise<void> {
+  try {
+    await request("PUT", path, doc);
+  } catch (error) {
+    if ((error as Failure).status !== 409) throw error;
+    const found = await request<Document>("GET", path).catch(() => undefined);
+    if (!found || !isAsWritten(found, doc)) throw error;
+  }
 }
 
 /** Says that a document was not saved because of a conflict. */
