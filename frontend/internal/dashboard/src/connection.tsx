@@ -53,12 +53,25 @@ function outcomeOf({ condition, info }: Job, doc: Document, side: Side): Outcome
   return opened ? { good: true, text: `The ${side} can be opened with this login.` } : undefined;
 }
 
+/** Cancels a probe. It is false if the node has to be asked again. */
+async function cancelled(body: Document): Promise<boolean> {
+  const init = { method: "POST", body: JSON.stringify({ ...body, cancel: true }), headers: { "Content-Type": "application/json" }, keepalive: true };
+  const status = await fetch(urlOf("_replicate"), init).then((answer) => answer.status, () => 0);
+  return status > 0 && status < 500 && ![401, 408, 429].includes(status); // 404: there is no such job any more
+}
+
+const cancelAgainAfter = 5000;
+
+/** Cancels a probe again until the node has answered, also while another page is shown: the job would last for ever. */
+async function keepCancelling(body: Document): Promise<void> {
+  do await pause(cancelAgainAfter, new AbortController().signal);
+  while (!(await cancelled(body)));
+}
+
 /** Tests an endpoint with a job. */
 async function tryOut(doc: Document, side: Side, ended: AbortSignal): Promise<Outcome> {
-  const { _local_id } = await request<{ _local_id: string }>("POST", "_replicate", probe(doc, side));
-  const cancellation = JSON.stringify({ replication_id: _local_id, cancel: true });
-  const cancel = () =>
-    fetch(urlOf("_replicate"), { method: "POST", body: cancellation, headers: { "Content-Type": "application/json" }, keepalive: true }).catch(() => undefined);
+  const body = probe(doc, side);
+  const cancel = () => void cancelled(body);
   addEventListener("pagehide", cancel);
   const stop = new AbortController();
   const end = () => stop.abort();
@@ -72,13 +85,14 @@ async function tryOut(doc: Document, side: Side, ended: AbortSignal): Promise<Ou
     }
   };
   try {
+    const { _local_id } = await request<{ _local_id: string }>("POST", "_replicate", body);
     void follow<Job>(`_scheduler/jobs/${encodeURIComponent(_local_id)}`, take, stop.signal);
     await pause(patience, stop.signal);
   } finally {
     end();
     ended.removeEventListener("abort", end);
     removeEventListener("pagehide", cancel);
-    await cancel();
+    if (!(await cancelled(body))) void keepCancelling(body); // also a job whose answer was lost
   }
   return outcome;
 }
