@@ -771,6 +771,30 @@ func TestDashboardSelection(t *testing.T) {
 	node.ask(http.StatusOK, http.MethodGet, "_replicator/three", "")
 	d.show("")
 	d.WaitText(".verdict", "1 of 500 slots is used.")
+
+	// The answer to a request whose dialog was left changes no other page.
+	d.Wait(`(send => (window.fetch = async (url, init) => {
+		if (init?.method === 'DELETE') await new Promise(resolve => { window.release = () => { delete window.release; resolve() } })
+		return send(url, init)
+	}, true))(window.fetch)`)
+	leave := func() {
+		d.show("documents/_replicator/three")
+		d.press("Delete")
+		d.press("Delete the replication")
+		d.Wait("window.release")
+		d.press("Not now")
+		d.press("Nodes")
+		d.WaitText("h1", "Nodes")
+	}
+	leave()
+	remove("three")
+	create("three")
+	d.Wait("window.release(), true")
+	d.WaitText(".notices", "Delete the replication: Document update conflict.")
+	leave()
+	d.Wait("window.release(), true")
+	d.WaitText(".notices", "_replicator / three: deleted")
+	require.Equal(t, "#/nodes", d.Text("location.hash"))
 	d.broke(t)
 }
 

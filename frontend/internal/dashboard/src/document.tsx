@@ -4,7 +4,7 @@ import type { Job, ReplicationDocument } from "./api";
 import { deleteDocument, pathOf, useView } from "./http";
 import { JobPage } from "./job";
 import { Action, Endpoints, Loaded, Page, Panel, Since, StateBadge } from "./parts";
-import { go, hrefOf } from "./route";
+import { goAfter, hrefOf } from "./route";
 import { mask } from "./secrets";
 import { endpointURL } from "./text";
 
@@ -21,10 +21,6 @@ export function DocumentPage({ database, id, admin }: { database: string; id: st
 
 function PlainDocument({ database, id }: { database: string; id: string }) {
   const view = useView<ReplicationDocument>(pathOf(database, id));
-  const remove = async () => {
-    await deleteDocument(database, id);
-    go(hrefOf(["new"]));
-  };
   return (
     <Page
       title={`${database} / ${id}`}
@@ -33,7 +29,7 @@ function PlainDocument({ database, id }: { database: string; id: string }) {
           <a class="button" href={hrefOf(["new"], { database, document: id })}>
             Edit
           </a>
-          <Action danger run={remove} done={`${id} is deleted`} question="Delete the replication" confirm={`The document ${id} is deleted, and its job ends. What was copied stays.`}>
+          <Action danger run={() => goAfter(() => deleteDocument(database, id), hrefOf(["new"]))} done={`${id} is deleted`} question="Delete the replication" confirm={`The document ${id} is deleted, and its job ends. What was copied stays.`}>
             Delete
           </Action>
         </>

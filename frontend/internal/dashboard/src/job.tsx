@@ -11,7 +11,7 @@ import { Action, Copy, Due, Endpoints, Fact, For, groupBy, jobName, JobState, Lo
 import { MirrorButtons, MirrorPanels } from "./mirror";
 import { notify } from "./notices";
 import { Plot } from "./plot";
-import { go, hrefOf } from "./route";
+import { goAfter, hrefOf } from "./route";
 import { everyInWords, scheduleInWords } from "./schedule";
 import { mask } from "./secrets";
 import { clock, count, duration, endpoint, some } from "./text";
@@ -74,10 +74,7 @@ function Buttons({
   const pausedAlone = isPaused(job);
   const paused = job.condition.state === "paused";
   const runNow = () => forEach([{ ...job, ended }], run);
-  const end = async () => {
-    notify(`${jobName(job)}: ${await remove(job)}`);
-    go(hrefOf(["jobs"]));
-  };
+  const end = () => goAfter(async () => notify(`${jobName(job)}: ${await remove(job)}`), hrefOf(["jobs"]));
   return (
     <>
       <MirrorButtons job={job} />

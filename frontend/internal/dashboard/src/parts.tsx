@@ -322,10 +322,12 @@ export function Table({ head, rows, jobs }: { head: Head[]; rows: Row[]; jobs?: 
 const labelOf = (head: Head) => (isSortHead(head) ? head.name : typeof head === "string" ? head : undefined);
 
 /** An action that takes a while: whether it is under way, why it failed, and a function that starts it. When it has succeeded,
- * the message done is shown. */
-function useAction(run: () => Promise<unknown>, done?: string, close?: () => void): { busy: boolean; failure: string; act: () => Promise<void> } {
+ * the message done is shown. A failure is shown as a message, too, if the component has gone by then. */
+function useAction(name: string, run: () => Promise<unknown>, done?: string, close?: () => void): { busy: boolean; failure: string; act: () => Promise<void> } {
   const [busy, setBusy] = useState(false);
   const [failure, setFailure] = useState("");
+  const shown = useRef(true);
+  useEffect(() => () => void (shown.current = false), []);
   const act = async () => {
     setBusy(true);
     setFailure("");
@@ -334,7 +336,9 @@ function useAction(run: () => Promise<unknown>, done?: string, close?: () => voi
       if (done) notify(done);
       close?.();
     } catch (error) {
-      setFailure((error as Failure).reason || String(error));
+      const reason = (error as Failure).reason || String(error);
+      if (shown.current) setFailure(reason);
+      else notify(`${name}: ${reason}`, true);
     } finally {
       setBusy(false);
     }
@@ -361,7 +365,7 @@ export function Action({
   done?: string;
 }) {
   const [asked, setAsked] = useState<{ run: () => Promise<unknown>; confirm: ComponentChildren; question: string; done?: string }>();
-  const { busy, failure, act } = useAction(run, done);
+  const { busy, failure, act } = useAction(question, run, done);
   return (
     <span class="action">
       <button type="button" class={danger ? "danger" : ""} disabled={busy} onClick={() => (confirm ? setAsked({ run, confirm, question, done }) : act())}>
@@ -410,7 +414,7 @@ export function Dialog({
     if (danger && !dialog.current?.querySelector("input, select, textarea")) other.current?.focus();
   }, []);
   const leave = () => dialog.current?.close(); // the browser gives the focus back, which it does not if the dialog just goes
-  const { busy, failure, act } = useAction(run, done, leave);
+  const { busy, failure, act } = useAction(title, run, done, leave);
   return (
     <dialog ref={dialog} aria-labelledby={id} onClose={close}>
       <form

@@ -33,6 +33,13 @@ export function go(href: string, replace = false): void {
   else location.hash = href;
 }
 
+/** Acts, and then goes to a page, unless the user has gone to another one meanwhile. */
+export async function goAfter(act: () => Promise<void>, href: string): Promise<void> {
+  const { hash } = location;
+  await act();
+  if (location.hash === hash) go(href);
+}
+
 export function useRoute(): Route {
   const [route, setRoute] = useState(() => parseRoute(location.hash));
   useEffect(() => {
