@@ -732,6 +732,18 @@ func TestDashboardSelection(t *testing.T) {
 	d.WaitText("table.jobs tr:nth-child(3) .state", "crashing")
 	d.press("Replication")
 	d.Wait("document.querySelector('[aria-sort]')?.innerText === 'Replication' && !document.querySelector('.pager a')")
+	// The second page of a list that had more jobs.
+	var page struct {
+		Next string `json:"next_start_key"`
+	}
+	const first = "_scheduler/jobs?limit=1&mirrored=false&condition=failed,crashing,pending,running,paused,scheduled,parked,completed"
+	require.NoError(t, json.Unmarshal([]byte(node.ask(http.StatusOK, http.MethodGet, first, "")), &page))
+	d.show("jobs?sort=name&at=50&start=" + url.QueryEscape(page.Next))
+	d.WaitText(".total", "2 to 3 of 3 jobs")
+	d.show("jobs?at=50")
+	d.WaitText("main", "The list ends before this page.")
+	d.press("First page")
+	d.WaitText("table.jobs", "_replicator / one")
 	d.tab("crashing")
 	d.WaitText(".total", "3 jobs")
 	node.hosted("target")

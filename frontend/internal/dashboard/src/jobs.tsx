@@ -40,7 +40,8 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
   const { searching, ...view } = useJobs(filtersOf(query), query.start, at);
   const summary = useView<Summary>(admin ? "_scheduler/summary" : undefined).data;
   const unknown = query.database && (view.failure?.status === 404 || view.failure?.status === 401);
-  const narrowed = Object.entries(query).some(([name, value]) => value !== undefined && name !== "sort");
+  const later = query.start !== undefined || at > 0;
+  const narrowed = Object.entries(query).some(([name, value]) => value !== undefined && name !== "start" && name !== "at");
   const whose = admin || query.database ? "" : " of yours";
   return (
     <Page title="Jobs" part={`${query.start} ${at}`} actions={<a class="button primary" href={hrefOf(["new"])}>New replication</a>}>
@@ -79,7 +80,7 @@ export function JobsPage({ route, admin }: { route: Route; admin: boolean }) {
                 <List key={JSON.stringify(query)} jobs={page.jobs} heads={sortHeads(query, href, admin)} />
                 {page.jobs.length === 0 && (
                   <p class="muted">
-                    {page.next_start_key || searching ? "None so far." : narrowed || query.sort ? (
+                    {page.next_start_key || searching ? "None so far." : later ? "The list ends before this page." : narrowed ? (
                       <>
                         No job matches these filters. <a href={hrefOf(["jobs"])}>Show all jobs</a>
                       </>
@@ -149,7 +150,7 @@ function sortHeads(query: Query, href: (change: Query) => string, admin: boolean
 function Pager({ page, at, searching, query, href }: { page: Jobs; at: number; searching: boolean; query: Query; href: (change: Query) => string }) {
   const shown = at + page.jobs.length;
   const counted = page.total_rows !== null && !query.q;
-  const more = page.next_start_key && !searching && !(counted && shown >= page.total_rows!);
+  const more = page.next_start_key && !searching && !(counted && shown === page.total_rows);
   const before = (first: number) => href({ at: first > 0 ? String(first) : undefined });
   return (
     <nav class="pager" aria-label="Pages">
@@ -227,8 +228,12 @@ async function readRest(
 function totalOf(page: Jobs, at: number, search?: string): string {
   const [found, total] = [page.jobs.length, page.total_rows];
   if (search) return `${count(found)} found in ${some(page.scanned, "job")}${page.next_start_key ? ", there are more to search" : ""}`;
-  if (total === null) return at === 0 && !page.next_start_key ? some(found, "job") : `${count(at + 1)} to ${count(at + found)}`;
-  return found === 0 || found === total ? some(total, "job") : `${count(at + 1)} to ${count(at + found)} of ${some(total, "job")}`;
+  if (total === null) return found === 0 || (at === 0 && !page.next_start_key) ? some(found, "job") : `${count(at + 1)} to ${count(at + found)}`;
+  if (found === 0 || found === total) return some(total, "job");
+  const shorter = at + found > total; // than when the address of the page was made
+  if (shorter && page.next_start_key) return `${count(found)} of ${some(total, "job")}`;
+  const end = Math.min(at + found, total);
+  return `${count(end - found + 1)} to ${count(end)} of ${some(total, "job")}`;
 }
 
 /** Tells those who cannot see it how many jobs there are when they have chosen others, and not at each update. */
