@@ -331,6 +331,13 @@ func TestDashboardEnded(t *testing.T) {
 	d.WaitText(".total", "2 jobs")
 	require.Equal(t, "1 job", d.Text(announced))
 
+	node.ask(http.StatusOK, http.MethodPost, "_replicate", document(t, map[string]any{"source": source, "target": target, "doc_ids": []string{"y"}}))
+	d.show("jobs?user=" + adminName)
+	d.ClickOn("document.querySelector('[aria-label=\"Select _replicate of " + adminName + "\"]')")
+	d.press("Delete")
+	d.press("Delete 1 replication")
+	d.WaitText(".notices", "_replicate of "+adminName+": it has ended, and has no document to delete")
+
 	d.show("jobs?user=")
 	d.WaitText("main", "Jobs that the anonymous user has posted to _replicate.")
 	d.press("Show all jobs")

@@ -56,11 +56,12 @@ export async function verifyMirror(job: JobName): Promise<string> {
 }
 
 /** Deletes the document of a job, or ends a job without one. */
-export async function remove(job: JobName): Promise<string> {
+export async function remove(job: Job): Promise<string> {
   if (job.database !== null && job.doc_id !== null) {
     await deleteDocument(job.database, job.doc_id);
     return "deleted";
   }
+  if (hasEnded(job)) throw new Failure(0, "ended", "it has ended, and has no document to delete");
   await request("POST", "_replicate", { replication_id: job.id, cancel: true });
   return "ended";
 }
