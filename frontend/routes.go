@@ -100,7 +100,7 @@ func (h *Handler) nodeRoutes(r *mux.Router) {
 		return web.BadRequest("Incomplete path to _node request")
 	}))
 	handle("", web.Methods{http.MethodGet: s.NodeName})
-	handle("/_config", web.Methods{http.MethodGet: s.WholeConfig})
+	handle("/_config", web.Methods{http.MethodGet: h.views.Watched(s.WholeConfig, "origins")})
 	handle("/_config/_reload", web.Methods{http.MethodPost: s.ReloadConfig})
 	if s.Metrics != nil {
 		handle("/_prometheus", web.Methods{http.MethodGet: s.Prometheus})

@@ -506,6 +506,19 @@ func TestDashboardDatabasesAndSettings(t *testing.T) {
 	from("store")
 	d.tab("changed")
 	d.WaitText("table", "max_jobs")
+	d.ClickOn("document.querySelector('[aria-label=\"Change max_jobs\"]')")
+	d.fill("Value", "8")
+	node.ask(http.StatusOK, http.MethodPut, "_node/_local/_config/replicator/max_jobs", `"9"`)
+	value := func(text string) {
+		d.Wait("document.querySelector('[aria-label=\"Change max_jobs\"]')?.closest('tr').querySelector('code').innerText.trim() === '" + text + "'")
+	}
+	value("9") // the page is up to date
+	node.ask(http.StatusOK, http.MethodDelete, "_node/_local/_config/replicator/max_jobs", "")
+	d.Wait("!document.querySelector('[aria-label=\"Change max_jobs\"]')")
+	d.Wait(labelled("Value") + ".value === '8'") // and what was typed stays
+	d.press("Set")
+	value("8")
+	node.ask(http.StatusOK, http.MethodPut, "_node/_local/_config/replicator/max_jobs", `"7"`)
 	d.Wait("!document.querySelector('[aria-label=\"Change max_churn\"]')")
 	d.tab("replicator")
 	d.WaitText("table", "max_churn")

@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { readClusterName } from "./cluster";
 import { Changes } from "./changes";
-import { Failure, pathOf, request } from "./http";
+import { pathOf, request, useView } from "./http";
 import { Action, Dialog, Field, Page, Panel, Table, Tabs, Trouble } from "./parts";
 import { go, hrefOf, type Route } from "./route";
 
@@ -22,24 +22,22 @@ interface Setting {
 type Settings = Record<string, Record<string, Setting>>;
 
 export function ConfigurationPage({ route }: { route: Route }) {
-  const [settings, setSettings] = useState<Settings>();
-  const [failure, setFailure] = useState<Failure>();
+  const { data: settings, failure } = useView<Settings>("_node/_local/_config?origins=true");
+  const [edited, setEdited] = useState<Edited>(); // here, because a setting may leave the list meanwhile
   const q = route.query.get("q") ?? undefined;
   const chosen = route.query.get("section") ?? undefined;
   const search = (q ?? "").toLowerCase();
   const changed = q === undefined && chosen === undefined;
-  const read = () =>
-    request<Settings>("GET", "_node/_local/_config?origins=true").then(
-      (found) => {
-        void readClusterName();
-        setSettings(found);
-        setFailure(undefined);
-      },
-      (error) => setFailure(error as Failure),
-    );
-  useEffect(() => void read(), []);
+  useEffect(() => void readClusterName(), [settings]);
   return (
-    <Page title="Configuration" actions={<Edit settings={settings} read={read} />}>
+    <Page
+      title="Configuration"
+      actions={
+        <button type="button" onClick={() => setEdited({ section: "", name: "", value: "", isNew: true })}>
+          Set
+        </button>
+      }
+    >
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
         <Field label="Find a setting">
           {(id) => (
@@ -52,7 +50,7 @@ export function ConfigurationPage({ route }: { route: Route }) {
           )}
         </Field>
       </form>
-      <Trouble failure={failure} />
+      <Trouble failure={failure} stale={settings !== undefined} />
       {settings && <Sections settings={settings} chosen={changed ? "changed" : (chosen ?? (search ? "" : "all"))} />}
       {settings && changed && !Object.values(settings).some((keys) => Object.values(keys).some(isChanged)) && (
         <p class="muted">All settings have their defaults.</p>
@@ -87,8 +85,10 @@ export function ConfigurationPage({ route }: { route: Route }) {
                     <small class="muted">read when a node starts</small>
                   ) : (
                     <>
-                      <Edit section={section} name={key} value={value} settings={settings} read={read} />
-                      {origin === "store" && <TakeBack section={section} name={key} read={read} />}
+                      <button type="button" aria-label={`Change ${key}`} onClick={() => setEdited({ section, name: key, value, isNew: false })}>
+                        Change
+                      </button>
+                      {origin === "store" && <TakeBack section={section} name={key} />}
                     </>
                   ),
                 ],
@@ -98,6 +98,7 @@ export function ConfigurationPage({ route }: { route: Route }) {
         );
       })}
       <Changes of="settings" />
+      {edited && <Edit edited={edited} settings={settings} close={() => setEdited(undefined)} />}
     </Page>
   );
 }
@@ -117,11 +118,8 @@ function Sections({ settings, chosen }: { settings: Settings; chosen: string }) 
   return <Tabs label="Sections" tabs={tabs} chosen={chosen} />;
 }
 
-function TakeBack({ section, name, read }: { section: string; name: string; read: () => Promise<void> }) {
-  const run = async () => {
-    await request("DELETE", `_node/_local/_config/${pathOf(section, name)}`);
-    await read();
-  };
+function TakeBack({ section, name }: { section: string; name: string }) {
+  const run = () => request("DELETE", `_node/_local/_config/${pathOf(section, name)}`);
   return (
     <Action run={run} done={`[${section}] ${name} is as it was before the change`} confirm={`[${section}] ${name} gets the value that it has without this change.`}>
       Take back
@@ -129,24 +127,19 @@ function TakeBack({ section, name, read }: { section: string; name: string; read
   );
 }
 
-/** A button that changes a setting, or makes one if it is given none. The settings say which of them cannot be changed so. */
-function Edit({
-  section,
-  name,
-  value,
-  settings,
-  read,
-}: {
-  section?: string;
-  name?: string;
-  value?: string;
-  settings?: Settings;
-  read: () => Promise<void>;
-}) {
-  const [asking, setAsking] = useState(false);
-  const [draft, setDraft] = useState({ section: "", name: "", value: "" });
-  const isNew = name === undefined;
-  const isSecret = !!value?.includes("****");
+/** What is edited: a setting with its value, or one that its user names. */
+interface Edited {
+  section: string;
+  name: string;
+  value: string;
+  isNew: boolean;
+}
+
+/** Changes a setting, or sets one that it asks for. The settings say which of them cannot be changed so. */
+function Edit({ edited, settings, close }: { edited: Edited; settings?: Settings; close: () => void }) {
+  const { section, name, isNew } = edited;
+  const isSecret = edited.value.includes("****");
+  const [draft, setDraft] = useState({ section, name, value: isSecret ? "" : edited.value });
   const known = settings?.[draft.section.trim()]?.[draft.name.trim()];
   const field = (key: "section" | "name" | "value", label: string) => (
     <Field label={label}>
@@ -162,45 +155,28 @@ function Edit({
     </Field>
   );
   return (
-    <>
-      <button
-        type="button"
-        aria-label={isNew ? undefined : `Change ${name}`}
-        onClick={() => {
-          setDraft({ section: section ?? "", name: name ?? "", value: isSecret ? "" : (value ?? "") });
-          setAsking(true);
-        }}
-      >
-        {isNew ? "Set" : "Change"}
-      </button>
-      {asking && (
-        <Dialog
-          title={isNew ? "Set a value" : `[${section}] ${name}`}
-          action="Set"
-          done={`[${draft.section}] ${draft.name} is set on all nodes`}
-          disabled={known?.at_start}
-          run={async () => {
-            await request("PUT", `_node/_local/_config/${pathOf(draft.section, draft.name)}`, draft.value);
-            await read();
-          }}
-          close={() => setAsking(false)}
-        >
-          {isSecret && <p>Its secrets are not shown, so write the whole of it.</p>}
-          {isNew && field("section", "Section")}
-          {isNew && field("name", "Setting")}
-          {field("value", known?.unit ? `Value in ${known.unit}` : "Value")}
-          {known?.meaning && (
-            <p>
-              {known.meaning} <span class="muted">Value: {known.wants}.</span>
-            </p>
-          )}
-          <p class="muted">
-            {known?.at_start
-              ? "It is read when a node starts: set it in a file, the environment or a flag of each node."
-              : "It holds on all nodes at once, and stays when they are started again."}
-          </p>
-        </Dialog>
+    <Dialog
+      title={isNew ? "Set a value" : `[${section}] ${name}`}
+      action="Set"
+      done={`[${draft.section}] ${draft.name} is set on all nodes`}
+      disabled={known?.at_start}
+      run={() => request("PUT", `_node/_local/_config/${pathOf(draft.section, draft.name)}`, draft.value)}
+      close={close}
+    >
+      {isSecret && <p>Its secrets are not shown, so write the whole of it.</p>}
+      {isNew && field("section", "Section")}
+      {isNew && field("name", "Setting")}
+      {field("value", known?.unit ? `Value in ${known.unit}` : "Value")}
+      {known?.meaning && (
+        <p>
+          {known.meaning} <span class="muted">Value: {known.wants}.</span>
+        </p>
       )}
-    </>
+      <p class="muted">
+        {known?.at_start
+          ? "It is read when a node starts: set it in a file, the environment or a flag of each node."
+          : "It holds on all nodes at once, and stays when they are started again."}
+      </p>
+    </Dialog>
   );
 }
