@@ -232,6 +232,11 @@ func TestDashboardForm(t *testing.T) {
 	d.WaitText("[role=status]", "The document is valid.")
 	d.fill("JSON", `{"source": {"url": "http://127.0.0.1:1/films", "headers": {"Cookie": "*****"}}, "target": "http://127.0.0.1:1/b"}`)
 	d.WaitText("[role=status]", "write the secret of source.headers.Cookie.")
+	d.Wait("!document.querySelector('[inert]')")
+	d.fill("JSON", `{"source": `)
+	d.WaitText("[role=status]", "This is not JSON.")
+	d.Wait(labelled("URL of the target") + ".closest('[inert]')") // it would take the place of the text
+	d.fill("JSON", `{"source": {"url": "http://127.0.0.1:1/films", "headers": {"Cookie": "*****"}}, "target": "http://127.0.0.1:1/b"}`)
 	d.Wait("[...document.querySelectorAll('button')].find(b => b.innerText === 'Save').disabled")
 
 	d.show("new")

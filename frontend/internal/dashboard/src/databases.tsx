@@ -149,7 +149,7 @@ function Shares({ database, share }: { database: string; share: Share }) {
             done={`${database} has ${text} shares`}
             run={async () => {
               await request("PUT", setting(database), text);
-              setText(undefined);
+              setText((now) => (now === text ? undefined : now)); // it may have been typed on
             }}
           >
             Set

@@ -16,15 +16,24 @@ type Document = Record<string, unknown>;
 
 const transient = "";
 
-/** The form. Users who are no administrators begin with a transient replication if they may not write into _replicator. */
+/** The form, as soon as it is known with which database it begins. Users who are no administrators begin with a transient replication if
+ * they may not write into _replicator. */
 export function NewPage({ route, admin }: { route: Route; admin: boolean }) {
+  const usual = useUsualDatabase(admin || route.query.has("document"));
+  if (usual !== undefined) return <ReplicationForm route={route} usual={usual} />;
+  return (
+    <Page title="New replication">
+      <p class="muted">Loading…</p>
+    </Page>
+  );
+}
+
+function ReplicationForm({ route, usual }: { route: Route; usual: string }) {
   const editedDatabase = route.query.get("database") ?? undefined;
   const editedId = route.query.get("document") ?? undefined;
   const editing = editedDatabase !== undefined && editedId !== undefined;
   const [loads, setLoads] = useState(editing ? 1 : 0); // how often the document is to be read
-  const usual = useUsualDatabase(admin || editing);
-  const [chosen, setDatabase] = useState(editedDatabase);
-  const database = chosen ?? usual;
+  const [database, setDatabase] = useState(editedDatabase ?? usual);
   const [id, setId] = useState(editedId ?? "");
   const usualId = useRef("");
   const writtenId = id || (usualId.current ||= randomId());
@@ -112,7 +121,7 @@ export function NewPage({ route, admin }: { route: Route; admin: boolean }) {
           void save();
         }}
       >
-        <div>
+        <div inert={invalid(text)}>
           <Panel title="From and to">
             <Kind isMirror={isMirror} setAll={setAll} />
             <EndpointFields name="source" doc={doc} set={set} />
@@ -236,11 +245,11 @@ function Conflict({ database, id, reload }: { database: string; id: string; relo
   );
 }
 
-/** The database of new documents: _replicator, or no database for users who may not open it. */
-function useUsualDatabase(mayOpen: boolean): string {
-  const [usual, setUsual] = useState(mayOpen ? "_replicator" : transient);
+/** The database of new documents: _replicator, or no database for users who may not open it, and undefined until that is known. */
+function useUsualDatabase(mayOpen: boolean): string | undefined {
+  const [usual, setUsual] = useState(mayOpen ? "_replicator" : undefined);
   useEffect(() => {
-    if (!mayOpen) request("GET", "_replicator").then(() => setUsual("_replicator"), () => undefined);
+    if (!mayOpen) request("GET", "_replicator").then(() => setUsual("_replicator"), () => setUsual(transient));
   }, []);
   return usual;
 }
@@ -299,7 +308,7 @@ function useCheck(doc: Document, isTransient: boolean): Check {
 
 /** Says what keeps a document from being written. A URL that is not typed yet is no mistake. */
 function CheckResult({ text, check, without }: { text?: string; check: Check; without: string[] }) {
-  const problem = invalid(text) ? "This is not JSON." : check.problem;
+  const problem = invalid(text) ? "This is not JSON. The fields beside it wait until it is." : check.problem;
   if (without.length > 0 && !invalid(text)) {
     return (
       <div role="status">
