@@ -420,6 +420,9 @@ func TestDashboardSessionEnds(t *testing.T) {
 	d.WaitText("h1", "New replication")
 	d.Wait(labelled("Document id") + ".value === 'kept'")
 	d.Wait(labelled("URL of the source") + ".value === 'http://127.0.0.1:1/a'")
+	d.lose(1, http.MethodDelete, "/_session")
+	d.press("Log out")
+	d.WaitText(".notices", "Not logged out: This node does not answer.")
 	d.press("Log out")
 	d.WaitText("h1", "Log in")
 }

@@ -11,7 +11,7 @@ import { JobPage } from "./job";
 import { JobsPage } from "./jobs";
 import { NewPage } from "./new";
 import { NodesPage } from "./nodes";
-import { Notices } from "./notices";
+import { Notices, notify } from "./notices";
 import { Overview } from "./overview";
 import { Page, Trouble } from "./parts";
 import { hrefOf, type Route, useRoute } from "./route";
@@ -59,7 +59,11 @@ function App() {
     return () => removeEventListener("keydown", searchOnSlash);
   }, []);
   const logOut = async () => {
-    await request("DELETE", "_session");
+    try {
+      await request("DELETE", "_session");
+    } catch (error) {
+      return notify(`Not logged out: ${(error as Failure).reason}`, true);
+    }
     setLatest(undefined);
     await look();
   };
