@@ -544,6 +544,13 @@ func TestDashboardDatabasesAndSettings(t *testing.T) {
 	d.press("Set")
 	d.WaitText(".host", "Köln")
 	d.Wait("document.title === 'Configuration - Köln - settee'")
+	d.Wait("![...document.querySelectorAll('.notice')].some(e => e.innerText.includes('no effect'))")
+	d.press("Set")
+	d.fill("Section", "replicator")
+	d.fill("Setting", "max_jbos")
+	d.fill("Value", "7")
+	d.press("Set")
+	d.WaitText(".notice.bad", "[replicator] max_jbos is set on all nodes, and has no effect")
 	d.Accessible()
 }
 

@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { readClusterName } from "./cluster";
 import { Changes } from "./changes";
 import { pathOf, request, useView } from "./http";
+import { notify } from "./notices";
 import { Action, Dialog, Field, Page, Panel, Table, Tabs, Trouble } from "./parts";
 import { go, hrefOf, type Route } from "./route";
 
@@ -21,8 +22,10 @@ interface Setting {
 /** Settings by section and key. */
 type Settings = Record<string, Record<string, Setting>>;
 
+const configuration = "_node/_local/_config?origins=true";
+
 export function ConfigurationPage({ route }: { route: Route }) {
-  const { data: settings, failure } = useView<Settings>("_node/_local/_config?origins=true");
+  const { data: settings, failure } = useView<Settings>(configuration);
   const [edited, setEdited] = useState<Edited>(); // here, because a setting may leave the list meanwhile
   const q = route.query.get("q") ?? undefined;
   const chosen = route.query.get("section") ?? undefined;
@@ -154,13 +157,19 @@ function Edit({ edited, settings, close }: { edited: Edited; settings?: Settings
       )}
     </Field>
   );
+  const run = async () => {
+    await request("PUT", `_node/_local/_config/${pathOf(draft.section, draft.name)}`, draft.value);
+    const now = await request<Settings>("GET", configuration).catch(() => undefined);
+    const set = now?.[draft.section]?.[draft.name];
+    const isUnknown = set !== undefined && set.meaning === undefined;
+    notify(`[${draft.section}] ${draft.name} is set on all nodes${isUnknown ? ", and has no effect: settee has no such setting" : ""}`, isUnknown);
+  };
   return (
     <Dialog
       title={isNew ? "Set a value" : `[${section}] ${name}`}
       action="Set"
-      done={`[${draft.section}] ${draft.name} is set on all nodes`}
       disabled={known?.at_start}
-      run={() => request("PUT", `_node/_local/_config/${pathOf(draft.section, draft.name)}`, draft.value)}
+      run={run}
       close={close}
     >
       {isSecret && <p>Its secrets are not shown, so write the whole of it.</p>}
