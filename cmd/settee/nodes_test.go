@@ -93,7 +93,7 @@ func TestDashboardCordonedNode(t *testing.T) {
 	node.shows("two", `"reason":"idle"`)
 	d.WaitText("table", "live")
 	d.press("Drain")
-	d.WaitText("dialog", "takes no jobs until it is uncordoned or started again. Its 2 jobs write a checkpoint")
+	d.WaitText("dialog", "takes no jobs until it is uncordoned or started again. Its 2 jobs write a checkpoint and wait: no other node takes jobs.")
 	d.Accessible()
 	d.press("Drain " + node.host)
 	d.WaitText("table", "drained by "+adminName)

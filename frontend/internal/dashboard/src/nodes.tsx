@@ -76,10 +76,11 @@ export function NodeState({ node }: { node: Node }) {
 }
 
 /** Takes a node out of service, or back into it. */
-function Service({ node }: { node: Node }) {
+function Service({ node, nodes }: { node: Node; nodes: Node[] }) {
   const { live, cordon, roles, name, instance, held } = node;
   if (!live || !roles.includes("replication")) return null;
   const path = `_scheduler/nodes/${pathOf(instance)}`;
+  const hasOther = nodes.some((other) => other.instance !== instance && other.live && !other.cordon && other.roles.includes("replication"));
   return (
     <div class="buttons">
       {!cordon && (
@@ -96,7 +97,7 @@ function Service({ node }: { node: Node }) {
         <Action
           run={() => request("POST", `${path}/_drain`)}
           question={`Drain ${name}`}
-          confirm={`${name} takes no jobs until it is uncordoned or started again. ${held > 0 ? `Its ${some(held, "job")} write a checkpoint and go to other nodes.` : ""}`}
+          confirm={`${name} takes no jobs until it is uncordoned or started again. ${held > 0 ? `Its ${some(held, "job")} write a checkpoint and ${hasOther ? "go to other nodes" : "wait: no other node takes jobs"}.` : ""}`}
           done={`${name}: gives back its jobs`}
         >
           Drain
@@ -140,7 +141,7 @@ export function NodesPage() {
                   <Since time={node.started} />,
                   node.live ? "now" : <Since time={node.last_seen} />,
                   <>
-                    <Service node={node} />
+                    <Service node={node} nodes={store.nodes} />
                     {node.cordon && (
                       <small class="muted">
                         {node.cordon.drain ? "drained" : "cordoned"} by {node.cordon.by} <For since={node.cordon.at} />
