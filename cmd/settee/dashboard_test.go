@@ -546,11 +546,11 @@ func TestDashboardDatabasesAndSettings(t *testing.T) {
 	d.Wait("document.title === 'Configuration - Köln - settee'")
 	d.Wait("![...document.querySelectorAll('.notice')].some(e => e.innerText.includes('no effect'))")
 	d.press("Set")
-	d.fill("Section", "replicator")
-	d.fill("Setting", "max_jbos")
-	d.fill("Value", "7")
+	d.fill("Section", "couchdb")
+	d.fill("Setting", "database_dir")
+	d.fill("Value", "x")
 	d.press("Set")
-	d.WaitText(".notice.bad", "[replicator] max_jbos is set on all nodes, and has no effect")
+	d.WaitText(".notice.bad", "[couchdb] database_dir is set on all nodes, and has no effect")
 	d.Accessible()
 }
 

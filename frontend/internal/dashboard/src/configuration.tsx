@@ -162,7 +162,7 @@ function Edit({ edited, settings, close }: { edited: Edited; settings?: Settings
     const now = await request<Settings>("GET", configuration).catch(() => undefined);
     const set = now?.[draft.section]?.[draft.name];
     const isUnknown = set !== undefined && set.meaning === undefined;
-    notify(`[${draft.section}] ${draft.name} is set on all nodes${isUnknown ? ", and has no effect: settee has no such setting" : ""}`, isUnknown);
+    notify(`[${draft.section}] ${draft.name} is set on all nodes${isUnknown ? ", and has no effect: settee does not use it" : ""}`, isUnknown);
   };
   return (
     <Dialog
