@@ -91,7 +91,7 @@ func TestDashboardCordonedNode(t *testing.T) {
 	d.WaitText(".notices", "takes jobs again")
 	node.shows("one", `"reason":"idle"`)
 	node.shows("two", `"reason":"idle"`)
-	d.WaitText("table", "live")
+	d.WaitText("table", "2 of 500")
 	d.press("Drain")
 	d.WaitText("dialog", "takes no jobs until it is uncordoned or started again. Its 2 jobs write a checkpoint and wait: no other node takes jobs.")
 	d.Accessible()
