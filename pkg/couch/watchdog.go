@@ -62,6 +62,7 @@ type watchdog struct {
 
 	mu        sync.Mutex
 	timer     *time.Timer
+	due       time.Time // when the timer ends; zero while the exchange does not wait
 	step      step
 	connected bool // other connection attempts no longer count
 	answered  bool // the response has begun; the request's body no longer counts
@@ -75,12 +76,17 @@ func watch(limits waits, end func()) *watchdog {
 	w := &watchdog{limits: limits, end: end, step: stepConnect}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.due = time.Now().Add(limits.connect) // not after the timer ends
 	w.timer = time.AfterFunc(limits.connect, w.bark)
 	return w
 }
 
 func (w *watchdog) bark() {
 	w.mu.Lock()
+	if w.due.IsZero() || time.Now().Before(w.due) { // something has moved while the timer ended
+		w.mu.Unlock()
+		return
+	}
 	if !w.stopped {
 		w.stalled = &stallError{w.step, fmt.Errorf("%w %s: nothing moved for %s", ErrStalled, w.step, w.limits.of(w.step))}
 	}
@@ -107,8 +113,11 @@ func (w *watchdog) set(waiting bool) {
 	switch {
 	case w.stopped:
 	case waiting:
-		w.timer.Reset(w.limits.of(w.step))
+		limit := w.limits.of(w.step)
+		w.due = time.Now().Add(limit)
+		w.timer.Reset(limit)
 	default:
+		w.due = time.Time{}
 		w.timer.Stop()
 	}
 }
