@@ -80,21 +80,7 @@ func copyBackup(ctx context.Context, node *remote.Server, out io.Writer) (size i
 		return 0, err
 	}
 	defer func() { _ = body.Close() }() // it was read
-	counted := &countedWriter{to: out}
-	err = pebblekv.VerifyBackup(io.TeeReader(body, counted))
-	return counted.size, err
-}
-
-// countedWriter counts the bytes that it writes.
-type countedWriter struct {
-	to   io.Writer
-	size int64
-}
-
-func (w *countedWriter) Write(b []byte) (int, error) {
-	n, err := w.to.Write(b)
-	w.size += int64(n)
-	return n, err
+	return pebblekv.VerifyBackup(io.TeeReader(body, out))
 }
 
 // backUp writes the backup next to the file, and renames it when it is complete.

@@ -186,20 +186,21 @@ func addFile(out *tar.Writer, sums *bytes.Buffer, name string, size int64, conte
 	return nil
 }
 
-// VerifyBackup reads a backup to its end, and checks that it is complete and that each file has its sum.
-func VerifyBackup(r io.Reader) error {
+// VerifyBackup reads a backup to its end, and checks that it is complete and that each file has its sum. It returns the size in
+// bytes of what it has read.
+func VerifyBackup(r io.Reader) (size int64, err error) {
 	return readArchive(r, func(string, io.Reader) error { return nil })
 }
 
 // readArchive reads a backup and calls take for each file of the store. An error says that what was taken must not be
-// used.
-func readArchive(r io.Reader, take func(name string, content io.Reader) error) error {
+// used. The size is that of what was read, in bytes.
+func readArchive(r io.Reader, take func(name string, content io.Reader) error) (size int64, err error) {
 	counted := &countingReader{from: r}
-	err := readEntries(counted, take)
+	err = readEntries(counted, take)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("the backup is not complete: it ends after %d bytes. Copy it again, or make another one", counted.bytes)
+		err = fmt.Errorf("the backup is not complete: it ends after %d bytes. Copy it again, or make another one", counted.bytes)
 	}
-	return err
+	return counted.bytes, err
 }
 
 // countingReader counts the bytes that are read.
@@ -334,7 +335,7 @@ func Restore(r io.Reader, dir string) (err error) {
 	if err := os.Mkdir(restoring, 0o700); err != nil {
 		return err
 	}
-	err = readArchive(r, func(name string, content io.Reader) error { return extract(filepath.Join(restoring, name), content) })
+	_, err = readArchive(r, func(name string, content io.Reader) error { return extract(filepath.Join(restoring, name), content) })
 	if err == nil {
 		err = raise(restoring)
 	}

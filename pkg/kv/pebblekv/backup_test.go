@@ -70,7 +70,9 @@ func TestBackupUnderLoad(t *testing.T) {
 		}
 		require.NoError(t, err)
 		after := known.copy()
-		require.NoError(t, pebblekv.VerifyBackup(bytes.NewReader(archive.Bytes())))
+		size, err := pebblekv.VerifyBackup(bytes.NewReader(archive.Bytes()))
+		require.NoError(t, err)
+		require.EqualValues(t, archive.Len(), size)
 
 		dir := filepath.Join(t.TempDir(), "restored")
 		require.NoError(t, pebblekv.Restore(&archive, dir))
@@ -114,7 +116,8 @@ func TestDamagedBackup(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	refused := func(damaged []byte, what string) {
 		t.Helper()
-		require.Error(t, pebblekv.VerifyBackup(bytes.NewReader(damaged)), what)
+		_, err := pebblekv.VerifyBackup(bytes.NewReader(damaged))
+		require.Error(t, err, what)
 		require.Error(t, pebblekv.Restore(bytes.NewReader(damaged), dir), what)
 		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)
@@ -124,7 +127,7 @@ func TestDamagedBackup(t *testing.T) {
 	end := len(bytes.TrimRight(archive, "\x00"))
 	for n := 0; n < end; n += 1 + len(archive)/20 {
 		refused(archive[:n], fmt.Sprintf("the first %d bytes", n))
-		err := pebblekv.VerifyBackup(bytes.NewReader(archive[:n]))
+		_, err := pebblekv.VerifyBackup(bytes.NewReader(archive[:n]))
 		require.ErrorContains(t, err, fmt.Sprintf("the backup is not complete: it ends after %d bytes", n))
 		require.NotContains(t, err.Error(), "EOF")
 	}
@@ -133,7 +136,7 @@ func TestDamagedBackup(t *testing.T) {
 		at := random.IntN(end)
 		damaged := bytes.Clone(archive)
 		damaged[at] ^= 1 << random.IntN(8)
-		if err := pebblekv.VerifyBackup(bytes.NewReader(damaged)); err == nil {
+		if _, err := pebblekv.VerifyBackup(bytes.NewReader(damaged)); err == nil {
 			continue // in the padding between files
 		}
 		refused(damaged, fmt.Sprintf("a bit at %d", at))
