@@ -172,9 +172,8 @@ func (p *Pool) current() *generation {
 func (p *Pool) renew(old *generation) *generation {
 	cfg := p.config()
 	if old == nil || !reflect.DeepEqual(old.cfg.TLS, cfg.TLS) {
-		trust, err := loadTrust(cfg.TLS)
-		if err != nil {
-			trust = withoutFiles(cfg.TLS, err)
+		trust := loadTrust(cfg.TLS)
+		if err := trust.unusable; err != nil {
 			if old != nil {
 				trust = old.trust.kept(trust)
 			}

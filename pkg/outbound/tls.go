@@ -78,8 +78,8 @@ type trust struct {
 	reported map[string]struct{} // hosts
 }
 
-// loadTrust reads the files of a configuration.
-func loadTrust(cfg TLSConfig) (*trust, error) {
+// loadTrust reads the files of a configuration. If they cannot be used, the trust is unusable, and is tried again when they change.
+func loadTrust(cfg TLSConfig) *trust {
 	files := []string{cfg.CAFile, cfg.CertFile, cfg.KeyFile}
 	if cfg.CAFile == "" {
 		files = append(files, certs.SystemFiles()...)
@@ -92,36 +92,33 @@ func loadTrust(cfg TLSConfig) (*trust, error) {
 	if !cfg.Insecure {
 		t.config.VerifyConnection = t.verify
 	}
+	if t.unusable = t.load(); t.unusable != nil {
+		t.config.InsecureSkipVerify = true // no connection is accepted
+		t.config.VerifyConnection = func(tls.ConnectionState) error { return t.unusable }
+	}
+	return t
+}
+
+// load reads the files.
+func (t *trust) load() error {
 	if err := t.loadRoots(); err != nil {
-		return nil, fmt.Errorf("%w: trusted certificates: %w", ErrCertificates, err)
+		return fmt.Errorf("%w: trusted certificates: %w", ErrCertificates, err)
 	}
 	t.config.RootCAs = t.roots
-	if cfg.CertFile != "" {
-		own, err := certs.Load(cfg.CertFile, cfg.KeyFile, cfg.KeyPassword)
+	if t.cfg.CertFile != "" {
+		own, err := certs.Load(t.cfg.CertFile, t.cfg.KeyFile, t.cfg.KeyPassword)
 		if err != nil {
-			return nil, fmt.Errorf("%w: client certificate: %w", ErrCertificates, err)
+			return fmt.Errorf("%w: client certificate: %w", ErrCertificates, err)
 		}
 		t.own = own
 		// The certificate is sent even if the server does not name its authority. A server that refuses it sends an alert.
 		t.config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil }
 	}
-	return t, nil
+	return nil
 }
 
-// withoutFiles returns the trust of a configuration whose files cannot be used. It is tried again when they change.
-func withoutFiles(cfg TLSConfig, err error) *trust {
-	return &trust{
-		cfg: cfg, files: certs.Watch(cfg.CAFile, cfg.CertFile, cfg.KeyFile), unusable: err,
-		config: &tls.Config{
-			MinVersion:         tls.VersionTLS12,
-			InsecureSkipVerify: true, //nolint:gosec // no connection is accepted
-			VerifyConnection:   func(tls.ConnectionState) error { return err },
-		},
-		reported: make(map[string]struct{}),
-	}
-}
-
-// kept returns t for a configuration whose files cannot be used, or next if it accepts other connections than that of t.
+// kept returns what t has read, for the configuration of next, whose files cannot be used. It returns next as it is if that
+// configuration accepts other connections than that of t.
 func (t *trust) kept(next *trust) *trust {
 	if t.unusable != nil || t.cfg.Insecure != next.cfg.Insecure || t.cfg.maxDepth() != next.cfg.maxDepth() {
 		return next
@@ -149,7 +146,8 @@ func (t *trust) reload(now time.Time) (*trust, error) {
 	if !t.files.Changed(now) {
 		return t, nil
 	}
-	next, err := loadTrust(t.cfg)
+	next := loadTrust(t.cfg)
+	err := next.unusable
 	if err == nil && t.none == nil {
 		err = next.none
 	}
@@ -157,7 +155,7 @@ func (t *trust) reload(now time.Time) (*trust, error) {
 	case err == nil:
 		return next, nil
 	case t.unusable != nil:
-		return withoutFiles(t.cfg, err), err
+		return next, err
 	default:
 		return t, t.told(err)
 	}

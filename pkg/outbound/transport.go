@@ -53,15 +53,13 @@ func (p *Pool) Transport(options TransportOptions) (*Transport, error) {
 // RoundTrip implements [http.RoundTripper]. A request that gets no connection fails with a [*ConnectError].
 func (r *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	g, transport := r.transport()
-	var err error
 	if r.proxy != nil {
-		err = r.allowed(g, req.URL)
-	}
-	if err != nil {
-		if req.Body != nil {
-			_ = req.Body.Close()
+		if err := r.allowed(g, req.URL); err != nil {
+			if req.Body != nil {
+				_ = req.Body.Close()
+			}
+			return nil, err
 		}
-		return nil, err
 	}
 	if ctx := traceFlow(req.Context()); ctx != req.Context() {
 		req = req.WithContext(ctx)
