@@ -285,23 +285,32 @@ func (f *fields) filter() string {
 		f.fail("filter", reason)
 		return ""
 	}
-	if strings.HasPrefix(name, "_") {
-		if name == "_view" {
-			f.checkViewParam()
-		}
-		return name
-	}
-	if ddoc, function, _ := strings.Cut(name, "/"); ddoc == "" || function == "" {
+	if ddoc, function, _ := strings.Cut(name, "/"); !strings.HasPrefix(name, "_") && (ddoc == "" || function == "") {
 		f.fail("filter", reason)
 	}
+	f.checkFilterParams(name)
 	return name
 }
 
-// checkViewParam checks the parameter of the built-in filter _view, which names the view.
-func (f *fields) checkViewParam() {
+// ofTheFeed are parameters of a changes feed that decide what it has, so that a filter cannot have them. Those that every
+// replication sets, such as since, are ignored, as CouchDB does.
+var ofTheFeed = []string{"filter", "heartbeat", "last-event-id", "limit", "seq_interval"}
+
+// checkFilterParams checks the parameters of a filter. Those of the built-in filter _view name the view.
+func (f *fields) checkFilterParams(filter string) {
+	params := f.object("query_params", "an object")
+	if params != nil {
+		for _, name := range ofTheFeed {
+			if _, given := params.values[name]; given {
+				params.fail(name, "parameter `query_params` must not have `%s`, which would not be one of the filter", name)
+			}
+		}
+	}
+	if filter != "_view" {
+		return
+	}
 	const what = "`ddocname/viewname` when `filter` is `_view`"
 	var view string
-	params := f.object("query_params", "an object")
 	if params != nil {
 		view, _ = params.text("view", what)
 	}
@@ -310,19 +319,7 @@ func (f *fields) checkViewParam() {
 	}
 }
 
-// ofTheFeed are parameters of a changes feed that decide what it has, so that a filter function cannot have them. Those that
-// every replication sets, such as since, are ignored, as CouchDB does.
-var ofTheFeed = []string{"filter", "heartbeat", "last-event-id", "limit", "seq_interval"}
-
 func (f *fields) queryParams() json.RawMessage {
-	if params := f.object("query_params", "an object"); params != nil {
-		_, filtered := f.values["filter"]
-		for _, name := range ofTheFeed {
-			if _, given := params.values[name]; given && filtered {
-				params.fail(name, "parameter `query_params` must not have `%s`, which would not be one of the filter", name)
-			}
-		}
-	}
 	return f.objectText("query_params", "an object")
 }
 
