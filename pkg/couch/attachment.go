@@ -189,23 +189,23 @@ func (a Attachment) uncompressed() Attachment {
 // it, does not send the bytes as they are stored, attachment fails, or its reader does, and sets unpacks: so later
 // leaves describe their attachments as uncompressed.
 func (d *Database) attachment(ctx context.Context, id, rev string, about Attachment, noSlot bool) (*AttachmentReader, error) {
-	compressed := about.Encoding != ""
+	compressed, encoding := about.Encoding != "", cmp.Or(about.Encoding, identityEncoding)
 	p, err := d.stream(ctx, &request{
 		method: http.MethodGet,
 		path:   docPath(id) + "/" + escapeSegment(about.Name),
 		query:  url.Values{"rev": {rev}},
-		accept: "*/*", identity: !compressed, stored: compressed, noSlot: noSlot, flow: new(outbound.Flow),
+		accept: "*/*", encoding: encoding, noSlot: noSlot, flow: new(outbound.Flow),
 	})
 	if err != nil {
 		return nil, err
 	}
-	if encoding := cmp.Or(p.header.Get("Content-Encoding"), "identity"); encoding != cmp.Or(about.Encoding, "identity") {
+	if got := cmp.Or(p.header.Get("Content-Encoding"), identityEncoding); got != encoding {
 		if compressed {
 			d.unpacks.Store(true)
 		}
 		p.Close()
 		return nil, p.fail(fmt.Errorf("%w: attachment %q comes as %w, which was not asked for",
-			ErrMalformed, about.Name, quoted(encoding)))
+			ErrMalformed, about.Name, quoted(got)))
 	}
 	a := NewAttachmentReader(about, &explained{p})
 	a.end, a.expect = p.Close, p.expect

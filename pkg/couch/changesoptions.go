@@ -93,7 +93,9 @@ func (o ChangesOptions) request(connectionTimeout time.Duration) (*request, erro
 		}
 	}
 	r.idle = o.idle(connectionTimeout)
-	r.identity = o.Feed != FeedNormal
+	if o.Feed != FeedNormal {
+		r.encoding = identityEncoding
+	}
 	return r, o.filter(r)
 }
 

@@ -80,10 +80,11 @@ func (d *Database) openRevs(ctx context.Context, id, rev string, attsSince []str
 			q.Set("atts_since", string(appendStrings(nil, attsSince[:n])))
 		}
 	}
-	p, err := d.stream(ctx, &request{
-		method: http.MethodGet, path: docPath(id), query: q,
-		accept: accept, identity: mixed, flow: new(outbound.Flow),
-	})
+	r := &request{method: http.MethodGet, path: docPath(id), query: q, accept: accept, flow: new(outbound.Flow)}
+	if mixed {
+		r.encoding = identityEncoding
+	}
+	p, err := d.stream(ctx, r)
 	if err != nil {
 		return nil, err
 	}

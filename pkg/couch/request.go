@@ -34,6 +34,9 @@ const (
 
 	jsonType  = "application/json"
 	mixedType = "multipart/mixed"
+
+	// identityEncoding is that of an answer that is not compressed.
+	identityEncoding = "identity"
 )
 
 // request is one request to the database.
@@ -50,10 +53,9 @@ type request struct {
 	// idle is how long the network may be silent before and within the answer. Default: AnswerTimeout and
 	// ConnectionTimeout.
 	idle time.Duration
-	// identity requests uncompressed bytes: for attachments, whose bytes must not change, and for feeds, whose rows
-	// would wait in a compressor's buffer.
-	identity bool
-	stored   bool           // requests gzip, as the attachment is stored, and leaves it compressed
+	// encoding is the only one that the answer may have, and it is left as it comes: for attachments, whose bytes must not
+	// change, and for feeds, whose rows would wait in a compressor's buffer. Empty: the transport decides.
+	encoding string
 	gzipped  bool           // the body is compressed
 	once     bool           // must not be repeated after it was sent, except if refused unread
 	unasked  bool           // a CouchDB that gets a large body is not asked whether it accepts it
@@ -452,11 +454,8 @@ func (d *Database) setHeader(hr *http.Request, r *request, t ticket) {
 	if hr.Header.Get("User-Agent") == "" {
 		hr.Header.Set("User-Agent", d.cfg.UserAgent)
 	}
-	if r.identity {
-		hr.Header.Set("Accept-Encoding", "identity")
-	}
-	if r.stored {
-		hr.Header.Set("Accept-Encoding", "gzip")
+	if r.encoding != "" {
+		hr.Header.Set("Accept-Encoding", r.encoding)
 	}
 	if r.content != "" {
 		hr.Header.Set("Content-Type", r.content)

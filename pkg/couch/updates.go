@@ -155,7 +155,7 @@ func (s *Server) Updates(ctx context.Context, o UpdatesOptions) (*Updates, error
 		o.Heartbeat = 30 * time.Second
 	}
 	r := &request{
-		method: http.MethodGet, path: "_db_updates", noSlot: true, feed: true, identity: true, idle: silentBeats * o.Heartbeat,
+		method: http.MethodGet, path: "_db_updates", noSlot: true, feed: true, encoding: identityEncoding, idle: silentBeats * o.Heartbeat,
 		query: url.Values{"feed": {string(FeedContinuous)}, "heartbeat": {strconv.FormatInt(o.Heartbeat.Milliseconds(), 10)}},
 	}
 	if len(o.Since) > 0 {
