@@ -4,7 +4,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Job } from "./api";
-import { type Failure, follow, pause, request, urlOf } from "./http";
+import { type Failure, follow, isFinal, pause, request, urlOf } from "./http";
 import { markOf } from "./why";
 
 type Document = Record<string, unknown>;
@@ -57,7 +57,7 @@ function outcomeOf({ condition, info }: Job, doc: Document, side: Side): Outcome
 async function cancelled(body: Document): Promise<boolean> {
   const init = { method: "POST", body: JSON.stringify({ ...body, cancel: true }), headers: { "Content-Type": "application/json" }, keepalive: true };
   const status = await fetch(urlOf("_replicate"), init).then((answer) => answer.status, () => 0);
-  return status > 0 && status < 500 && ![401, 408, 429].includes(status); // 404: there is no such job any more
+  return isFinal(status); // 404: there is no such job any more
 }
 
 const cancelAgainAfter = 5000;

@@ -45,6 +45,9 @@ export function onSignedOut(listener: Listener): () => void {
   return () => signedOut.delete(listener);
 }
 
+/** Whether the node would answer the same request in the same way again. The status 0 is none. */
+export const isFinal = (status: number) => status > 0 && status < 500 && ![401, 408, 429].includes(status);
+
 const isDots = (segment: string) => segment === "." || segment === "..";
 
 async function send(path: string, init: RequestInit): Promise<Response> {

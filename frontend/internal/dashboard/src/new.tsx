@@ -3,7 +3,7 @@
 import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
 import { TestConnection } from "./connection";
 import { type FormField, mirrored, more, unmirrored, which } from "./fields";
-import { type Failure, pathOf, pause, request, visible } from "./http";
+import { type Failure, isFinal, pathOf, pause, request, visible } from "./http";
 import { notify } from "./notices";
 import { Field, Page, Panel, Trouble } from "./parts";
 import { go, hrefOf, type Route } from "./route";
@@ -274,9 +274,6 @@ interface Check {
 
 const checkAgainAfter = 2000;
 
-/** Whether a failed check says that the document is at fault, and not that it could not be checked. */
-const isFault = ({ status }: Failure) => status >= 400 && status < 500 && ![401, 408, 429].includes(status);
-
 /** Asks the node whether a document is valid, when its author pauses, and again while it cannot be asked. */
 function useCheck(doc: Document, isTransient: boolean): Check {
   const [check, setCheck] = useState<Check>({ problem: "", warnings: [] });
@@ -291,7 +288,7 @@ function useCheck(doc: Document, isTransient: boolean): Check {
           found = { warnings };
         } catch (error) {
           const failure = error as Failure;
-          found = isFault(failure) ? { problem: failure.reason, warnings: [] } : { problem: "", warnings: [], failure };
+          found = isFinal(failure.status) ? { problem: failure.reason, warnings: [] } : { problem: "", warnings: [], failure };
         }
         if (ended.signal.aborted) return;
         setCheck(found);
