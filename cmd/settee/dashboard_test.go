@@ -750,11 +750,7 @@ func TestDashboardSelection(t *testing.T) {
 		}))
 	}
 	remove := func(id string) {
-		var doc struct {
-			Rev string `json:"_rev"`
-		}
-		require.NoError(t, json.Unmarshal([]byte(node.ask(http.StatusOK, http.MethodGet, "_replicator/"+id, "")), &doc))
-		node.ask(http.StatusOK, http.MethodDelete, "_replicator/"+id+"?rev="+doc.Rev, "")
+		node.ask(http.StatusOK, http.MethodDelete, "_replicator/"+id+"?rev="+node.revOf(id), "")
 	}
 	for _, id := range []string{"one", "two", "three"} {
 		create(id)
@@ -891,14 +887,13 @@ func TestDashboardProblems(t *testing.T) {
 	d.fill("Password", adminPassword)
 	// A job that fails for the same reason since then does not get the login.
 	later := map[string]any{"source": wrong.String(), "target": node.url + "later", "create_target": true, "continuous": true}
-	var written struct{ Rev string }
-	require.NoError(t, json.Unmarshal([]byte(node.ask(http.StatusCreated, http.MethodPut, "_replicator/later", document(t, later))), &written))
+	node.ask(http.StatusCreated, http.MethodPut, "_replicator/later", document(t, later))
 	d.WaitText(".problems", "2 jobs fail")
 	d.WaitText("dialog", "_replicator / password will use this login")
 	d.press("Save")
 	d.WaitText(".notices", "_replicator / password: the new login is used from the next run on")
 	require.Contains(t, node.ask(http.StatusOK, http.MethodGet, "_replicator/later", ""), ":wrong@")
-	node.ask(http.StatusOK, http.MethodDelete, "_replicator/later?rev="+written.Rev, "")
+	node.ask(http.StatusOK, http.MethodDelete, "_replicator/later?rev="+node.revOf("later"), "")
 	d.press("Create the target")
 	d.WaitText("dialog", "create_target is set in the document of the job")
 	d.press("Create the target")
