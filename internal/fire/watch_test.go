@@ -47,7 +47,7 @@ type run struct {
 }
 
 // sample is the run of each running job, by its target and by its replication id, the targets of the parked jobs, and how many
-// slots each process uses. Slots of runs that have not written the state yet are those of process 0.
+// slots each process uses. used[0] counts the runs that have not written the state yet.
 type sample struct {
 	began, ended time.Time
 	runs         map[string]run
