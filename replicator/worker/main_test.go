@@ -3,11 +3,13 @@ package worker_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -170,7 +172,21 @@ type proxy struct {
 	*httptest.Server
 	mu       sync.Mutex
 	requests []string // method, and path below the database
+	answers  []string // a request, and its status, without those that before answers
 }
+
+// statusWriter notes the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func newProxy(t testing.TB, dbURL string, before func(w http.ResponseWriter, r *http.Request, path string) bool) *proxy {
 	t.Helper()
@@ -184,7 +200,14 @@ func newProxy(t testing.TB, dbURL string, before func(w http.ResponseWriter, r *
 		p.requests = append(p.requests, r.Method+" "+path)
 		p.mu.Unlock()
 		if before == nil || !before(w, r, path) {
-			forward.ServeHTTP(w, r)
+			to, end := &statusWriter{ResponseWriter: w}, "cut off"
+			defer func() {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.answers = append(p.answers, fmt.Sprintf("%s %s: %d, %s", r.Method, path, to.status, end))
+			}()
+			forward.ServeHTTP(to, r) // panics if the answer is cut off
+			end = "whole"
 		}
 	}))
 	p.URL += target.Path
@@ -202,6 +225,13 @@ func (p *proxy) count(request string) int {
 		}
 	}
 	return n
+}
+
+// story returns the requests that were forwarded, and how they were answered.
+func (p *proxy) story() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.answers, "\n")
 }
 
 // hang waits until the client gives up, and then breaks the connection.

@@ -77,8 +77,8 @@ func TestSmallAttachmentsAreCopiedInBulk(t *testing.T) {
 			require.Equal(t, result.Stats.MissingRevisionsFound, result.Stats.DocsRead)
 			require.Equal(t, result.Stats.MissingRevisionsFound, result.Stats.DocsWritten)
 			require.Zero(t, result.Stats.DocWriteFailures)
-			require.Equal(t, single, from.singles())
-			require.Equal(t, single, to.singles())
+			require.Equal(t, single, from.singles(), from.story())
+			require.Equal(t, single, to.singles(), to.story())
 		}
 		check(single)
 
