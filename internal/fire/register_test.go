@@ -61,7 +61,7 @@ type register struct {
 
 // step is what an access does to a document, and whether the result is true. Only the winning revision can be replaced, so
 // there never is a second one. A write without an answer has no result that could be wrong; one that never took effect is
-// one that came after everything else.
+// one that came after everything else. No write is refused because of itself.
 func (s register) step(a access, r result) (bool, register) {
 	if !a.write {
 		gone := s.value == 0 || s.deleted
@@ -71,7 +71,7 @@ func (s register) step(a access, r result) (bool, register) {
 	if takes && (r.unknown || !r.conflict) {
 		return true, register{a.value, a.deletes}
 	}
-	return r.unknown || r.conflict && !takes, s
+	return r.unknown || r.conflict && !takes && s.value != a.value, s
 }
 
 // registerModel is the sequential behaviour of documents, each for itself.
@@ -137,6 +137,19 @@ func (h *history) record(client int, call time.Duration, a access, r result) {
 	h.done = append(h.done, porcupine.Operation{ClientId: client, Input: a, Output: r, Call: int64(call), Return: ended})
 }
 
+// doubted adds to each refused write a write without an answer before the refusal. A commit whose result is unknown is repeated,
+// and the repetition is refused if another write has replaced the revision meanwhile (see package docstore).
+func doubted(history []porcupine.Operation) []porcupine.Operation {
+	out := slices.Clone(history)
+	for _, op := range history {
+		if op.Output.(result).conflict {
+			op.Output = result{unknown: true}
+			out = append(out, op)
+		}
+	}
+	return out
+}
+
 // settled bounds how late the writes without an answer took effect, so that an order is found in seconds. It leaves out those of
 // which a history shows that they never did. After all answers each document was read.
 //
@@ -165,7 +178,7 @@ func settled(history []porcupine.Operation) (out []porcupine.Operation) {
 			if !ever {
 				continue
 			}
-			op.Return = max(op.Call, end)
+			op.Return = min(op.Return, max(op.Call, end))
 		case r.unknown:
 			for _, read := range history {
 				found := read.Output.(result)
@@ -327,7 +340,7 @@ func (h *history) check(random *rand.Rand) {
 	for n := range registers {
 		assert.True(h, h.read(registerClients, random, fmt.Sprint("register", n), map[string]int{}), "the last read of a document")
 	}
-	outcome, _ := porcupine.CheckOperationsVerbose(registerModel, settled(h.done), checkHistoryWithin)
+	outcome, _ := porcupine.CheckOperationsVerbose(registerModel, settled(doubted(h.done)), checkHistoryWithin)
 	if !assert.Equal(h, porcupine.Ok, outcome, "%d reads and writes of documents", len(h.done)) {
 		h.explainHistory()
 	}
@@ -338,20 +351,26 @@ func (h *history) check(random *rand.Rand) {
 		h.remove(name)
 	}
 	assert.NotZero(h, h.lived, "documents of replications that nothing interrupted")
-	unknown := 0
+	unknown, refused, shown := 0, map[int]bool{}, map[int]bool{}
 	for _, op := range h.done {
-		if op.Output.(result).unknown {
+		switch a, r := op.Input.(access), op.Output.(result); {
+		case r.unknown:
 			unknown++
+		case r.conflict:
+			refused[a.value] = true
+		case !a.write:
+			shown[r.value] = true
 		}
 	}
+	maps.DeleteFunc(refused, func(value int, _ bool) bool { return !shown[value] })
 	assert.Greater(h, len(h.done)-unknown, registers*registerClients)
-	h.Logf("%d reads and writes of documents by %d clients, of which %d without an answer, and %d of %d replications from their documents to the deletion of these; statuses %v",
-		len(h.done), registerClients, unknown, h.lived, len(h.names), h.statuses)
+	h.Logf("%d reads and writes of documents by %d clients, of which %d without an answer and %d refused though made, and %d of %d replications from their documents to the deletion of these; statuses %v",
+		len(h.done), registerClients, unknown, len(refused), h.lived, len(h.names), h.statuses)
 }
 
 // explainHistory logs the operations on each document that has no order, up to some after the first that no order explains.
 func (h *history) explainHistory() {
-	for _, ops := range registerModel.Partition(settled(h.done)) {
+	for _, ops := range registerModel.Partition(settled(doubted(h.done))) {
 		slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
 		explained := func(n int) bool {
 			outcome, _ := porcupine.CheckOperationsVerbose(registerModel, ops[:n], checkHistoryWithin)
@@ -485,6 +504,14 @@ func TestRegisterModel(t *testing.T) {
 		"two of one revision":  {[]porcupine.Operation{first, second, at(4, 5, access{write: true, base: 1, value: 3}, result{})}, false},
 		"refused":              {[]porcupine.Operation{first, second, at(4, 5, access{write: true, base: 1, value: 3}, result{conflict: true})}, true},
 		"refused for no cause": {[]porcupine.Operation{first, at(4, 5, access{write: true, base: 1, value: 3}, result{conflict: true})}, false},
+		"refused, and made": {[]porcupine.Operation{first, at(2, 9, access{write: true, base: 1, value: 2}, result{conflict: true}),
+			at(3, 4, access{}, result{value: 2}), at(5, 6, access{write: true, base: 2, value: 3}, result{})}, true},
+		"refused, and made later": {[]porcupine.Operation{first, second, at(4, 5, access{write: true, base: 2, value: 3}, result{conflict: true}),
+			at(6, 7, access{}, result{value: 3})}, false},
+		"refused for itself": {[]porcupine.Operation{first, at(2, 9, access{write: true, base: 1, value: 2}, result{conflict: true}),
+			at(3, 4, access{}, result{value: 2})}, false},
+		"a deletion refused, and made": {[]porcupine.Operation{first, at(2, 9, access{write: true, base: 1, value: 2, deletes: true}, result{conflict: true}),
+			at(3, 4, access{write: true, value: 3}, result{}), at(5, 6, access{}, result{value: 3})}, true},
 		"unknown, written":     {[]porcupine.Operation{first, lost, at(4, 5, access{}, result{value: 2})}, true},
 		"unknown, not written": {[]porcupine.Operation{first, lost, at(4, 5, access{}, result{value: 1})}, true},
 		"unknown, then not":    {[]porcupine.Operation{first, lost, at(4, 5, access{}, result{value: 2}), at(6, 7, access{}, result{value: 1})}, false},
@@ -492,7 +519,7 @@ func TestRegisterModel(t *testing.T) {
 			at(4, 5, access{}, result{gone: true}), at(6, 7, access{write: true, value: 3}, result{})}, true},
 		"lost": {[]porcupine.Operation{first, at(4, 5, access{}, result{gone: true})}, false},
 	} {
-		assert.Equal(t, test.want, porcupine.CheckOperations(registerModel, test.history), name)
+		assert.Equal(t, test.want, porcupine.CheckOperations(registerModel, doubted(test.history)), name)
 	}
 }
 
@@ -500,7 +527,7 @@ func TestRegisterModel(t *testing.T) {
 func TestSettled(t *testing.T) {
 	explained, left := 0, 0
 	for seed := range uint64(20_000) {
-		history := randomHistory(rand.New(rand.NewPCG(seed, 0)))
+		history := doubted(randomHistory(rand.New(rand.NewPCG(seed, 0))))
 		want := porcupine.CheckOperations(registerModel, history)
 		bounded := settled(history)
 		require.Equal(t, want, porcupine.CheckOperations(registerModel, bounded), "seed %d: %v", seed, history)
