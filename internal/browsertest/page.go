@@ -156,10 +156,10 @@ func (p *Page) Click(selector string) {
 }
 
 // ClickOn clicks on the element that is the value of a JavaScript expression, when there is one. Whatever else the page
-// shows at that place does not matter.
+// shows at that place does not matter, except a dialog: with one, it clicks only on what is in the dialog.
 func (p *Page) ClickOn(expression string) {
 	p.t.Helper()
-	p.Wait("(e => e && !e.disabled && (e.click(), true))(" + expression + ")")
+	p.Wait("(e => e && !e.disabled && ([...document.querySelectorAll('dialog')].at(-1) ?? document).contains(e) && (e.click(), true))(" + expression + ")")
 }
 
 // Type replaces the text of the first field that matches a CSS selector with what it types.
