@@ -206,7 +206,7 @@ nightly-soak:
 nightly-rounds: node $(INSTALLED)
 	SETTEE_ROUNDS=all $(TEST_ENV) go tool withservers -couchdb -pouchdb -chromium go test -tags '$(TAGS)' -count=1 $(TEST_FLAGS) -timeout $(BENCH_TIMEOUT) $$($(ROUNDS) | $(FOLDERS))
 	@if [ -n "$$SECOND_COUCHDB_HOME" ]; then COUCHDB_HOME=$$SECOND_COUCHDB_HOME $(MAKE) test TEST_FLAGS='$(TEST_FLAGS) -count=1'; fi
-	SETTEE_ROUNDS=all $(MAKE) test-packages
+	SETTEE_ROUNDS=all $(MAKE) test-packages TEST_TIMEOUT=$(BENCH_TIMEOUT)
 	$(MAKE) test-rules
 
 nightly-stress:
