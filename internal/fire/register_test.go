@@ -340,9 +340,10 @@ func (h *history) check(random *rand.Rand) {
 	for n := range registers {
 		assert.True(h, h.read(registerClients, random, fmt.Sprint("register", n), map[string]int{}), "the last read of a document")
 	}
-	outcome, _ := porcupine.CheckOperationsVerbose(registerModel, settled(doubted(h.done)), checkHistoryWithin)
+	bounded := settled(doubted(h.done))
+	outcome, _ := porcupine.CheckOperationsVerbose(registerModel, bounded, checkHistoryWithin)
 	if !assert.Equal(h, porcupine.Ok, outcome, "%d reads and writes of documents", len(h.done)) {
-		h.explainHistory()
+		h.explain(bounded)
 	}
 	for doc, leaves := range couchtest.Leaves(h, h.forTest(hosted, registerDatabase)) {
 		assert.Len(h, leaves, 1, doc)
@@ -368,9 +369,9 @@ func (h *history) check(random *rand.Rand) {
 		len(h.done), registerClients, unknown, len(refused), h.lived, len(h.names), h.statuses)
 }
 
-// explainHistory logs the operations on each document that has no order, up to some after the first that no order explains.
-func (h *history) explainHistory() {
-	for _, ops := range registerModel.Partition(settled(doubted(h.done))) {
+// explain logs the operations on each document that has no order, up to some after the first that no order explains.
+func (h *history) explain(bounded []porcupine.Operation) {
+	for _, ops := range registerModel.Partition(bounded) {
 		slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
 		explained := func(n int) bool {
 			outcome, _ := porcupine.CheckOperationsVerbose(registerModel, ops[:n], checkHistoryWithin)
