@@ -77,8 +77,7 @@ func TestSmallAttachmentsAreCopiedInBulk(t *testing.T) {
 			require.Equal(t, result.Stats.MissingRevisionsFound, result.Stats.DocsRead)
 			require.Equal(t, result.Stats.MissingRevisionsFound, result.Stats.DocsWritten)
 			require.Zero(t, result.Stats.DocWriteFailures)
-			require.Equal(t, single, from.singles(), from.story())
-			require.Equal(t, single, to.singles(), to.story())
+			require.Equal(t, []int{single, single}, []int{from.singles(), to.singles()}, "source:\n%s\ntarget:\n%s", from.story(), to.story())
 		}
 		check(single)
 
