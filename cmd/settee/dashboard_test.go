@@ -100,6 +100,20 @@ func (d dashboard) lose(n int, method, path string) {
 	})(window.fetch)`, n, method, path))
 }
 
+// countWaits counts in window.mostWaits how many requests have waited for something new at the same time.
+func (d dashboard) countWaits() {
+	d.Wait(`(node => {
+		window.mostWaits = 0
+		let waits = 0
+		window.fetch = (url, init) => {
+			if (!init?.headers?.Prefer || !init.headers["If-None-Match"]) return node(url, init)
+			window.mostWaits = Math.max(window.mostWaits, ++waits)
+			return node(url, init).finally(() => waits--)
+		}
+		return true
+	})(window.fetch)`)
+}
+
 // broke fails the test if a script of the page threw something, or the page broke a rule of its policy. Requests that
 // are answered with an error, as those of an invalid document, are no fault.
 func (d dashboard) broke(t *testing.T) {
@@ -1082,6 +1096,7 @@ func TestDashboardFailover(t *testing.T) {
 
 	node.put("broken", fmt.Sprintf(`{"source":%q,"target":"http://127.0.0.1:1/","continuous":true,"mirror":{}}`, a.url))
 	rev := node.revOf("broken")
+	d.countWaits()
 	d.show("documents/_replicator/broken")
 	d.press("Fail over")
 	d.press("Turn the mirror round")
@@ -1095,6 +1110,7 @@ func TestDashboardFailover(t *testing.T) {
 	d.WaitText("main", "The mirror is paused by its document: resume it first. Nothing was changed")
 	require.NotEqual(t, rev, node.revOf("broken"), "it was paused")
 	require.Contains(t, node.ask(http.StatusOK, http.MethodGet, "_replicator/broken", ""), `"target":"http://127.0.0.1:1/"`)
+	d.Wait("window.mostWaits === 3") // of the six connections of a browser, although the page shows more that changes
 	d.broke(t)
 }
 

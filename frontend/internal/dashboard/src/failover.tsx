@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { compareMirror, documentPathOf, plain, verifyMirror } from "./actions";
 import type { Job, MirrorInfo, ReplicationDocument } from "./api";
-import { Failure, pause, request, useView } from "./http";
+import { Failure, pause, request } from "./http";
 import { Action, Panel } from "./parts";
 import { isAsWritten } from "./written";
 import { count, endpoint, some } from "./text";
@@ -154,14 +154,13 @@ async function begin(job: Job): Promise<void> {
 }
 
 /** What turns a mirror round, and how far that is. */
-export function Failover({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
+export function Failover({ job, mirror, doc }: { job: Job; mirror: MirrorInfo; doc?: ReplicationDocument }) {
   const [, redraw] = useState(0);
   useEffect(() => {
     const listener = () => redraw((n) => n + 1);
     listeners.add(listener);
     return () => void listeners.delete(listener);
   }, []);
-  const doc = useView<ReplicationDocument>(documentPathOf(job)).data;
   const progress = going.get(job.job_id);
   const turned = readTurned(job);
   const [from, to] = [endpoint(job.source), endpoint(job.target)];

@@ -101,6 +101,17 @@ export interface View<T> {
 }
 
 const waitSeconds = 30;
+
+/** How many requests of a page wait at the node. Over HTTP/1.1 a browser has six connections to a node, for all its tabs: the
+ * others are for what people do. */
+const waitsAtOnce = overOneConnection() ? Infinity : 3;
+let waiting = 0;
+
+/** Whether all requests share one connection, as in later versions of HTTP. */
+function overOneConnection(): boolean {
+  const [page] = performance.getEntriesByType("navigation") as PerformanceNavigationTiming[];
+  return /^h[23]/.test(page?.nextHopProtocol ?? "");
+}
 const longestPause = 15_000;
 
 /** Resolves after a time, or when the signal aborts. */
@@ -145,16 +156,19 @@ async function whileVisible<T>(signal: AbortSignal, read: (signal: AbortSignal) 
   }
 }
 
-/** Calls take with each new answer to a GET, until the signal aborts. The node answers when there is a new one. While the
- * page cannot be seen no request waits: a browser has few connections to a node, which all its tabs share. */
+/** Calls take with each new answer to a GET, until the signal aborts. The node answers when there is a new one, or it is asked every few
+ * seconds while enough other requests wait. While the page cannot be seen no request waits. */
 export async function follow<T>(path: string, take: (view: View<T>) => void, signal: AbortSignal): Promise<void> {
   let tag = "";
   let failures = 0;
   let latest: T | undefined;
   while (!signal.aborted) {
     await visible(signal);
-    const headers: Record<string, string> = { Accept: "application/json", Prefer: `wait=${waitSeconds}` };
-    if (tag) headers["If-None-Match"] = tag;
+    const headers: Record<string, string> = { Accept: "application/json" };
+    if (tag) headers["If-None-Match"] = tag; // without it the answer comes at once
+    const waits = tag !== "" && waiting < waitsAtOnce;
+    if (waits || !tag) headers.Prefer = `wait=${waitSeconds}`;
+    if (waits) waiting++;
     const began = performance.now();
     try {
       const answer = await whileVisible(signal, async (signal) => {
@@ -164,7 +178,7 @@ export async function follow<T>(path: string, take: (view: View<T>) => void, sig
           tag = answer.headers.get("ETag") ?? "";
         }
         return answer;
-      });
+      }).finally(() => waits && waiting--);
       if (signal.aborted) return;
       if (answer.status !== 304 || failures > 0) take({ data: latest });
       failures = 0;

@@ -30,7 +30,7 @@ export function JobPage({ id, admin }: { id: string; admin: boolean }) {
         {(job) => (
           <>
             <Now job={job} when={whenInWords(documentPath ? doc.data : definition.data)} />
-            {job.info?.mirror ? <MirrorPanels job={job} mirror={job.info.mirror} /> : <Ends job={job} />}
+            {job.info?.mirror ? <MirrorPanels job={job} mirror={job.info.mirror} doc={doc.data} /> : <Ends job={job} />}
             {markOf(job.condition, "documents_refused") && <Refused path={`${path}/failures`} />}
             <Past job={job} />
             {admin && <Changes job={job.job_id} />}

@@ -1,7 +1,7 @@
 // What the page of a job says of a mirror: how many of its databases are up to date, how far it is behind, and which fail.
 
 import { compareMirror, forEach, isPaused, verifyMirror } from "./actions";
-import type { Job, Jobs, Lags, MirrorInfo } from "./api";
+import type { Job, Jobs, Lags, MirrorInfo, ReplicationDocument } from "./api";
 import { Failover } from "./failover";
 import { useView, withQuery } from "./http";
 import { Action, Fact, For, groupBy, jobHref, jobName, Loaded, Panel, Since, StateBadge, Table, Trouble } from "./parts";
@@ -24,7 +24,7 @@ const states: [state: string, text: string, bad?: boolean][] = [
   ["gone", "deleted at the source, to be deleted at the target"],
 ];
 
-export function MirrorPanels({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
+export function MirrorPanels({ job, mirror, doc }: { job: Job; mirror: MirrorInfo; doc?: ReplicationDocument }) {
   const list = hrefOf(["jobs"], { mirror: job.job_id });
   return (
     <>
@@ -54,7 +54,7 @@ export function MirrorPanels({ job, mirror }: { job: Job; mirror: MirrorInfo }) 
       <Failing job={job} mirror={mirror} />
       <Lag job={job} mirror={mirror} />
       <Children job={job} list={list} />
-      <Failover job={job} mirror={mirror} />
+      <Failover job={job} mirror={mirror} doc={doc} />
     </>
   );
 }
@@ -130,7 +130,8 @@ const [grouped, openUpTo] = [100, 20];
 /** The databases that fail, those with one cause together. What has failed for longest comes first. */
 function Failing({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
   const list = { mirror: job.job_id, sort: "failing" };
-  const view = useView<Jobs>(withQuery("_scheduler/jobs", { ...list, limit: grouped }));
+  const fails = mirror.failures.length > 0;
+  const view = useView<Jobs>(fails ? withQuery("_scheduler/jobs", { ...list, limit: grouped }) : undefined);
   const failing = (view.data?.jobs ?? []).map((child) => ({
     database: child.mirrored_database!,
     job_id: child.job_id,
@@ -139,7 +140,7 @@ function Failing({ job, mirror }: { job: Job; mirror: MirrorInfo }) {
   }));
   const known = new Set(failing.map((one) => one.database));
   const leftOut = mirror.failures.filter((failure) => !known.has(failure.database)); // databases without jobs
-  if (mirror.failures.length === 0) return null;
+  if (!fails) return null;
   const groups = groupBy([...failing, ...leftOut], ({ database, reason }) => reason.replaceAll(database, "…"));
   return (
     <Panel title="Failing" aside={<a href={hrefOf(["jobs"], list)}>All</a>}>
