@@ -147,7 +147,8 @@ func TestReplicatorDatabase(t *testing.T) {
 	couchtest.Each(t, func(t *testing.T, peer couchtest.Peer) {
 		source, target := peer.DB(t, "docsource"), peer.DB(t, "doctarget")
 		couchtest.Populate(t, source, couchtest.Population{Seed: 5, Docs: 60, Conflicted: 5, Deleted: 5})
-		p := serveDocuments(t, "replicator/retries_per_request=0", "replicator/valid_proxy_protocols=http")
+		p := serveDocuments(t, "replicator/retries_per_request=0", "replicator/valid_proxy_protocols=http",
+			"replicator/min_backoff_penalty_sec=1") // a run that still ends may write the checkpoint of the next one
 
 		require.NoError(t, p.put("once", `{"source":%q,"target":%q,"mine":[1]}`, source, target))
 		ended := p.state("once")

@@ -233,7 +233,8 @@ func TestMirrorFindsWhatTheTargetHasLost(t *testing.T) {
 	t.Parallel()
 	a, b := serveNode(t, "mem:"), serveNode(t, "mem:")
 	target := newGate(t, strings.TrimSuffix(b.url, "/"))
-	node := serveNode(t, "mem:", "replicator/idle_timeout_sec=1", "replicator/retries_per_request=0", "replicator/min_backoff_penalty_sec=1")
+	node := serveNode(t, "mem:", "replicator/idle_timeout_sec=1", "replicator/retries_per_request=0", "replicator/min_backoff_penalty_sec=1",
+		"replicator/session_min_update_interval=0") // the other server does not know the session of the first one
 	names := []string{"p-one", "p-three", "p-two"}
 	for _, name := range names {
 		a.create(strings.TrimPrefix(name, "p-"), "first", "second")
