@@ -29,6 +29,10 @@ func SkipRace(t testing.TB) {
 	}
 }
 
+// SkipsCase reports whether a table of independent cases leaves out the one with an index, from 0: two thirds of them under the
+// race detector. The continuous integration also runs the packages of these tests without it.
+func SkipsCase(i int) bool { return Race && i%3 != 0 }
+
 // Bubble runs a parallel test in a bubble of testing/synctest, where time passes only while all goroutines wait.
 func Bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()

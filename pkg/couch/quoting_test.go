@@ -2,13 +2,16 @@ package couch_test
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"settee/internal/testkit"
 	"settee/pkg/couch"
 )
 
@@ -71,7 +74,11 @@ func TestErrorsQuoteNoOtherService(t *testing.T) {
 				status, http.StatusText(status), len(body), body)
 		}
 	}
-	for name, text := range answers {
+	for i, name := range slices.Sorted(maps.Keys(answers)) {
+		if testkit.SkipsCase(i) {
+			continue
+		}
+		text := answers[name]
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			address := otherService(t, text)
