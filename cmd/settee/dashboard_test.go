@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -91,8 +92,9 @@ func (d dashboard) lose(n int, method, path string) {
 	d.Wait(fmt.Sprintf(`(node => {
 		[window.lost, window.toLose] = [0, %d]
 		window.fetch = async (url, init) => {
+			const lost = (init?.method ?? "GET") === %q && String(url).includes(%q) && window.toLose-- > 0
 			const answer = await node(url, init)
-			if ((init?.method ?? "GET") !== %q || !String(url).includes(%q) || window.toLose-- <= 0) return answer
+			if (!lost) return answer
 			window.lost++
 			throw new TypeError("the connection was cut")
 		}
@@ -334,7 +336,7 @@ func TestDashboardEnded(t *testing.T) {
 	require.NotContains(t, d.Text("document.body.innerText"), "NaN")
 	node.ask(http.StatusCreated, http.MethodPut, "source/late", "{}")
 	d.press("Run again")
-	d.Wait("document.querySelectorAll('tbody tr').length === 2 || document.querySelector('.progress')?.innerText.includes('2 written')")
+	d.Wait("[...document.querySelectorAll('section')].find(s => s.querySelector('h2').innerText === 'Runs and history').querySelectorAll('tbody tr').length === 2 || document.querySelector('.progress')?.innerText.includes('2 written')")
 	d.WaitText(".state", "completed")
 	node.ask(http.StatusOK, http.MethodGet, "target/late", "")
 
@@ -482,6 +484,20 @@ func TestDashboardNodeReturns(t *testing.T) {
 		"source": node.url + "a", "target": node.url + "b", "continuous": true,
 	}))
 	d.WaitText("table.jobs", "_replicator / one")
+	d.Wait("!document.querySelector('.trouble[role=alert]')")
+}
+
+// A page says that its node hangs, which takes connections and answers nothing, and goes on when it does.
+func TestDashboardOfAFrozenNode(t *testing.T) {
+	t.Parallel()
+	node := serveNode(t, "mem:")
+	d := openDashboard(t, node, adminName, adminPassword)
+	d.show("jobs")
+	d.WaitText(".total", "0 jobs")
+	require.NoError(t, node.cmd.Process.Signal(syscall.SIGSTOP))
+	defer func() { _ = node.cmd.Process.Signal(syscall.SIGCONT) }()
+	d.WaitText(".trouble", "This node does not answer.")
+	require.NoError(t, node.cmd.Process.Signal(syscall.SIGCONT))
 	d.Wait("!document.querySelector('.trouble[role=alert]')")
 }
 

@@ -15,6 +15,8 @@ import (
 const (
 	// longPoll is how long the server may wait for a new answer, in seconds.
 	longPoll = 30
+	// longestPoll is after how long a request that waits has failed.
+	longestPoll = (longPoll + 15) * time.Second
 	// LeastPause is the least time between two requests of [Server.Follow].
 	LeastPause = time.Second
 	// pauseWithout is the least time between two requests to a server that does not wait, or that is going away.
@@ -27,14 +29,14 @@ const (
 // context ends or take returns an error. It returns that error. The server is asked to answer when there is something
 // new ("Prefer: wait"). Requests begin at least pause apart, and LeastPause at least.
 //
-// A request that fails is repeated after a pause that grows: take is called with a nil answer and the error, and ends
+// A request that fails is repeated after a pause that grows, and then without a wait: take is called with a nil answer and the error, and ends
 // the following by returning it.
 func (s *Server) Follow(ctx context.Context, path string, pause time.Duration, take func(answer []byte, err error) error) error {
 	tag, failures := "", 0
 	var latest []byte
 	for {
 		began := time.Now()
-		answer, err := s.poll(ctx, path, tag)
+		answer, err := s.poll(ctx, path, tag, failures == 0)
 		least := max(pause, LeastPause)
 		switch {
 		case ctx.Err() != nil:
@@ -74,13 +76,18 @@ type polled struct {
 	waited bool // the server waits for changes
 }
 
-func (s *Server) poll(ctx context.Context, path, tag string) (polled, error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	header := http.Header{"Prefer": {"wait=" + strconv.Itoa(longPoll)}}
+// poll asks for an answer other than the one with a tag, if that is not "", and waits for it on request.
+func (s *Server) poll(ctx context.Context, path, tag string, wait bool) (polled, error) {
+	longest, header := Timeout, http.Header{}
+	if wait {
+		header.Set("Prefer", "wait="+strconv.Itoa(longPoll))
+	}
 	if tag != "" {
+		longest = longestPoll
 		header.Set("If-None-Match", tag)
 	}
+	ctx, cancel := within(ctx, longest)
+	defer cancel()
 	response, err := s.request(ctx, http.MethodGet, path, header, nil)
 	if unchanged, ok := errors.AsType[*StatusError](err); ok && unchanged.Status == http.StatusNotModified {
 		return polled{waited: unchanged.waited}, nil

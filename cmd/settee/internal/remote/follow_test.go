@@ -1,6 +1,7 @@
 package remote_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -41,7 +42,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	select {
 	case <-time.After(next.after):
 	case <-r.Context().Done():
-		return nil, r.Context().Err()
+		return nil, context.Cause(r.Context())
 	}
 	header := http.Header{"Etag": {`"` + next.body + `"`}}
 	if next.waits {
@@ -59,7 +60,7 @@ func TestFollow(t *testing.T) {
 			{http.StatusNotModified, "", 30 * time.Second, true},       // nothing new
 			{http.StatusServiceUnavailable, `{"error":"x"}`, 0, false}, // asked again after a pause that grows
 			{http.StatusBadGateway, "<html>", 0, false},
-			{http.StatusNotModified, "", 0, true}, // it has recovered
+			{http.StatusNotModified, "", 0, true}, // it has recovered, and is not asked to wait
 			{http.StatusOK, "3", 0, false},        // a server that does not wait
 			{http.StatusOK, "3", 0, false},
 			{http.StatusOK, "4", 0, true},
@@ -82,7 +83,7 @@ func TestFollow(t *testing.T) {
 		require.ErrorIs(t, err, enough)
 		assert.Equal(t, []string{"1", "2", "failed", "failed", "2", "3", "4"}, seen)
 		const s1 = time.Second
-		assert.Equal(t, []time.Duration{0, s1, 2 * s1, 32 * s1, 33 * s1, 35 * s1, 36 * s1, 41 * s1, 46 * s1}, peer.at)
+		assert.Equal(t, []time.Duration{0, s1, 2 * s1, 32 * s1, 33 * s1, 35 * s1, 40 * s1, 45 * s1, 50 * s1}, peer.at)
 		assert.Equal(t, []string{"", `"1"`, `"2"`, `"2"`, `"2"`, `"2"`, `"2"`, `"3"`, `"3"`}, peer.tags)
 
 		peer.at, peer.began = nil, time.Now()
@@ -95,5 +96,10 @@ func TestFollow(t *testing.T) {
 		}), enough)
 		require.ErrorContains(t, failed, "GET http://h/x: connection refused")
 		assert.Equal(t, []time.Duration{0, s1, 3 * s1, 7 * s1, 15 * s1, 30 * s1, 45 * s1, 60 * s1}, peer.at)
+
+		peer.began, peer.list = time.Now(), []answer{{http.StatusOK, "1", 0, true}, {http.StatusOK, "2", time.Hour, true}}
+		err = s.Follow(t.Context(), "/x", 0, func(_ []byte, err error) error { return err })
+		require.ErrorContains(t, err, "GET http://h/x: the server has not answered within 45s")
+		assert.Equal(t, 46*s1, time.Since(peer.began))
 	})
 }

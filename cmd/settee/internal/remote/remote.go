@@ -132,9 +132,14 @@ func (s *Server) request(ctx context.Context, method, path string, header http.H
 	return nil, &StatusError{response.StatusCode, refusal.Error, redact.Text(refusal.Reason), waited(response)}
 }
 
+// within bounds the time of a request.
+func within(ctx context.Context, longest time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, longest, fmt.Errorf("the server has not answered within %v", longest))
+}
+
 // Ask sends a request, and decodes the answer into answer, unless that is nil.
 func (s *Server) Ask(ctx context.Context, method, path string, body, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	ctx, cancel := within(ctx, Timeout)
 	defer cancel()
 	from, err := s.Send(ctx, method, path, body)
 	if err != nil {

@@ -48,6 +48,8 @@ export function onSignedOut(listener: Listener): () => void {
 /** Whether the node would answer the same request in the same way again. The status 0 is none. */
 export const isFinal = (status: number) => status > 0 && status < 500 && ![401, 408, 429].includes(status);
 
+const unreachable = () => new Failure(0, "unreachable", "This node does not answer.");
+
 const isDots = (segment: string) => segment === "." || segment === "..";
 
 async function send(path: string, init: RequestInit): Promise<Response> {
@@ -59,7 +61,7 @@ async function send(path: string, init: RequestInit): Promise<Response> {
     answer = await fetch(urlOf(path), { cache: "no-store", credentials: "same-origin", ...init });
   } catch (error) {
     if (init.signal?.aborted) throw error;
-    throw new Failure(0, "unreachable", "This node does not answer.");
+    throw unreachable();
   }
   if (answer.ok || answer.status === 304) return answer;
   const { error = "", reason = answer.statusText } = await answer.json().catch(() => ({}));
@@ -101,11 +103,13 @@ export interface View<T> {
 }
 
 const waitSeconds = 30;
+/** After how long a node that has not answered counts as one that does not. */
+const longestAnswer = (waitSeconds + 15) * 1000;
 
-/** How many requests of a page wait at the node. Over HTTP/1.1 a browser has six connections to a node, for all its tabs: the
+/** How many views of a page wait at the node. Over HTTP/1.1 a browser has six connections to a node, for all its tabs: the
  * others are for what people do. */
 const waitsAtOnce = overOneConnection() ? Infinity : 3;
-let waiting = 0;
+let places = waitsAtOnce;
 
 /** Whether all requests share one connection, as in later versions of HTTP. */
 function overOneConnection(): boolean {
@@ -142,33 +146,42 @@ export function visible(signal: AbortSignal): Promise<void> {
   });
 }
 
-/** Calls read with a signal that also aborts when nobody can see the page. */
+/** Calls read with a signal that also aborts when nobody can see the page, or when the answer takes too long. */
 async function whileVisible<T>(signal: AbortSignal, read: (signal: AbortSignal) => Promise<T>): Promise<T> {
   const ended = new AbortController();
   const stop = () => (signal.aborted || document.visibilityState !== "visible") && ended.abort();
+  const silent = setTimeout(() => ended.abort(unreachable()), longestAnswer);
   document.addEventListener("visibilitychange", stop);
   signal.addEventListener("abort", stop);
   try {
     return await read(ended.signal);
   } finally {
+    clearTimeout(silent);
     document.removeEventListener("visibilitychange", stop);
     signal.removeEventListener("abort", stop);
   }
 }
 
-/** Calls take with each new answer to a GET, until the signal aborts. The node answers when there is a new one, or it is asked every few
- * seconds while enough other requests wait. While the page cannot be seen no request waits. */
+/** Calls take with each new answer to a GET, until the signal aborts. The node answers when there is a new one. When
+ * enough views wait, those that the page shows later ask every few seconds. While the page cannot be seen no request waits. */
 export async function follow<T>(path: string, take: (view: View<T>) => void, signal: AbortSignal): Promise<void> {
   let tag = "";
   let failures = 0;
   let latest: T | undefined;
+  let watched = false;
+  let hasPlace = false;
+  signal.addEventListener("abort", () => hasPlace && places++);
   while (!signal.aborted) {
     await visible(signal);
+    if (signal.aborted) return;
     const headers: Record<string, string> = { Accept: "application/json" };
     if (tag) headers["If-None-Match"] = tag; // without it the answer comes at once
-    const waits = tag !== "" && waiting < waitsAtOnce;
-    if (waits || !tag) headers.Prefer = `wait=${waitSeconds}`;
-    if (waits) waiting++;
+    if (!hasPlace && watched && places > 0) {
+      places--;
+      hasPlace = true;
+    }
+    // After a failure an answer at once tells that the node answers again.
+    if (!tag || (hasPlace && failures === 0)) headers.Prefer = `wait=${waitSeconds}`;
     const began = performance.now();
     try {
       const answer = await whileVisible(signal, async (signal) => {
@@ -178,12 +191,14 @@ export async function follow<T>(path: string, take: (view: View<T>) => void, sig
           tag = answer.headers.get("ETag") ?? "";
         }
         return answer;
-      }).finally(() => waits && waiting--);
+      });
       if (signal.aborted) return;
       if (answer.status !== 304 || failures > 0) take({ data: latest });
       failures = 0;
       // What the node does not watch, and a node that is going away, answers at once.
-      const least = answer.headers.has("Preference-Applied") ? 500 : 5000;
+      const waited = answer.headers.has("Preference-Applied");
+      watched ||= waited;
+      const least = waited ? 500 : 5000;
       await pause(Math.max(0, least - (performance.now() - began)), signal);
     } catch (error) {
       if (signal.aborted) return;
