@@ -15,7 +15,7 @@ import (
 const (
 	// longPoll is how long the server may wait for a new answer, in seconds.
 	longPoll = 30
-	// longestPoll is after how long a request that waits has failed.
+	// longestPoll bounds the time of a request for another answer.
 	longestPoll = (longPoll + 15) * time.Second
 	// LeastPause is the least time between two requests of [Server.Follow].
 	LeastPause = time.Second
@@ -29,8 +29,8 @@ const (
 // context ends or take returns an error. It returns that error. The server is asked to answer when there is something
 // new ("Prefer: wait"). Requests begin at least pause apart, and LeastPause at least.
 //
-// A request that fails is repeated after a pause that grows, and then without a wait: take is called with a nil answer and the error, and ends
-// the following by returning it.
+// A request that fails is repeated after a pause that grows, and then without a wait: take is called with a nil answer and the
+// error, and ends the following by returning it.
 func (s *Server) Follow(ctx context.Context, path string, pause time.Duration, take func(answer []byte, err error) error) error {
 	tag, failures := "", 0
 	var latest []byte
@@ -76,7 +76,7 @@ type polled struct {
 	waited bool // the server waits for changes
 }
 
-// poll asks for an answer other than the one with a tag, if that is not "", and waits for it on request.
+// poll asks for an answer, another one than that with the tag if there is a tag. wait lets the server wait for it.
 func (s *Server) poll(ctx context.Context, path, tag string, wait bool) (polled, error) {
 	longest, header := Timeout, http.Header{}
 	if wait {

@@ -103,20 +103,19 @@ export interface View<T> {
 }
 
 const waitSeconds = 30;
+const longestPause = 15_000;
 /** After how long a node that has not answered counts as one that does not. */
 const longestAnswer = (waitSeconds + 15) * 1000;
 
-/** How many views of a page wait at the node. Over HTTP/1.1 a browser has six connections to a node, for all its tabs: the
+/** How many more views of the page may wait at the node. Over HTTP/1.1 a browser has six connections to a node, for all its tabs: the
  * others are for what people do. */
-const waitsAtOnce = overOneConnection() ? Infinity : 3;
-let places = waitsAtOnce;
+let places = overOneConnection() ? Infinity : 3;
 
 /** Whether all requests share one connection, as in later versions of HTTP. */
 function overOneConnection(): boolean {
   const [page] = performance.getEntriesByType("navigation") as PerformanceNavigationTiming[];
   return /^h[23]/.test(page?.nextHopProtocol ?? "");
 }
-const longestPause = 15_000;
 
 /** Resolves after a time, or when the signal aborts. */
 export function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
