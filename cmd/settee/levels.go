@@ -32,8 +32,7 @@ type storeLevel struct {
 // ([levels.Guard.Converted]).
 var storeLevels = []storeLevel{{
 	number: levels.First, since: "1.0.0", changes: "it is the first one", reads: "there is none",
-	tested: "`TestRolling`: the raise from it in a cluster. Until 1.0.0 is released both programs are of one commit, and the " +
-		"newer one has a made-up level 2; afterwards the older one is 1.0.0",
+	tested: "`TestRolling`: the raise from it in a cluster. The older program is 1.0.0, and the newer one has a made-up level 2",
 }}
 
 // ownLevel returns the level of this release.

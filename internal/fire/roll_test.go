@@ -23,10 +23,6 @@ import (
 	"settee/pkg/nodes"
 )
 
-// base is the last release, whose nodes run beside those of the next one. Until there is a release it is this commit itself.
-// After the release of 1.0.0 it is the commit of that.
-const base = "HEAD"
-
 // nextLevel is the build tag of a settee that knows one level more than the base: see cmd/settee/nextlevel.go. Leave it out when
 // this commit has such a level of its own.
 const nextLevel = "nextlevel"
@@ -34,8 +30,8 @@ const nextLevel = "nextlevel"
 // between is the pause between two restarts.
 const between = 500 * time.Millisecond
 
-// TestRolling upgrades a cluster under the load of the fire test, node by node in random order: from the base to the next
-// release, back and forward again, and then it raises the level of the store to that release's, which the base does not know. One
+// TestRolling upgrades a cluster under the load of the fire test, node by node in random order: from the last release, the base, to
+// the next one, back and forward again, and then it raises the level of the store to that release's, which the base does not know. One
 // old node is frozen over the raise. At the end all rows have been converted. Only with all rounds all nodes go back, and
 // otherwise one of each role: these restarts repeat what the upgrade has shown.
 func TestRolling(t *testing.T) {
@@ -85,17 +81,21 @@ func (r *roll) restartAll(nodes []*node, program string) {
 	}
 }
 
-// buildBase builds the settee of the base, from the history of this repository.
+// buildBase builds the settee of the base, from the history of this repository. The base is the commit that gave the changelog the
+// newest heading of a release, or in a shallow clone the oldest one if that is later.
 func (c *cluster) buildBase() string {
 	dir := c.TempDir()
-	archive := exec.CommandContext(c.Context(), "git", "archive", "--output", filepath.Join(dir, "base.tar"), base)
-	root, err := exec.CommandContext(c.Context(), "git", "rev-parse", "--show-toplevel").Output()
-	require.NoError(c, err, "the repository")
-	archive.Dir = strings.TrimSpace(string(root))
-	printed, err := archive.CombinedOutput()
-	require.NoError(c, err, "the history of this clone lacks the commit %s, which a shallow clone gets with git fetch --unshallow: %s", base, printed)
-	printed, err = exec.CommandContext(c.Context(), "tar", "-x", "-C", dir, "-f", filepath.Join(dir, "base.tar")).CombinedOutput()
-	require.NoError(c, err, "%s", printed)
+	run := func(name string, args ...string) string {
+		command := exec.CommandContext(c.Context(), name, args...)
+		printed, err := command.CombinedOutput()
+		require.NoError(c, err, "%s: %s", command, printed)
+		return strings.TrimSpace(string(printed))
+	}
+	root := run("git", "rev-parse", "--show-toplevel")
+	base := run("git", "-C", root, "log", "-1", "--format=%H", `-G^## \[[0-9]`, "--", "CHANGELOG.md")
+	c.Logf("the base is %s", run("git", "-C", root, "log", "-1", "--oneline", base))
+	run("git", "-C", root, "archive", "--output", filepath.Join(dir, "base.tar"), base)
+	run("tar", "-x", "-C", dir, "-f", filepath.Join(dir, "base.tar"))
 	return c.buildIn(dir)
 }
 
