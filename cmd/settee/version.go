@@ -14,7 +14,7 @@ import (
 
 // nextRelease is the version of builds of a commit without a tag. scripts/version reads it here. The commit of a release has that of
 // the changelog's newest section, and the commits after it have the next one with -rc.
-const nextRelease = "1.0.0"
+const nextRelease = "1.1.0-rc"
 
 // version is the version of a release or of a build by make. The linker sets it.
 var version string
