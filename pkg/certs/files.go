@@ -49,11 +49,6 @@ func (f *Files) Changed(now time.Time) bool {
 	return true
 }
 
-// equal reports whether two Files have seen the same versions of the same paths.
-func (f *Files) equal(other *Files) bool {
-	return slices.Equal(f.paths, other.paths) && slices.Equal(*f.seen.Load(), *other.seen.Load())
-}
-
 // stamps returns the stamp of each path, and after that of a directory those of its entries.
 func (f *Files) stamps() []stamp {
 	all := make([]stamp, 0, len(f.paths))

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // The places where distributions of Linux have trusted certificates. They are those of crypto/x509, which reads them
@@ -32,45 +35,40 @@ func systemPlaces() (bundles, folders []string) {
 	return bundles, strings.Split(cmp.Or(os.Getenv("SSL_CERT_DIR"), systemFolders), ":")
 }
 
-// SystemFiles returns the files and directories with the certificates that the operating system trusts, for Watch. Some
-// of them may not exist.
-func SystemFiles() []string {
-	bundles, folders := systemPlaces()
-	return append(bundles, folders...)
-}
-
-// system has the pool that LoadSystemPool read last. Reading a few hundred certificates takes about 10 ms, and each
-// couch.Database without connections of others has its own pool.
+// system has the certificates that LoadSystem has read last: reading a few hundred takes about 10 ms.
 var system struct {
-	sync.Mutex
-	files *Files // as of before the reading; nil: nothing was read
-	pool  *x509.CertPool
+	sync.Mutex        // held by a caller that reads
+	files      *Files // set before last
+	last       atomic.Pointer[System]
 }
 
-// LoadSystemPool returns the certificates that the operating system trusts. They are read again if their files have
-// changed. It fails with ErrNoSystemCertificates if there are none. The caller must not change the pool.
-func LoadSystemPool() (*x509.CertPool, error) {
-	files := Watch(SystemFiles()...)
+// LoadSystem returns the certificates that the operating system trusts, as they were read last in this process: the same
+// pointer until their files change, which it notices as [Files] does. now is the present time.
+func LoadSystem(now time.Time) *System {
+	last := system.last.Load()
+	if last != nil && !system.files.Changed(now) {
+		return last
+	}
 	system.Lock()
 	defer system.Unlock()
-	if system.files == nil || !system.files.equal(files) {
-		pool, err := readSystemPool()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", strings.Join(files.paths, ", "), err)
-		}
-		system.files, system.pool = files, pool
+	if first := system.last.Load(); last == nil && first != nil {
+		return first // another caller has read them meanwhile
 	}
-	return system.pool, nil
+	bundles, folders := systemPlaces()
+	if last == nil {
+		system.files = Watch(append(bundles, folders...)...)
+	}
+	system.last.Store(readSystem(bundles, folders))
+	return system.last.Load()
 }
 
-func readSystemPool() (*x509.CertPool, error) {
+func readSystem(bundles, folders []string) *System {
 	pool, found := x509.NewCertPool(), false
 	add := func(path string) bool {
 		data, err := os.ReadFile(path)
 		found = err == nil && pool.AppendCertsFromPEM(data) || found
 		return err == nil
 	}
-	bundles, folders := systemPlaces()
 	for _, bundle := range bundles {
 		if add(bundle) {
 			break
@@ -85,9 +83,9 @@ func readSystemPool() (*x509.CertPool, error) {
 		}
 	}
 	if !found {
-		return nil, ErrNoSystemCertificates
+		return &System{Pool: pool, Err: fmt.Errorf("%s: %w", strings.Join(slices.Concat(bundles, folders), ", "), ErrNoSystemCertificates)}
 	}
-	return pool, nil
+	return &System{Pool: pool}
 }
 
 // linksToSibling reports whether a file is a symbolic link to a file of the same directory, as those that are named by

@@ -172,7 +172,7 @@ func (p *Pool) current() *generation {
 func (p *Pool) renew(old *generation) *generation {
 	cfg := p.config()
 	if old == nil || !reflect.DeepEqual(old.cfg.TLS, cfg.TLS) {
-		trust := loadTrust(cfg.TLS)
+		trust := loadTrust(cfg.TLS, p.now())
 		if err := trust.unusable; err != nil {
 			if old != nil {
 				trust = old.trust.kept(trust)

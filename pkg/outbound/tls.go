@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"settee/pkg/certs"
@@ -72,19 +73,16 @@ type trust struct {
 	// unusable says why the files could not be read: then no connection is made.
 	unusable error
 	cfg      TLSConfig
-	files    *certs.Files
+	files    *certs.Files                 // of cfg
+	system   atomic.Pointer[certs.System] // the operating system's certificates, as seen last; nil: cfg has its own
 
 	mu       sync.Mutex
 	reported map[string]struct{} // hosts
 }
 
 // loadTrust reads the files of a configuration. If they cannot be used, the trust is unusable, and is tried again when they change.
-func loadTrust(cfg TLSConfig) *trust {
-	files := []string{cfg.CAFile, cfg.CertFile, cfg.KeyFile}
-	if cfg.CAFile == "" {
-		files = append(files, certs.SystemFiles()...)
-	}
-	t := &trust{cfg: cfg, files: certs.Watch(files...), reported: make(map[string]struct{})}
+func loadTrust(cfg TLSConfig, now time.Time) *trust {
+	t := &trust{cfg: cfg, files: certs.Watch(cfg.CAFile, cfg.CertFile, cfg.KeyFile), reported: make(map[string]struct{})}
 	t.config = &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		InsecureSkipVerify: cfg.Insecure, //nolint:gosec // the setting says what it means
@@ -92,7 +90,7 @@ func loadTrust(cfg TLSConfig) *trust {
 	if !cfg.Insecure {
 		t.config.VerifyConnection = t.verify
 	}
-	if t.unusable = t.load(); t.unusable != nil {
+	if t.unusable = t.load(now); t.unusable != nil {
 		t.config.InsecureSkipVerify = true // no connection is accepted
 		t.config.VerifyConnection = func(tls.ConnectionState) error { return t.unusable }
 	}
@@ -100,8 +98,8 @@ func loadTrust(cfg TLSConfig) *trust {
 }
 
 // load reads the files.
-func (t *trust) load() error {
-	if err := t.loadRoots(); err != nil {
+func (t *trust) load(now time.Time) error {
+	if err := t.loadRoots(now); err != nil {
 		return fmt.Errorf("%w: trusted certificates: %w", ErrCertificates, err)
 	}
 	t.config.RootCAs = t.roots
@@ -128,25 +126,34 @@ func (t *trust) kept(next *trust) *trust {
 }
 
 // loadRoots reads the trusted certificates. A system without any is no error, because connections without TLS work.
-func (t *trust) loadRoots() (err error) {
+func (t *trust) loadRoots(now time.Time) (err error) {
 	if t.cfg.CAFile != "" {
 		t.roots, err = certs.LoadPool(t.cfg.CAFile)
 		return err
 	}
-	t.roots, err = certs.LoadSystemPool()
-	if errors.Is(err, certs.ErrNoSystemCertificates) {
-		t.roots, t.none, err = x509.NewCertPool(), err, nil
+	system := certs.LoadSystem(now)
+	t.system.Store(system)
+	t.roots, t.none = system.Pool, system.Err
+	return nil
+}
+
+// changed reports whether a file has changed, once for each change.
+func (t *trust) changed(now time.Time) bool {
+	if t.cfg.CAFile == "" {
+		if system := certs.LoadSystem(now); t.system.Swap(system) != system {
+			return true
+		}
 	}
-	return err
+	return t.files.Changed(now)
 }
 
 // reload returns t unless its files have changed, and otherwise what was read from them. If the changed files
 // cannot be used, it returns t with an error, once for each version of the files.
 func (t *trust) reload(now time.Time) (*trust, error) {
-	if !t.files.Changed(now) {
+	if !t.changed(now) {
 		return t, nil
 	}
-	next := loadTrust(t.cfg)
+	next := loadTrust(t.cfg, now)
 	err := next.unusable
 	if err == nil && t.none == nil {
 		err = next.none
