@@ -38,23 +38,31 @@ func (m *marks) all() map[string]string {
 	return secrets
 }
 
-// in returns the fields whose secrets a text contains: as they are, in any case, in base64 at any offset, in
-// hexadecimal, and as fmt prints bytes.
+// in returns the fields whose secrets a text contains.
 func (m *marks) in(text string) (found []string) {
 	lower := strings.ToLower(text)
+	if !spelled(text, lower, "SECRET-") { // with which all begin
+		return nil
+	}
 	for field, secret := range m.all() {
-		decimal := strings.Trim(fmt.Sprint([]byte(secret)), "[]")
-		spellings := []string{strings.ToLower(secret), hex.EncodeToString([]byte(secret)), decimal}
-		has := slices.ContainsFunc(spellings, func(s string) bool { return strings.Contains(lower, s) })
-		for _, s := range inBase64(secret) {
-			has = has || strings.Contains(text, s)
-		}
-		if has {
+		if spelled(text, lower, secret) {
 			found = append(found, field)
 		}
 	}
 	slices.Sort(found)
 	return found
+}
+
+// spelled reports whether a text contains a secret: as it is, in any case, in base64 at any offset, in hexadecimal, and as fmt
+// prints bytes.
+func spelled(text, lower, secret string) bool {
+	decimal := strings.Trim(fmt.Sprint([]byte(secret)), "[]")
+	for _, s := range []string{strings.ToLower(secret), hex.EncodeToString([]byte(secret)), decimal} {
+		if strings.Contains(lower, s) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(inBase64(secret), func(s string) bool { return strings.Contains(text, s) })
 }
 
 // inBase64 returns the base64 forms of a text at any position in another text.
