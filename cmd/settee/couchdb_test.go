@@ -347,6 +347,17 @@ func (p *process) hasEnded(doc string) bool {
 	return strings.Contains(answer, `"_replication_state"`)
 }
 
+// replicateBy lets a server run a replication once, and returns its answer. CouchDB's comes before its scheduler has noticed the end.
+// Until then it would take the next request for one that waits for the same run, and not answer it.
+func replicateBy(t *testing.T, server, source, target string) string {
+	t.Helper()
+	answer := ask(t, http.StatusOK, http.MethodPost, server+"_replicate", fmt.Sprintf(`{"source":%q,"target":%q}`, source, target))
+	require.Eventually(t, func() bool {
+		return !strings.Contains(ask(t, http.StatusOK, http.MethodGet, server+"_scheduler/jobs", ""), path.Base(source))
+	}, limit, 10*time.Millisecond)
+	return answer
+}
+
 // TestCouchDBsCheckpoints hands a replication over from CouchDB's replicator, and back.
 func TestCouchDBsCheckpoints(t *testing.T) {
 	t.Parallel()
@@ -356,14 +367,8 @@ func TestCouchDBsCheckpoints(t *testing.T) {
 	node := serveNode(t, "mem:", "couchdb/uuid="+root.UUID)
 	source, target := peer.DB(t, "handed-source"), peer.DB(t, "handed-target")
 	couchtest.Populate(t, source, couchtest.Population{Seed: 51, Docs: 200, Conflicted: 20, Deleted: 20})
-	body := fmt.Sprintf(`{"source":%q,"target":%q}`, source, target)
 	byCouchDB := func() (result replicated) {
-		require.NoError(t, json.Unmarshal(peer.Do(t, http.MethodPost, "/_replicate", []byte(body), http.StatusOK), &result))
-		// The answer comes before CouchDB's scheduler has noticed the end. Until then it would take the next request for one
-		// that waits for the same run, and not answer it.
-		require.Eventually(t, func() bool {
-			return !bytes.Contains(peer.Do(t, http.MethodGet, "/_scheduler/jobs", nil, http.StatusOK), []byte(path.Base(source)))
-		}, limit, 10*time.Millisecond)
+		require.NoError(t, json.Unmarshal([]byte(replicateBy(t, source[:strings.LastIndex(source, "/")+1], source, target)), &result))
 		return result
 	}
 	first := byCouchDB()
@@ -435,7 +440,7 @@ func statisticsOf(t *testing.T, server, source, target string) (s statistics) {
 	var checkpoint struct{ History []replicator.CheckpointStats }
 	for _, more := range []int{3, 1, 1, 0} {
 		add(more)
-		answer := ask(t, http.StatusOK, http.MethodPost, server+"_replicate", fmt.Sprintf(`{"source":%q,"target":%q}`, source, target))
+		answer := replicateBy(t, server, source, target)
 		checkpoint.History = nil
 		require.NoError(t, json.Unmarshal([]byte(answer), &checkpoint))
 		require.Equal(t, more == 0, strings.Contains(answer, `"no_changes":true`))
