@@ -83,7 +83,8 @@ func readSystem(bundles, folders []string) *System {
 		}
 	}
 	if !found {
-		return &System{Pool: pool, Err: fmt.Errorf("%s: %w", strings.Join(slices.Concat(bundles, folders), ", "), ErrNoSystemCertificates)}
+		return &System{Pool: pool, Err: fmt.Errorf("%s: no certificate is in the operating system's files",
+			strings.Join(slices.Concat(bundles, folders), ", "))}
 	}
 	return &System{Pool: pool}
 }

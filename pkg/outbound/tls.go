@@ -140,7 +140,8 @@ func (t *trust) loadRoots(now time.Time) (err error) {
 // changed reports whether a file has changed, once for each change.
 func (t *trust) changed(now time.Time) bool {
 	if t.cfg.CAFile == "" {
-		if system := certs.LoadSystem(now); t.system.Swap(system) != system {
+		seen, system := t.system.Load(), certs.LoadSystem(now)
+		if system != seen && t.system.CompareAndSwap(seen, system) {
 			return true
 		}
 	}
