@@ -347,6 +347,9 @@ func (p *process) hasEnded(doc string) bool {
 	return strings.Contains(answer, `"_replication_state"`)
 }
 
+// serverOf returns the URL of a database's server.
+func serverOf(database string) string { return database[:strings.LastIndex(database, "/")+1] }
+
 // replicateBy lets a server run a replication once, and returns its answer. CouchDB's comes before its scheduler has noticed the end.
 // Until then it would take the next request for one that waits for the same run, and not answer it.
 func replicateBy(t *testing.T, server, source, target string) string {
@@ -368,7 +371,7 @@ func TestCouchDBsCheckpoints(t *testing.T) {
 	source, target := peer.DB(t, "handed-source"), peer.DB(t, "handed-target")
 	couchtest.Populate(t, source, couchtest.Population{Seed: 51, Docs: 200, Conflicted: 20, Deleted: 20})
 	byCouchDB := func() (result replicated) {
-		require.NoError(t, json.Unmarshal([]byte(replicateBy(t, source[:strings.LastIndex(source, "/")+1], source, target)), &result))
+		require.NoError(t, json.Unmarshal([]byte(replicateBy(t, serverOf(source), source, target)), &result))
 		return result
 	}
 	first := byCouchDB()
@@ -399,7 +402,7 @@ func TestCouchDBsStatistics(t *testing.T) {
 	peer := couchtest.SharedCouchDB(t)
 	node := serveNode(t, "mem:")
 	theirSource, ourSource := peer.DB(t, "counted-source"), peer.DB(t, "counted-source")
-	server := theirSource[:strings.LastIndex(theirSource, "/")+1]
+	server := serverOf(theirSource)
 	request(t, http.MethodPut, server+"_replicator", "")
 	want := statisticsOf(t, server, theirSource, peer.DB(t, "counted-target"))
 	require.Equal(t, []int64{3, 4, 5, 5, 7, 9}, want.written)
